@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.lm_server import MODEL
+from tests.serving.index_server import served_index
 from typedrag.extras import PACKAGES, MissingExtra, missing_extras_named, require
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +61,10 @@ with use_lm(open_lm("vllm:stub", api_base=API_BASE, cache=False)):
     print(TypedRAG(Shelf())(question="Why do leaves fall?").question_type)
 """
 ASK = ("ask", "Why?", "--program", "direct_lm", "--lm", f"vllm:{MODEL}", "--api-base")
+ASK_REMOTE = (
+    "ask", "Why does bread rise?", "--program", "rag", "--retriever", "URL", "--json", "--lm", f"vllm:{MODEL}",
+    "--api-base",
+)  # fmt: skip
 COMMAND = "from typedrag.cli.main import main; sys.argv[0] = 'typedrag'; main()"
 
 
@@ -76,6 +81,14 @@ def test_all_but_what_measures_trains_tracks_and_serves_is_imported():
 def test_a_program_answers_over_any_retriever(server):
     done = run(LEAN + ANSWER.replace("API_BASE", repr(server.api_base)))
     assert done.stdout.strip().endswith("reason"), done.stderr
+
+
+def test_a_program_answers_over_an_index_that_a_server_has(server, sample_retriever):
+    with served_index(sample_retriever) as serving:
+        asked = [serving.url if word == "URL" else word for word in ASK_REMOTE]
+        done = run(LEAN + COMMAND, *asked, server.api_base)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["passages"]
 
 
 def test_commands_answer_and_list(server):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import dspy
 
 HIDDEN = "[hidden]"
-_KEY_ENDINGS = ("_API_KEY", "_ACCESS_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_KEY_ENDINGS = ("_API_KEY", "_RETRIEVER_KEY", "_ACCESS_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _ADDRESS_ENDINGS = ("_API_BASE", "_BASE_URL", "_TRACKING_URI")
 _SHORTEST = 8
 """Characters of a secret at least: shorter ones are placeholders, such as EMPTY, and would hide words."""
@@ -78,8 +78,10 @@ def _of_addresses(text: str) -> str:
     return _OF_QUERY.sub(rf"\1{HIDDEN}", _OF_USER.sub(f"{HIDDEN}@", text))
 
 
-def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None = None) -> Redactor:
-    """A redactor of the keys and addresses of these LMs and of the environment."""
+def redactor_for(
+    lms: Iterable[dspy.LM], environment: Mapping[str, str] | None = None, *, addresses: Iterable[str] = ()
+) -> Redactor:
+    """Hides the keys and addresses that these LMs use, those in the environment, and other addresses."""
     environment = os.environ if environment is None else environment
     secrets = _keys_of_environment(environment)
     for name, value in environment.items():
@@ -88,6 +90,8 @@ def redactor_for(lms: Iterable[dspy.LM], environment: Mapping[str, str] | None =
     for lm in lms:
         secrets.extend(keys_of(lm))
         secrets.extend(_parts(_address_of(lm)))
+    for address in addresses:
+        secrets.extend(_parts(address))
     return Redactor(secrets)
 
 

@@ -203,3 +203,49 @@ def test_a_hanging_server_costs_what_the_timeout_says(ask, server):
     assert done.exit_code == 3
     assert "no reply within 0.1 s, in 2 tries. Look at its server, or give it longer: --timeout" in done.stderr
     assert len(server.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("cap", "said"),
+    [
+        (["--max-lm-calls", "6"], "6 LM calls are made of the 6 allowed"),
+        (["--max-tokens-spent", "600"], "660 tokens are spent of the 600 allowed"),
+        (["--max-cost", "0.011"], "$0.012 are spent of the $0.011 allowed"),
+    ],
+)
+def test_a_cap_stops_a_file_which_can_be_continued(server, tmp_path, monkeypatch, cap, said):
+    (tmp_path / "prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
+    monkeypatch.setenv("TYPEDRAG_PRICES", str(tmp_path / "prices.yaml"))
+    alone = ["--threads", "1", "--no-cache"]
+    stopped = ask_many(server, tmp_path, *alone, *cap)
+    assert stopped.exit_code == 1
+    assert f"stopped after 6 of 12 questions: {said}. Allow more; what is done is kept: go on" in stopped.stderr
+    assert "after 5 of 12 questions: about 1.0 LM calls, 110 tokens, $0.002 a question" in stopped.stderr
+    assert "allowed: it will be stopped before its end" in stopped.stderr
+    again = ask_many(server, tmp_path, *alone, *cap, "--resume")  # what was spent before counts
+    assert again.exit_code == 1 and f"stopped after 6 of 12 questions: {said}" in again.stderr
+    assert len(server.calls) == 6
+    done = ask_many(server, tmp_path, *alone, "--resume")
+    assert done.exit_code == 0, done.stderr
+    assert "spent: 12 LM calls, 1,320 tokens, $0.024" in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert [row["spent"]["dollars"] for row in rows] == [pytest.approx(0.002)] * 12
+    assert len(server.calls) == 12
+
+
+def test_a_cap_that_is_reached_with_the_last_question_of_a_file_stops_nothing(server, tmp_path):
+    done = ask_many(server, tmp_path, "--threads", "1", "--no-cache", "--max-lm-calls", "12")
+    assert done.exit_code == 0, done.stderr
+
+
+def test_what_a_question_without_an_answer_took_counts(server, tmp_path):
+    server.reply = lambda call: {"nothing": 1} if "rise 0 times" in call.question else None
+    done = ask_many(server, tmp_path, "--threads", "1", "--no-cache")
+    first = json.loads((tmp_path / "answers.jsonl").read_text().splitlines()[0])
+    assert "error" in first and first["spent"]["lm_calls"] == 3
+    assert "spent: 14 LM calls, 1,540 tokens" in done.stderr
+
+
+def test_a_cap_of_one_question_is_refused():
+    done = CliRunner().invoke(cli, ["ask", "Why?", "--max-cost", "1"])
+    assert done.exit_code == 2 and "caps are for the questions of --file" in done.stderr

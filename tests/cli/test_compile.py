@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,6 +96,21 @@ def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, ser
     result = json.loads(Path("out/result.json").read_text())
     assert result["verdict"] == "better"
     assert result["targets"]["program"]["candidates"][0]["how"] == "as it is"
+
+
+def test_what_it_costs_is_said_before_and_added_up_afterwards(compile_, server, monkeypatch):
+    Path("prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
+    monkeypatch.setenv("TYPEDRAG_PRICES", "prices.yaml")
+    done = compile_(*BASIC, "--out", "out")
+    assert re.search(r"about [\d,]+ LM calls and [\d,]+ tokens for \$[\d.]+; the budget", done.stderr), done.stderr
+    told = json.loads(CliRunner().invoke(cli, ["cost", "out", "--json"]).stdout)
+    by_run = {run["run"]: run for run in told["runs"]}
+    compiled = by_run["out/compile/program"]
+    assert (compiled["questions"], compiled["unpriced"]) == (None, 0)
+    assert compiled["cost"] == json.loads(Path("out/result.json").read_text())["spent"]["cost"]
+    assert {run["questions"] for name, run in by_run.items() if name.startswith("out/test/")} == {10}
+    assert told["total"]["lm_calls"] == len(server.calls)
+    assert told["total"]["cost"] == pytest.approx(len(server.calls) * 0.002)
 
 
 def test_one_that_gains_by_answers_that_are_less_truthful_is_not_better(compile_, short_is_true):

@@ -101,6 +101,19 @@ def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypa
     assert "<script" not in (out / "figures" / "figures.html").read_text()
 
 
+def test_what_it_will_cost_is_said_after_a_trial_and_added_up_afterwards(typedrag, file, server, tmp_path, monkeypatch):
+    (tmp_path / "prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
+    monkeypatch.setenv("TYPEDRAG_PRICES", str(tmp_path / "prices.yaml"))
+    swept = typedrag(file, "--out", tmp_path / "out", "--set", "stop.tokens=1500")
+    words = "about 8.0 LM calls, 880 tokens, $0.016 a trial; 32 LM calls, 3,520 tokens, $0.064 for all 4"
+    assert f"after 1 of 4 trials: {words}; less where" in swept.stderr
+    assert "that is more than the 1,500 tokens allowed" in swept.stderr
+    done = CliRunner().invoke(cli, ["cost", str(tmp_path / "out"), "--json"])
+    total = json.loads(done.stdout)["total"]
+    assert total["lm_calls"] == len(server.calls)
+    assert total["cost"] == pytest.approx(len(server.calls) * 0.002)
+
+
 def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_path):
     swept = typedrag(file, "--out", tmp_path / "out", "--set", "stop.tokens=1", "--set", "dataset.limit=2")
     assert swept.exit_code == 1

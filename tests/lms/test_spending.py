@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import contextvars
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import dspy
 import pytest
 
-from typedrag.errors import StepFailed
+from typedrag.errors import InputError, StepFailed
 from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.prices import PRICES, Price
 from typedrag.lms.spending import Account, Spending, charging, metered
 from typedrag.programs import DirectLM
 from typedrag.records import Usage
@@ -88,3 +90,67 @@ def test_several_replies_at_once_are_as_many_calls(server):
         dspy.Predict("question -> answer", n=3, temperature=1.0)(question="Why?")
     assert account.spent.usage.lm_calls == len(server.calls) == 3
     assert account.spent.unpriced == 3
+
+
+def spend(lm) -> Spending:
+    with use_lm(metered(lm)), charging(Account()) as account:
+        DirectLM()(question="Why?")
+    return account.spent
+
+
+@pytest.fixture
+def prices(tmp_path, monkeypatch):
+    def write(text: str) -> None:
+        (tmp_path / "prices.yaml").write_text(text)
+        monkeypatch.setenv(PRICES, str(tmp_path / "prices.yaml"))
+
+    return write
+
+
+def test_the_users_price_is_that_of_a_server_of_ones_own(server, prices):
+    prices("vllm:stub: {prompt: 0.5, completion: 1.5}")
+    spent = spend(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    assert (spent.cost, spent.unpriced) == (pytest.approx((100 * 0.5 + 10 * 1.5) / 1e6), 0)
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "gpt-4o-mini"])
+@pytest.mark.parametrize("extra", [{}, {"extra_body": {"x": 1}}])
+def test_the_users_price_counts_before_that_of_litellm(server, prices, name, extra):
+    prices(f"{name}: {{prompt: 1000, completion: 0}}")
+    lm = open_lm("openai/gpt-4o-mini", api_base=server.api_base, api_key="sk-1234567890", cache=False, **extra)
+    assert spend(lm).cost == pytest.approx(0.1)
+
+
+def test_a_call_whose_tokens_are_not_told_has_no_price(server, prices):
+    server.usage = None
+    prices("stub: {prompt: 0.5, completion: 1.5}")
+    assert spend(open_lm("vllm:stub", api_base=server.api_base, cache=False)).cost is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("stub: {prompt: 0.5}", "stub.completion is no price: Field required"),
+        ("stub: {prompt: -1, completion: 1}", "stub.prompt is no price"),
+        ("stub: {prompt: .nan, completion: 1}", "stub.prompt is no price"),
+        ("- stub", "the whole is no price"),
+        ("stub: {", "cannot be read (ParserError)"),
+    ],
+)
+def test_a_table_of_prices_that_cannot_be_used_is_refused_before_a_call(server, prices, text, said):
+    prices(text)
+    with pytest.raises(InputError, match=re.escape(said)):
+        open_lm("vllm:stub", api_base=server.api_base)
+    assert not server.calls
+
+
+def test_a_table_of_prices_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setenv(PRICES, "nowhere.yaml")
+    with pytest.raises(InputError, match=r"nowhere.yaml cannot be read \(FileNotFoundError\)"):
+        open_lm("openai/gpt-4o-mini")
+
+
+def test_what_a_server_has_counted_in_part_is_priced_in_part():
+    spent = Spending(Usage(4, 3_000_000, 0, uncounted=1), dollars=1.0, unpriced=2)
+    assert spent.priced(Price(prompt=2, completion=9)) == Spending(spent.usage, 1.0 + 3.0, 1)
+    assert Spending.from_dict(spent.to_dict()) == spent

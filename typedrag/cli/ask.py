@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.opening import claim, say
-from typedrag.cli.options import assignments, chosen, index_option, timeout_option
+from typedrag.cli.options import assignments, cap_options, chosen, index_option, nested, timeout_option
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
 
@@ -45,8 +45,11 @@ STDIN = Path("-")
     help="none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, lm-pointwise or lm-listwise. Default: none, or "
     "the compiled program's.",
 )
-@click.option("--retriever", help="bm25, dense, hybrid[:WEIGHT] or auto. Default: bm25; auto for preqrag.")
-@click.option("--no-cache", is_flag=True, help="Do not reuse cached replies of the LM.")
+@click.option(
+    "--retriever",
+    help="bm25, dense, hybrid[:WEIGHT], auto, or http://HOST:PORT of an index server. Default: bm25; auto for preqrag.",
+)
+@click.option("--no-cache", is_flag=True, help="Ask the LM also what this server was asked before.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @assignments("-o", "--option", "changes", help="Set any option of the program; repeatable.")
 @click.option("--as-published", is_flag=True, help="Use the options of the Typed-RAG paper.")
@@ -64,6 +67,7 @@ STDIN = Path("-")
 @click.option(
     "--max-failures", type=click.FloatRange(0, 1), default=1.0, help="Stop if a larger share of questions fails."
 )
+@cap_options
 def command(
     question: str | None,
     program_name: str,
@@ -85,6 +89,7 @@ def command(
     resume: bool,
     threads: int,
     max_failures: float,
+    **caps: Any,
 ) -> None:
     """Answer QUESTION from the passages of an index.
 
@@ -99,13 +104,17 @@ def command(
     if out and question is not None:
         raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
     questions = _read_questions(file) if file else []
+    if question is not None and any(caps.values()):
+        raise InputError("caps are for the questions of --file", "Leave them out: -o max_lm_calls=N is of one question")
     if resume and not out:
         raise InputError("--resume continues a run into a file", "Name it with --out")
     journal = _journal(out, resume=resume) if out else None
 
     from typedrag.experiments import answer_questions
+    from typedrag.experiments.evaluate.config import SpendingCaps
     from typedrag.experiments.loading import program_source
     from typedrag.lms.lm import default_spec, open_lm, use_lm
+    from typedrag.lms.spending import metered
     from typedrag.retrieval import open_reranker
 
     spec = lm or default_spec()
@@ -118,7 +127,7 @@ def command(
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
-    say(f"{program_name} with {spec}" + (f" over {searched.index.name}" if searched else ""))
+    say(f"{program_name} with {spec}" + (f" over {Path(searched.place).name}" if searched else ""))
     lm_settings = chosen(temperature=temperature, max_tokens=max_tokens)
     settings = {
         **source.settings,
@@ -128,12 +137,19 @@ def command(
         **(searched.identity if searched else {"index": None}),
         "options": options.model_dump(mode="json"),
     }
-    with use_lm(open_lm(lm, api_base=api_base, cache=not no_cache, **lm_settings)):
+    with use_lm(metered(open_lm(lm, api_base=api_base, cache=not no_cache, **lm_settings))):
         if question is not None:
             _answer_one(program, question, as_json=as_json, trace=trace)
         else:
             outcomes = answer_questions(
-                program, questions, threads=threads, journal=journal, settings=settings, max_failures=max_failures
+                program,
+                questions,
+                threads=threads,
+                journal=journal,
+                settings=settings,
+                max_failures=max_failures,
+                caps=SpendingCaps(**nested(caps)["caps"]),
+                on_notice=say,
             )
             _answer_many(questions, outcomes, out=out, journal=journal, trace=trace)
 
@@ -173,8 +189,9 @@ def _answer_many(
     journal: Path | None,
     trace: bool,
 ) -> None:
-    from typedrag.cli.progress import counting
+    from typedrag.cli.progress import counting, in_words
     from typedrag.experiments.evaluate.results import Tally
+    from typedrag.lms.spending import Spending
 
     outcomes: dict[int, Outcome] = {}
     printed = 0
@@ -198,6 +215,7 @@ def _answer_many(
     tally = Tally.of(outcome.answer for outcome in outcomes.values())
     say(f"{tally.questions - tally.failed} of {len(questions)} questions have an answer" + (f": {out}" if out else ""))
     say(f"of the answers: {tally.sources}")
+    say(f"spent: {in_words(sum((outcome.spent for outcome in outcomes.values()), Spending()))}")
 
 
 def _journal(out: Path, *, resume: bool) -> Path:

@@ -47,7 +47,6 @@ def command(
     from typedrag.builders import PreQRAGSettings, build_preqrag
     from typedrag.builders.rows import counted
     from typedrag.retrieval import build_index, open_retriever, read_passages
-    from typedrag.retrieval.default_index import default_index
 
     if index and passages:
         raise InputError("both an index and passages are named", "Give --index or --passages")
@@ -59,10 +58,11 @@ def command(
         if passages:
             index = Path(stack.enter_context(tempfile.TemporaryDirectory()), "index")
             build_index(read_passages(passages), index, sources=[str(p) for p in passages])
-        searched = open_retriever(retriever, index or default_index())
+        searched = open_retriever(retriever, index)
+        drawn_from = searched.passages()  # refused before an LM is opened
         stack.enter_context(writing.using_lm())
         show = stack.enter_context(counting("questions", settings.single + settings.multi))
-        built = build_preqrag(searched.passages(), searched, judgments, settings, threads=writing.threads, on_done=show)
+        built = build_preqrag(drawn_from, searched, judgments, settings, threads=writing.threads, on_done=show)
     writing.finish(built, counted(built.rows, "subset"))
 
 

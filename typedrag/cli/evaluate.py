@@ -53,9 +53,7 @@ if TYPE_CHECKING:
 @options.metric_option_option
 @options.scorer_options("The LM behind judges, as --lm.")
 @options.speed_options("Questions and judgments")
-@click.option("--max-tokens-spent", "caps__tokens", type=click.IntRange(1), help="Stop after this many tokens.")
-@click.option("--max-lm-calls", "caps__lm_calls", type=click.IntRange(1), help="Stop after this many LM calls.")
-@click.option("--max-cost", "caps__cost", type=click.FloatRange(0, min_open=True), help="Stop after this many dollars.")
+@options.cap_options
 @click.option(
     "--max-failures",
     "caps__failures",

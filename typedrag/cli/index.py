@@ -1,15 +1,18 @@
-"""`typedrag index`: build, add to, describe and search an index."""
+"""`typedrag index`: build, add to, describe, search and serve an index."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from typedrag.cli.opening import say
+from typedrag.cli.options import assignments, chosen, index_option
+from typedrag.cli.served import listen, listening
 
 if TYPE_CHECKING:
     from typedrag.retrieval.index.building import Built
@@ -122,6 +125,29 @@ def search(
             click.echo(f"{passage.score:7.3f}  {passage.id}  {passage.title}\n         {passage.text}\n")
     if not passages:
         click.echo("no passage found", err=True)
+
+
+@command.command()
+@index_option
+@click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
+@assignments("--limit", "limits", help="A limit of the server, such as queue=512; see docs/index-server.md.")
+@listening(8010)
+def serve(
+    index: Path | None, retriever: str, limits: dict[str, Any], keys: Path | None, no_keys: bool, **where: Any
+) -> None:
+    """Let programs on other machines search an index over HTTP, until it is stopped.
+
+    They name it by --retriever http://HOST:PORT, and need neither the index nor Java. Without --keys
+    it listens on this machine alone.
+    """
+    from typedrag.retrieval.default_index import default_index
+    from typedrag.serving.search.run import open_index
+    from typedrag.serving.search.service import IndexSettings
+    from typedrag.serving.settings import read_settings
+
+    settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)}, IndexSettings)
+    folder = index or default_index()
+    listen(f"{folder.name} by {retriever}", partial(open_index, retriever, folder, settings), settings, **where)
 
 
 def _say_built(built: Sequence[Built], out: Path) -> None:

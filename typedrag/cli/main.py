@@ -23,6 +23,7 @@ COMMANDS = (
     "ask",
     "compare",
     "compile",
+    "cost",
     "datasets",
     "diff",
     "doctor",

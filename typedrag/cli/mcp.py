@@ -30,9 +30,9 @@ def command(
     """
     from typedrag.serving.mcp import over_stdio
     from typedrag.serving.service import Service
-    from typedrag.serving.settings import read_settings
+    from typedrag.serving.settings import Settings, read_settings
 
-    settings = read_settings(limits)
+    settings = read_settings(limits, Settings)
     with _stdout_kept():
         programs = [source.open() for source in sources]
     say(f"typedrag answers an agent by {', '.join(served.name for served in programs)}")

@@ -120,8 +120,8 @@ program_options = together(
         help="Use the options of the Typed-RAG paper."),
     assignments("-o", "--option", "program__options", help="Set any option of --program; repeatable."),
     click.option("--reranker", "program__reranker",
-        help="none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, lm-pointwise or lm-listwise."),
-    click.option("--retriever", "program__retriever", help="bm25, dense, hybrid[:WEIGHT] or auto."),
+        help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …"),
+    click.option("--retriever", "program__retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT], auto or http://HOST:PORT."),
 )  # fmt: skip
 
 index_option = click.option(
@@ -167,6 +167,14 @@ def speed_options(threads: str) -> Decorator:
         click.option("--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16."),
     )
 
+
+cap_options = together(
+    click.option("--max-tokens-spent", "caps__tokens", type=click.IntRange(1),
+        help="Stop where LMs have read and written so many."),
+    click.option("--max-lm-calls", "caps__lm_calls", type=click.IntRange(1), help="Stop after so many LM calls."),
+    click.option("--max-cost", "caps__cost", type=click.FloatRange(0, min_open=True),
+        help="Stop where so many dollars are spent."),
+)  # fmt: skip
 
 tracking_options = together(
     click.option("--tracking/--no-tracking", "tracking__enabled", default=None,

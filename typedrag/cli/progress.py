@@ -119,6 +119,8 @@ class RunsProgress:
 
 
 def in_words(spent: Spending) -> str:
-    """The LM calls, tokens and their price, if known."""
-    cost = "" if spent.cost is None else f", ${spent.cost:.2f}"
+    """LM calls, tokens and their price where it is known."""
+    from typedrag.lms.spending import in_dollars
+
+    cost = "" if spent.cost is None else f", {in_dollars(spent.cost)}"
     return f"{spent.usage.lm_calls:,} LM calls, {spent.tokens:,} tokens{spent.usage.without()}{cost}"

@@ -27,9 +27,11 @@ def command() -> None:
 @click.option("--dataset", help="Dataset of graded passages, such as antique, or of sub-answers, such as wikiasp.")
 @click.option("--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its home.")
 @click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
-@click.option("--limit", type=click.IntRange(1), help="Maximum questions, balanced over subsets and types.")
-@click.option("--index", type=click.Path(path_type=Path), help="The index with its passages. Default: TYPEDRAG_INDEX.")
-@click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
+@click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
+@click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
+@click.option(
+    "--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid[:WEIGHT], auto or http://HOST:PORT."
+)
 @click.option(
     "--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question or aspect."
 )
@@ -68,7 +70,6 @@ def pools(
         scale_of,
     )
     from typedrag.retrieval import open_retriever
-    from typedrag.retrieval.default_index import default_index
 
     if bool(dataset) == bool(runs):
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
@@ -77,7 +78,7 @@ def pools(
         loaded = load_dataset(dataset, path)
         examples = loaded.split(split)
         drawn = sample(examples, limit or len(examples))
-        searched = open_retriever(retriever, index or default_index())
+        searched = open_retriever(retriever, index)
         if has_sub_answers(drawn):
             built = list(pools_from_sub_answers(drawn, searched, depth=depth, limit=pool_limit))
         else:

@@ -1,14 +1,22 @@
-"""The options of commands that serve programs, over HTTP or MCP."""
+"""The options of commands that serve, over HTTP or MCP: what, where, to whom and how much."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from functools import partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.options import assignments, chosen, index_option, timeout_option, together
+from typedrag.cli.opening import say
+from typedrag.cli.options import Decorator, assignments, chosen, index_option, timeout_option, together
+
+if TYPE_CHECKING:
+    from typedrag.serving.run import Serving
+    from typedrag.serving.settings import Settings
+
+LOOPBACK = "127.0.0.1"
 
 _OF_ALL = ("lm", "index", "retriever", "reranker", "options")
 
@@ -42,3 +50,47 @@ _options = together(
     assignments("-o", "--option", "options", help="Set an option of the programs; repeatable."),
     assignments("--limit", "limits", help="A limit of the server, such as deadline=60; see docs/production.md."),
 )  # fmt: skip
+
+
+def listening(port: int) -> Decorator:
+    """The options that say where a server listens, by which port if none is named, and who is let in."""
+    return together(
+        click.option(
+            "--keys",
+            type=click.Path(path_type=Path),
+            help="The file of API keys that are let in; see typedrag keys. Its changes are followed.",
+        ),
+        click.option("--no-keys", is_flag=True, help="Let anyone ask who reaches the server, wherever it listens."),
+        click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen at."),
+        click.option(
+            "--port", type=click.IntRange(0, 65535), default=port, show_default=True, help="0 takes any that is free."
+        ),
+        click.option(
+            "--replicas",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Processes, each with the limits by itself.",
+        ),
+    )
+
+
+def listen(
+    name: str, opening: Callable[[], Serving], settings: Settings, *, replicas: int, host: str, port: int
+) -> None:
+    """Serve what is opened, by so many processes, until it is stopped.
+
+    Raises:
+        TypedRAGError: See `serving.run.serve`.
+    """
+    if replicas == 1:
+        from typedrag.serving.run import serve
+
+        serve(name, opening, settings, host=host, port=port, say=say)
+        return
+    from typedrag.cli.main import log_to_stderr
+    from typedrag.serving.replicas import serve_replicas
+
+    verbose = bool(click.get_current_context().find_root().params.get("verbose"))
+    prepare = partial(log_to_stderr, verbose=verbose)
+    serve_replicas(name, opening, settings, replicas, host=host, port=port, say=say, prepare=prepare)

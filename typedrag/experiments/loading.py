@@ -22,9 +22,9 @@ from typedrag.programs.artifact.state import shown
 from typedrag.programs.makes import make_named
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
-from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.gate.makes import gate_named
 from typedrag.retrieval.protocols import IndexRetriever
+from typedrag.retrieval.search.remote import is_remote
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +78,12 @@ class ProgramSource:
         """The spec of the retriever to use by default.
 
         Raises:
-            InputError: If a compiled program names an unknown retriever.
+            InputError: If a compiled program names one that there is not, or a server: a stranger's word is no
+                reason to send questions anywhere.
         """
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
+        if is_remote(spec):
+            raise InputError(f"{self.name} was compiled with retriever {shown(spec)}", "Name a --retriever yourself")
         check_retriever(spec)
         return spec
 
@@ -88,8 +91,8 @@ class ProgramSource:
         """Open the program's retriever; None if it needs none.
 
         Args:
-            index: The index folder; by default `default_index()`.
-            spec: The retriever's spec, in the place of the program's own.
+            index: The index folder; by default `default_index()`, and none for a retriever behind HTTP.
+            spec: In the place of its own.
 
         Raises:
             InputError: See `retriever` and `retrieval.open_retriever`.
@@ -97,7 +100,7 @@ class ProgramSource:
         """
         if not self.retrieves:
             return None
-        return open_retriever(spec or self.retriever, index or default_index(), self.bm25)
+        return open_retriever(spec or self.retriever, index, self.bm25)
 
     @property
     def bm25(self) -> dict[BM25Setting, float]:
@@ -191,20 +194,21 @@ def load_program(
     source: str | Path,
     *,
     index: Path | str | None = None,
-    retriever: Retriever | None = None,
+    retriever: Retriever | str | None = None,
     reranker: Reranker | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Program:
     """Load a compiled program, ready to be called within `typedrag.use_lm`.
 
     Args:
-        source: A folder, `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`. From MLflow
-            only the program's JSON files are read; nothing is unpickled or executed.
-        index: The index of passages; by default that of `TYPEDRAG_INDEX`.
-        retriever: A retriever, in the place of an index.
-        reranker: A reranker; by default the one that the program was compiled with.
-        options: Options that override those it was compiled with, such as `{"type_classifier": "hub:NAME"}`,
-            which has to be named here: see `ProgramSource.options`.
+        source: A folder, `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`. Of what
+            MLflow keeps only the program's JSON files are read; nothing is unpickled or executed.
+        index: Where passages come from; by default that of `TYPEDRAG_INDEX`.
+        retriever: In the place of an index, as one that is open or the address of an index server; or a spec of what
+            searches the index, in the place of the program's.
+        reranker: By default the one that it was compiled with.
+        options: Over those that it was compiled with, such as `{"type_classifier": "hub:NAME"}`, which has to
+            be named here: see `ProgramSource.options`.
 
     Raises:
         InputError: If there is no compiled program that this typedrag can load, an option is refused, or the
@@ -214,12 +218,11 @@ def load_program(
     compiled = read_program(source)
     program = ProgramSource(compiled.program, compiled)
     own = program.options(as_published=False, overrides=options)
-    if retriever is None and compiled.retrieves:
-        place = index or os.environ.get("TYPEDRAG_INDEX")
-        if not place:
+    if isinstance(retriever, str) or (retriever is None and compiled.retrieves):
+        if not (index or os.environ.get("TYPEDRAG_INDEX") or is_remote(retriever or "")):
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.without_index(own)
-        retriever = program.open_retriever(place)
+        retriever = program.open_retriever(index, retriever)
     return compiled.build(retriever, reranker or open_reranker(program.reranker), own)
 
 

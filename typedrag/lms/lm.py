@@ -35,6 +35,7 @@ from typedrag.lms import embedded, models
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.calls import LM, is_carried
 from typedrag.lms.patience import timeout_given
+from typedrag.lms.prices import own_prices
 from typedrag.lms.reply_cache import keep_replies
 
 logger = logging.getLogger(__name__)
@@ -104,11 +105,13 @@ def open_lm(
             `REASONING_TOKENS` for an LM that takes none; for `timeout` see `TIMEOUT_SECONDS`.
 
     Raises:
-        InputError: If the spec has none of the forms, or the LM refuses the temperature or `max_tokens`.
+        InputError: If the spec has none of the forms, the LM takes no such temperature or `max_tokens`, or the user's
+            table of prices cannot be read.
         LMUnavailable: If the model, the server or a package is missing; the message says how to
             get it.
     """
     keep_replies()
+    own_prices()  # refused before a call that would be charged by them
     try:
         lm = _open(spec or default_spec(), api_base, settings)
     except (InputError, LMUnavailable) as error:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from typedrag.lms.prices import Price, own_price
 from typedrag.records import Usage
 
 if TYPE_CHECKING:
     import dspy
+
+LEDGER = "spending.jsonl"
+"""The file in which a compile keeps what it spends, a line for each LM call."""
 
 _ACCOUNTS = "typedrag_accounts"
 """A key of DSPy's settings, which reach threads that carry the context, and also those that DSPy makes, which
@@ -23,9 +27,9 @@ class Spending:
     """LM calls and tokens, and their price where it is known.
 
     Attributes:
-        usage: Calls and tokens, without calls whose replies were kept.
-        dollars: The cost of the calls whose price DSPy knows.
-        unpriced: The number of calls whose price DSPy does not know, such as those of one's own server.
+        usage: Calls whose replies were kept are not counted.
+        dollars: Of the calls whose price is known: by the user's table (see `prices`), else by LiteLLM's.
+        unpriced: Calls whose price neither knows, such as those of one's own server.
 
     Example:
         >>> Spending(Usage(1, 10, 5), dollars=0.25) + Spending(Usage(2, 20, 5), unpriced=2)
@@ -48,6 +52,57 @@ class Spending:
     def cost(self) -> float | None:
         """The cost in dollars; None if no call's price is known."""
         return self.dollars if self.unpriced < self.usage.lm_calls else None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of MLflow, of evaluations, compiles and sweeps alike; no cost where no price is known."""
+        usage = self.usage
+        counts = {"lm_calls": usage.lm_calls, "tokens": self.tokens, "prompt_tokens": usage.prompt_tokens}
+        counts |= {"completion_tokens": usage.completion_tokens} | ({"uncounted": n} if (n := usage.uncounted) else {})
+        cost = {} if self.cost is None else {"cost": self.cost, "unpriced": float(self.unpriced)}
+        return {f"spent/{name}": value for name, value in {**counts, **cost}.items()}
+
+    def times(self, factor: float) -> Spending:
+        """The product with a factor, in whole calls and tokens."""
+        usage = Usage(**{name: round(value * factor) for name, value in asdict(self.usage).items()})
+        return Spending(usage, self.dollars * factor, round(self.unpriced * factor))
+
+    def priced(self, price: Price) -> Spending:
+        """The same, with a price for the calls that have none: their share of the tokens is that of the calls.
+
+        Calls whose tokens are not told stay without one.
+
+        Example:
+            >>> Spending(Usage(2, 1_000_000, 0), unpriced=2).priced(Price(prompt=0.5, completion=1.5)).dollars
+            0.5
+        """
+        if not self.unpriced:
+            return self
+        share = self.unpriced / self.usage.lm_calls
+        left = min(self.unpriced, self.usage.uncounted)
+        return Spending(self.usage, self.dollars + share * price.of(self.usage), left)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One flat JSON object of it."""
+        return {**asdict(self.usage), "dollars": self.dollars, "unpriced": self.unpriced}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Spending:
+        """The one that `to_dict` gave."""
+        usage = Usage(data["lm_calls"], data["prompt_tokens"], data["completion_tokens"], data.get("uncounted", 0))
+        return cls(usage, data["dollars"], data["unpriced"])
+
+
+def in_dollars(amount: float) -> str:
+    """An amount with cents, or with two digits where it is small.
+
+    Example:
+        >>> in_dollars(1234.5), in_dollars(0.00213), in_dollars(0)
+        ('$1,234.50', '$0.0021', '$0.00')
+    """
+    if amount >= 0.1 or not amount:
+        return f"${amount:,.2f}"
+    return "$" + f"{float(f'{amount:.2g}'):.12f}".rstrip("0")
 
 
 class Account:
@@ -102,7 +157,9 @@ def charge_call(call: Mapping[str, Any]) -> None:
     replies = call["response"]
     calls = max(1, len(replies)) if isinstance(replies, list | tuple) else 1  # one each of several requested at once
     usage = Usage.of_call(call["usage"] or {}, calls)
-    spending = Spending(usage, call["cost"] or 0.0, unpriced=calls * int(call["cost"] is None))
+    price = None if usage.uncounted else own_price(call["model"])
+    cost = price.of(usage) if price else call["cost"]
+    spending = Spending(usage, cost or 0.0, unpriced=calls * int(cost is None))
     for account in _charged():
         account.add(spending)
 

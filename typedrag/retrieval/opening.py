@@ -1,7 +1,8 @@
-"""Retrievers over an index, by spec: `bm25`, `dense`, `hybrid[:WEIGHT]` or `auto`.
+"""Retrievers over an index, by spec: `bm25`, `dense`, `hybrid[:WEIGHT]`, `auto` or the address of an index server.
 
 `hybrid` fuses the ranks of BM25 and the dense part; with a WEIGHT of the dense part, 0 to 1, it fuses
-their scores. `auto` is `hybrid` if the index has both parts, else the part that it has.
+their scores. `auto` is `hybrid` where the index has both parts, else the part that it has. What
+`typedrag index serve` searches is had by its address, `http://HOST:PORT`, without any index here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from typedrag.errors import InputError
+from typedrag.errors import InputError, RetrievalError
+from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.index.dense_manifest import has_dense, read_dense_manifest
 from typedrag.retrieval.index.index import read_manifest
 from typedrag.retrieval.index.workshop import opened
@@ -17,12 +19,13 @@ from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.search.dense import DenseRetriever
 from typedrag.retrieval.search.hybrid import HybridRetriever, check_weight
+from typedrag.retrieval.search.remote import check_address, is_remote, open_remote
 
-FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto"
+FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto, http://HOST:PORT"
 
 
 def check_retriever(spec: str) -> float | None:
-    """The weight that a spec gives the dense part; None if ranks are fused.
+    """The weight that a spec gives the dense part, None where ranks are fused or a server knows.
 
     Raises:
         InputError: If the spec has none of the forms, or the weight is out of range.
@@ -31,6 +34,9 @@ def check_retriever(spec: str) -> float | None:
         >>> check_retriever("hybrid:0.7"), check_retriever("bm25")
         (0.7, None)
     """
+    if is_remote(spec):
+        check_address(spec)
+        return None
     kind, colon, weight = spec.partition(":")
     if kind not in ("bm25", "dense", "hybrid", "auto") or (colon and kind != "hybrid"):
         raise InputError(f"'{spec}' is no retriever", f"Write one of: {FORMS}")
@@ -44,14 +50,22 @@ def check_retriever(spec: str) -> float | None:
     return value
 
 
-def check_index(spec: str, index: Path) -> None:
-    """Refuse an index that lacks a part which the spec's retriever searches, without opening the index.
+def check_index(spec: str, index: Path | str | None = None) -> None:
+    """Refuse an index that lacks a part which a spec's retriever searches, without opening it.
+
+    Args:
+        spec: What searches.
+        index: See `open_retriever`.
 
     Raises:
-        InputError: If the spec has none of the forms.
-        RetrievalError: If there is no such index, or a part of it is missing or unfinished.
+        InputError: If the spec has none of the forms, or is an address and an index is named, too.
+        RetrievalError: If there is no such index or index server, or a part is missing or unfinished.
     """
     check_retriever(spec)
+    if is_remote(spec):
+        open_retriever(spec, index)
+        return
+    index = Path(index or default_index())
     kind = spec.partition(":")[0]
     if kind in ("bm25", "hybrid"):
         read_manifest(index)
@@ -59,20 +73,27 @@ def check_index(spec: str, index: Path) -> None:
         read_dense_manifest(index)
 
 
-def open_retriever(spec: str, index: Path | str, bm25: Mapping[BM25Setting, float] | None = None) -> IndexRetriever:
-    """The retriever that a spec names, ready to search.
+def open_retriever(
+    spec: str, index: Path | str | None = None, bm25: Mapping[BM25Setting, float] | None = None
+) -> IndexRetriever:
+    """The retriever that a spec names, ready to be searched.
 
     Args:
-        spec: The retriever's spec.
-        index: The index folder.
-        bm25: Settings that replace the index's own for BM25.
+        spec: What searches.
+        index: The index folder; by default `default_index()`, and none where the spec is an address.
+        bm25: Settings of BM25, where it is searched, that are not the index's.
 
     Raises:
-        InputError: If the spec has none of the forms, or a setting is out of range.
-        RetrievalError: If the index or its dense part is missing or cannot be used.
+        InputError: If the spec has none of the forms, or is an address and an index is named, too, or a setting
+            is out of its range.
+        RetrievalError: If the index, its dense part or the server is missing or cannot be used.
     """
     weight = check_retriever(spec)
-    folder = Path(index)
+    if is_remote(spec):
+        if index is not None:
+            raise InputError(f"both --index {index} and --retriever {spec} are given", "The server has its own index")
+        return open_remote(spec, bm25)
+    folder = Path(index or default_index())
     return opened(folder, lambda: _open(spec.partition(":")[0], folder, weight, bm25 or {}))
 
 
@@ -83,6 +104,39 @@ def _open(kind: str, index: Path, weight: float | None, settings: Mapping[BM25Se
         return DenseRetriever(index)
     sparse = BM25Retriever(index, k1=settings.get("k1"), b=settings.get("b"))
     return sparse if kind == "bm25" else HybridRetriever(sparse, DenseRetriever(index), weight=weight)
+
+
+def bm25_of_index(spec: str, index: Path | str | None = None) -> dict[str, float]:
+    """The settings of BM25 that the index has, which a spec's retriever searches; see `open_retriever`.
+
+    Raises:
+        RetrievalError: If there is no such index, or it has no BM25 part.
+    """
+    if not is_remote(spec):
+        manifest = read_manifest(Path(index or default_index()))
+        return {"k1": manifest.k1, "b": manifest.b}
+    served = open_remote(spec).served
+    if "k1" not in served.manifest:
+        raise RetrievalError(f"the index at {spec} has no BM25 part", "Leave its settings out")
+    return {"k1": served.manifest["k1"], "b": served.manifest["b"]}
+
+
+def tuned(retriever: IndexRetriever, bm25: Mapping[BM25Setting, float]) -> IndexRetriever:
+    """A retriever with other settings of BM25, which shares its dense part.
+
+    Raises:
+        InputError: If a setting is out of its range.
+        RetrievalError: If the index is another by now, or cannot be opened.
+    """
+    sparse = retriever.sparse if isinstance(retriever, HybridRetriever) else retriever
+    if not bm25 or not isinstance(sparse, BM25Retriever):
+        return retriever
+    other = BM25Retriever(sparse.index, k1=bm25.get("k1"), b=bm25.get("b"))
+    if other.manifest.fingerprint != sparse.manifest.fingerprint:
+        raise RetrievalError(f"index {sparse.index} has changed since it was opened", "Open it anew")
+    if isinstance(retriever, HybridRetriever):
+        return HybridRetriever(other, retriever.dense, weight=retriever.weight)
+    return other
 
 
 def has_bm25(index: Path) -> bool:

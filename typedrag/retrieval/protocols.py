@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from typedrag.records import Passage
@@ -26,11 +25,11 @@ class Retriever(Protocol):
 
 
 class IndexRetriever(Retriever, Protocol):
-    """A retriever over an index folder."""
+    """A retriever over an index."""
 
     @property
-    def index(self) -> Path:
-        """The folder."""
+    def place(self) -> str:
+        """The index folder, or the address of the server that has it open."""
         ...
 
     @property

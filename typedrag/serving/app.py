@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.telemetry import TelemetryConfig
@@ -20,7 +20,7 @@ from typedrag.serving.api import answers, coverage, feedback, openai, page, prog
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.guard import Guard
 from typedrag.serving.mcp import mounted
-from typedrag.serving.readiness import Readiness
+from typedrag.serving.readiness import Readiness, states_of
 from typedrag.serving.replies import reply
 from typedrag.serving.service import Service
 from typedrag.serving.upkeep import aside
@@ -43,7 +43,7 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = service = build()
-        app.state.readiness = Readiness(service)
+        app.state.readiness = Readiness(service, lambda: states_of(service))
         app.state.feedback = feedback.open_feedback(service.settings.feedback)
         async with mounted(app, service):
             yield
@@ -51,18 +51,38 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
         with suppress(TimeoutError):  # a store of traces may hang
             await asyncio.wait_for(aside(service.observer.close), _TO_CLOSE)
 
+    modules = (answers, coverage, feedback, openai, page, programs, status, support)
+    return application(lifespan, [module.router for module in modules], "typedrag", DESCRIPTION, tracer_provider)
+
+
+def application(
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
+    routers: Iterable[APIRouter],
+    title: str,
+    description: str,
+    tracer_provider: TracerProvider | None = None,
+) -> FastAPI:
+    """Paths behind the guard, whose errors are faults.
+
+    Args:
+        lifespan: Sets the state's `service`, whose settings and observer the guard reads, and its `readiness`.
+        routers: Of the paths.
+        title: Of the schema.
+        description: Of the schema.
+        tracer_provider: Of OpenTelemetry; None for no spans.
+    """
     app = FastAPI(
-        title="typedrag",
+        title=title,
         version=typedrag.__version__,
-        description=DESCRIPTION,
+        description=description,
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts from elsewhere; /openapi.json says the same
         redoc_url=None,
         telemetry=_telemetry(tracer_provider),
     )
     app.add_middleware(Guard)
-    for module in (answers, coverage, feedback, openai, page, programs, status, support):
-        app.include_router(module.router)
+    for router in routers:
+        app.include_router(router)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     for kind in (Refused, TypedRAGError, TimeoutError):

@@ -1,18 +1,19 @@
-"""Readiness to answer questions: the index is open and the LM answers."""
+"""Readiness to serve requests: the index is open and the LM answers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 import dspy
 import httpx
 
 from typedrag.errors import LMUnavailable
 from typedrag.redaction import without_keys
-from typedrag.serving.served import Served
+from typedrag.retrieval import Retriever
 from typedrag.serving.service import Service
 from typedrag.serving.upkeep import aside
 
@@ -23,33 +24,56 @@ _SECONDS = 5.0
 _REFUSALS = (401, 403)
 
 
+class Watched(Protocol):
+    """A service that tells if it is being stopped, and if the LM is out of order."""
+
+    @property
+    def stopping(self) -> bool:
+        """True if it takes no more requests."""
+        ...
+
+    @property
+    def refusing(self) -> bool:
+        """True if it refuses all requests, since the LM is out of order."""
+        ...
+
+
 class Readiness:
-    """Checks the index and the LM of each program. A result is kept for some seconds, so that probes cost little.
+    """Checks what a service needs. A result is kept for some seconds, so that probes cost little.
 
     Args:
-        service: The service with the programs.
+        service: The service that is watched.
+        look: Gives the states of its parts, such as the index.
         keep: The seconds for which a result is kept.
     """
 
-    def __init__(self, service: Service, keep: float = _SECONDS) -> None:
+    def __init__(self, service: Watched, look: Callable[[], Awaitable[dict[str, str]]], keep: float = _SECONDS) -> None:
         self._service = service
+        self._look = look
         self._keep = keep
         self._looking = asyncio.Lock()
         self._seen: dict[str, str] = {}
         self._at = float("-inf")
 
     async def parts(self) -> dict[str, str]:
-        """`ok` or `unavailable` for each of `server`, which refuses questions while it stops, `index` and `lm`."""
+        """`ok` or `unavailable` for each of `server`, which refuses requests while it stops, `index` and `lm`."""
         async with self._looking:
             if time.monotonic() - self._at >= self._keep:
-                programs = list(self._service.programs.values())
-                index, lm = await asyncio.gather(
-                    _all(_searches(served) for served in programs), _all(_answers(served.lm) for served in programs)
-                )
-                self._seen, self._at = {"index": index, "lm": lm}, time.monotonic()
+                self._seen, self._at = await self._look(), time.monotonic()
         server = FAILED if self._service.stopping else OK
-        lm = FAILED if self._service.refusing else self._seen["lm"]
-        return {"server": server, "index": self._seen["index"], "lm": lm}
+        return {"server": server, **self._seen, **({"lm": FAILED} if self._service.refusing else {})}
+
+
+async def states_of(service: Service) -> dict[str, str]:
+    """The states of what the programs of a service need."""
+    programs = list(service.programs.values())
+    searched = [served.program.retriever for served in programs if served.program.retriever is not None]
+    return await states(index=map(searches, searched), lm=[_answers(served.lm) for served in programs])
+
+
+async def states(**checks: Iterable[Awaitable[None]]) -> dict[str, str]:
+    """`ok` for each part, or `unavailable` if one of its checks raises."""
+    return dict(zip(checks, await asyncio.gather(*map(_all, checks.values())), strict=True))
 
 
 async def _all(checks: Iterable[Awaitable[None]]) -> str:
@@ -60,10 +84,9 @@ async def _all(checks: Iterable[Awaitable[None]]) -> str:
     return FAILED if faults else OK
 
 
-async def _searches(served: Served) -> None:
-    """Raise the error that searching its index gives, if any."""
-    if (retriever := served.program.retriever) is not None:
-        await aside(lambda: retriever.search(["ready"], 1))
+async def searches(retriever: Retriever) -> None:
+    """Raise what keeps an index from being searched."""
+    await aside(lambda: retriever.search(["ready"], 1))
 
 
 async def _answers(lm: dspy.LM) -> None:

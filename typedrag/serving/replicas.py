@@ -13,7 +13,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -23,8 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from typedrag.errors import InputError, TypedRAGError, Unavailable
 from typedrag.serving.guard.exposure import exposure
 from typedrag.serving.metrics import SHARED
-from typedrag.serving.run import listen, open_all, run
-from typedrag.serving.served import ServedSource
+from typedrag.serving.run import Serving, listen
 from typedrag.serving.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -57,20 +56,20 @@ class Replicas:
     """Processes that serve the same programs at one socket. One that dies is restarted, with growing delays.
 
     Args:
-        sources: The sources of the programs.
-        settings: The limits of each process.
-        listener: The socket that they share.
-        prepare: Called first in each process; must be picklable.
+        opening: Opens what is served, in each of them; it has to be a function that can be pickled.
+        settings: Limits, of each process by itself.
+        listener: That they share.
+        prepare: Is called first in each of them; it has to be a function that can be pickled.
     """
 
     def __init__(
         self,
-        sources: Sequence[ServedSource],
+        opening: Callable[[], Serving],
         settings: Settings,
         listener: socket.socket,
         prepare: Callable[[], None],
     ) -> None:
-        self._given = (tuple(sources), settings, listener, prepare)
+        self._given = (opening, listener, prepare)
         self._settings = settings
         self._replicas: list[_Replica] = []
         self._to_start: list[float] = []
@@ -169,25 +168,21 @@ class Replicas:
 
 
 def _serve(
-    sources: Sequence[ServedSource],
-    settings: Settings,
-    listener: socket.socket,
-    prepare: Callable[[], None],
-    line: Connection,
+    opening: Callable[[], Serving], listener: socket.socket, prepare: Callable[[], None], line: Connection
 ) -> None:
     """Serve, in a process of its own; the target of a replica."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no reload is needed while opening
     prepare()
     try:
-        opened = open_all(sources, settings)
+        serving = opening()
     except TypedRAGError as error:
         kind = InputError if isinstance(error, InputError) else Unavailable
         line.send((kind, error.problem, error.mend))
         return
     threading.Thread(target=_end_with, args=(line,), daemon=True).start()
     try:
-        run(opened, sources, settings, listener, on_ready=lambda: line.send(None))
+        serving(listener, lambda: line.send(None))
     except KeyboardInterrupt:  # by Ctrl-C, which reaches all processes of a terminal
         os._exit(0)
 
@@ -201,7 +196,8 @@ def _end_with(line: Connection) -> None:
 
 
 def serve_replicas(
-    sources: Sequence[ServedSource],
+    name: str,
+    opening: Callable[[], Serving],
     settings: Settings,
     count: int,
     *,
@@ -210,13 +206,12 @@ def serve_replicas(
     say: Callable[[str], None],
     prepare: Callable[[], None],
 ) -> None:
-    """Serve programs by several processes until SIGTERM or SIGINT; see `serve` and `Replicas`.
+    """Serve by several processes until SIGTERM or SIGINT; see `serve` and `Replicas`.
 
     Raises:
         TypedRAGError: As `serve`.
     """
     say(exposure(host, settings))
     listener = listen(host, port)
-    names = ", ".join(source.name for source in sources)
-    message = f"typedrag serves {names} at http://{host}:{listener.getsockname()[1]}"
-    Replicas(sources, settings, listener, prepare).run(count, lambda: say(message))
+    message = f"typedrag serves {name} at http://{host}:{listener.getsockname()[1]}"
+    Replicas(opening, settings, listener, prepare).run(count, lambda: say(message))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
@@ -35,29 +36,49 @@ _REGISTRY = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOU
 """MLflow's settings with which an unreachable registry fails within seconds, not minutes."""
 
 
+Serving = Callable[[socket.socket, Callable[[], None]], None]
+"""Serves at a socket until SIGTERM or SIGINT; what is to be done when it does is called then."""
+
+
 def serve(
-    sources: Sequence[ServedSource], settings: Settings, *, host: str, port: int, say: Callable[[str], None]
+    name: str,
+    opening: Callable[[], Serving],
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    say: Callable[[str], None],
 ) -> None:
-    """Serve programs until SIGTERM or SIGINT; questions under way are then answered first.
+    """Serve until SIGTERM or SIGINT; requests under way are then answered first.
 
     Args:
-        sources: The sources of the programs. SIGHUP reloads them all.
-        settings: The limits.
-        host: The address to listen at.
-        port: The port; 0 for any free one.
-        say: Called with the messages for the user, such as the address.
+        name: Of what is served, for its user.
+        opening: Opens it.
+        settings: Limits.
+        host: Address to listen at.
+        port: 0 takes any that is free.
+        say: Is told where it listens.
 
     Raises:
-        TypedRAGError: If a program, its LM or its index cannot be opened.
-        InputError: If the address cannot be used, or strangers could reach it and there are no keys.
+        TypedRAGError: If it cannot be opened.
+        InputError: If the address cannot be listened at, or it could be from elsewhere, without keys.
     """
     say(exposure(host, settings))
     if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no reload is needed while opening
-    opened = open_all(sources, settings)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
+    serving = opening()
     listener = listen(host, port)
-    say(f"typedrag serves {', '.join(p.name for p in opened.programs)} at http://{host}:{listener.getsockname()[1]}")
-    run(opened, sources, settings, listener)
+    say(f"typedrag serves {name} at http://{host}:{listener.getsockname()[1]}")
+    serving(listener, lambda: None)
+
+
+def open_programs(sources: Sequence[ServedSource], settings: Settings) -> Serving:
+    """Open programs to be served. SIGHUP opens them all anew.
+
+    Raises:
+        TypedRAGError: If a program, its LM or its index cannot be had.
+    """
+    return partial(run, open_all(sources, settings), sources, settings)
 
 
 @dataclass(frozen=True)
@@ -103,7 +124,7 @@ def run(
     sources: Sequence[ServedSource],
     settings: Settings,
     listener: socket.socket,
-    on_ready: Callable[[], None] = lambda: None,
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve opened programs at a socket until SIGTERM or SIGINT; call `on_ready` once it serves."""
 
@@ -116,8 +137,13 @@ def run(
         asyncio.get_running_loop().call_soon(on_ready)
         return service
 
+    run_app(create_app(build, opened.tracer_provider), settings, listener)
+
+
+def run_app(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
+    """Serve an application at a socket until SIGTERM or SIGINT."""
     log_requests()
-    _Server(create_app(build, opened.tracer_provider), settings).run(sockets=[listener])
+    _Server(app, settings).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):

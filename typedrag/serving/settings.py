@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
@@ -60,16 +60,19 @@ class Settings(BaseModel):
     """Seconds for questions under way to end when the server stops."""
 
 
-def read_settings(values: Mapping[str, Any]) -> Settings:
-    """The settings of a user's values.
+S = TypeVar("S", bound=Settings)
+
+
+def read_settings(values: Mapping[str, Any], kind: type[S]) -> S:
+    """The settings of a kind that a user gives.
 
     Raises:
         InputError: If a setting is unknown or does not fit.
     """
     try:
-        return Settings.model_validate(dict(values))
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(Settings.model_fields)
+        known = ", ".join(kind.model_fields)
         raise InputError(f"--limit {name}: {first['msg']}", f"Limits are: {known}") from None

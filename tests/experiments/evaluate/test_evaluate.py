@@ -367,7 +367,7 @@ def test_a_run_that_ends_anywhere_is_continued_without_doing_anything_twice(eval
     [
         ({"lm_calls": 9}, "LM calls are made of the 9 allowed"),
         ({"tokens": 990}, "tokens are spent of the 990 allowed"),
-        ({"cost": 0.01}, "DSPy knows no price"),
+        ({"cost": 0.01}, "the price of an LM in use is not known: give it in TYPEDRAG_PRICES"),
     ],
 )
 def test_a_cap_stops_the_run_which_can_be_continued(evaluate, server, caps, said):
@@ -552,3 +552,54 @@ def _assert_nothing_kept_was_done_again(server, begun: int, kept: dict[str, set[
     for call in server.calls[begun:]:
         what = "answer" if "answer" in call.wanted else "tiny"
         assert what not in kept.get(call.question, ()), f"{what} of '{call.question}' was made again"
+
+
+# what it will spend
+
+
+@pytest.fixture
+def notices(evaluate):
+    def run(out="run", **flags):
+        told = []
+        evaluate(out, **{"lm": {"cache": False}, "threads": 1, "on_notice": told.append, **flags})
+        return told
+
+    return run
+
+
+def test_what_a_run_will_spend_is_projected_by_its_first_questions(notices, tmp_path, monkeypatch):
+    (tmp_path / "prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
+    monkeypatch.setenv("TYPEDRAG_PRICES", str(tmp_path / "prices.yaml"))
+    words = "about 2.0 LM calls, 220 tokens, $0.004 a question; 24 LM calls, 2,640 tokens, $0.048 for all 12"
+    assert notices() == [f"run: after 5 of 12 questions: {words}"]
+
+
+def test_a_run_of_a_few_questions_is_not_projected(notices):
+    assert notices(dataset={"name": "sample", "limit": 10}) == []
+
+
+def test_a_cap_that_is_too_low_is_said_as_soon_as_that_is_known(notices):
+    caps = {"tokens": 2000, "lm_calls": 24}
+    told = notices(caps=caps)
+    assert told[1] == "run: that is more than the 2,000 tokens allowed: it will be stopped before its end"
+    assert len(told) == 3
+    first, *_ = notices(caps=caps, resume=True)  # before anything else is asked
+    assert first.startswith("run: after 9 of 12 questions: about 2.0 LM calls")
+
+
+def test_an_earlier_run_of_the_same_program_beside_it_projects_it_before_it_starts(notices, server, tmp_path):
+    notices("runs/before")
+    asked = len(server.calls)
+    fresh = {"dataset": {"name": "sample", "limit": 24, "seed": 1}, "caps": {"lm_calls": 40}}
+    told = []
+
+    def on_notice(notice):
+        told.append((len(server.calls) - asked, notice))
+
+    notices("runs/after", on_notice=on_notice, **fresh)
+    assert told[0][0] == 0
+    assert told[0][1].startswith(f"after: as {tmp_path / 'runs' / 'before'}: about 2.0 LM calls")
+    assert told[0][1].endswith("48 LM calls, 5,280 tokens for all 24")
+    assert told[1] == (0, "after: that is more than the 40 LM calls allowed: it will be stopped before its end")
+    other = notices("runs/other", programs=[{"program": "direct_lm", "options": {"answer_length": "phrase"}}])
+    assert not any("as " in notice for notice in other)

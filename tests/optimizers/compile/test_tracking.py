@@ -17,11 +17,12 @@ from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.compare.compare import Difference, Stratum
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.judges.saved import save_judge
+from typedrag.lms.spending import Spending
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
-from typedrag.records import Estimate
+from typedrag.records import Estimate, Usage
 from typedrag.redaction import redactor_for
 
 mlflow = pytest.importorskip("mlflow")
@@ -67,6 +68,7 @@ def told(uri, out):
         out / "program",
         differences=[difference],
         result={"verdict": "better"},
+        spent=Spending(Usage(200, 20_000, 1_000), dollars=0.5, unpriced=40),
         stopped="the budget is spent",
     )
     [run] = parents("told")
@@ -119,7 +121,16 @@ def test_candidates_are_nested_runs_and_points_of_curves(told):
     assert found[2].data.params == {"how": "proposed", "changed": "answer", "state": "state2"}
     assert curve(run, "candidate/score") == [(0, 0.4), (1, 0.35), (2, 0.9), (3, 0.55)]
     assert curve(run, "candidate/best") == [(0, 0.4), (1, 0.4), (2, 0.4), (3, 0.55)]
-    assert curve(run, "spent/lm_calls")[-1] == (3, 160)
+    assert curve(run, "spent/lm_calls")[-2:] == [(3, 160), (4, 200)]
+
+
+def test_what_was_spent_is_told_by_the_names_of_evaluations(told):
+    run, _ = told
+    spent = {name: value for name, value in run.data.metrics.items() if name.startswith("spent/")}
+    assert spent == {
+        "spent/lm_calls": 200, "spent/tokens": 21_000, "spent/prompt_tokens": 20_000, "spent/completion_tokens": 1_000,
+        "spent/cost": 0.5, "spent/unpriced": 40,
+    }  # fmt: skip
 
 
 def test_the_test_split_s_scores_are_metrics(told):

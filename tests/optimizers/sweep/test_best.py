@@ -80,6 +80,10 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
 
     [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
     assert parent.data.metrics["best/length/score/held-out"] == first.held_out.value
+    spent = {name: parent.data.metrics[f"spent/{name}"] for name in ("lm_calls", "prompt_tokens", "completion_tokens")}
+    assert (
+        spent["prompt_tokens"] == 100 * spent["lm_calls"] > 0 and spent["completion_tokens"] == 10 * spent["lm_calls"]
+    )
     nested = [r for r in mlflow.search_runs(output_format="list") if r.data.tags.get("mlflow.parentRunId")]
     assert {r.data.tags["mlflow.parentRunId"] for r in nested} == {parent.info.run_id}
     assert len(nested) == 4

@@ -109,3 +109,10 @@ def test_ranges_and_names_that_make_no_sense_are_refused():
     for given in ({"low": 3, "high": 1}, {"low": 1}, {"values": [1], "low": 0, "high": 2}):
         with pytest.raises(ValueError, match="range"):
             KnobConfig.model_validate(given)
+
+
+def test_the_weight_of_an_index_server_cannot_be_turned():
+    base = ProgramConfig(program="rag", retriever="http://localhost:8010")
+    assert program_at(base, {"bm25.k1": 1.2}).retriever == base.retriever
+    with pytest.raises(InputError, match=r"hybrid\.weight cannot be turned"):
+        program_at(base, {"hybrid.weight": 0.5})

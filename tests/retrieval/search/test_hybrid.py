@@ -81,7 +81,7 @@ def test_each_retriever_says_what_its_results_depend_on(hybrid, sparse, dense):
     assert dense.identity["retriever"] == "dense" and dense.identity["encoder"]["dimensions"] == 384
     assert hybrid.identity == {**dense.identity, "index": fingerprint, "retriever": "hybrid"}
     assert HybridRetriever(sparse, dense, weight=0.5).identity["retriever"] == "hybrid:0.5"
-    assert hybrid.index == sparse.index == dense.index
+    assert hybrid.place == sparse.place == dense.place == str(sparse.index)
     assert list(hybrid.passages()) == list(sparse.passages())
     assert (
         parts_of(hybrid) == (sparse, dense) and parts_of(dense) == (None, dense) and parts_of(sparse) == (sparse, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,12 +13,18 @@ from pydantic import AfterValidator
 
 from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows, whole
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
+from typedrag.experiments.evaluate.config import SpendingCaps
+from typedrag.experiments.evaluate.run_store import ANSWERS
+from typedrag.experiments.projection import Projection
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import open_text, usable_lines
 from typedrag.lms.faults import Faults, fail, too_many
+from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.threads import run_jobs
 from typedrag.programs import Program
-from typedrag.records import Answer
+from typedrag.records import Answer, Usage
+
+SPENT = "spent"
 
 
 @dataclass(frozen=True)
@@ -33,25 +39,37 @@ class AskedQuestion:
 class Outcome:
     """The answer to a question, or the reason why there is none: a refusal, or an unreadable reply.
 
-    `index` is the question's position, from 0.
+    `index` is its position among the questions, from 0; `spent` what was paid for it, failed calls counted in.
     """
 
     index: int
     question: AskedQuestion
     answer: Answer | None
     error: str = ""
+    spent: Spending = field(default_factory=Spending)
 
     def to_dict(self) -> dict[str, Any]:
-        """The outcome as a JSON object: the id, and the answer's fields or the question and its error."""
+        """The outcome as a JSON object: the id, the answer's fields or the question and its error, `spent` if any."""
         fields = self.answer.to_dict() if self.answer else {"question": self.question.question, "error": self.error}
-        return {"id": self.question.id, **fields}
+        spent = {SPENT: self.spent.to_dict()} if self.spent.usage.lm_calls else {}
+        return {"id": self.question.id, **fields, **spent}
 
     @classmethod
-    def from_dict(cls, index: int, question: AskedQuestion, data: dict[str, Any]) -> Outcome:
-        """The outcome that `to_dict` made this object of."""
+    def from_dict(cls, index: int, question: AskedQuestion, data: Mapping[str, Any]) -> Outcome:
+        """The outcome that `to_dict` gave."""
+        spent = spent_of_line(data)
         if "error" in data:
-            return cls(index, question, None, data["error"])
-        return cls(index, question, Answer.from_dict({k: v for k, v in data.items() if k != "id"}))
+            return cls(index, question, None, data["error"], spent)
+        answer = Answer.from_dict({name: value for name, value in data.items() if name not in ("id", SPENT)})
+        return cls(index, question, answer, "", spent)
+
+
+def spent_of_line(data: Mapping[str, Any]) -> Spending:
+    """The spending on an outcome that `to_dict` gave; of one without it, what its answer has used."""
+    if SPENT in data:
+        return Spending.from_dict(data[SPENT])
+    usage = Usage(**data.get("usage", {}))
+    return Spending(usage, unpriced=usage.lm_calls)
 
 
 class _Asked(Layout):
@@ -112,6 +130,8 @@ def answer_questions(
     journal: Path | None = None,
     settings: Mapping[str, Any] | None = None,
     max_failures: float = 1.0,
+    caps: SpendingCaps | None = None,
+    on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Iterator[Outcome]:
     """Answer questions in threads that carry the context; yield outcomes as they come.
 
@@ -120,30 +140,40 @@ def answer_questions(
     written; questions that it struck are asked again the next time.
 
     Args:
-        program: The program, called within the caller's `use_lm`.
-        questions: The questions.
+        program: Called within the caller's `use_lm`, whose LM is metered.
+        questions: In any number.
         threads: Questions under way at once.
-        journal: A file to which each outcome is appended at once. Outcomes that it holds already are
-            yielded without asking again.
-        settings: Settings that answers depend on, as JSON values; the journal's first line. A journal
-            with other settings is refused.
-        max_failures: The share of questions that may fail; refused ones do not count.
+        journal: A file that each outcome is appended to at once. Outcomes that it holds already are
+            yielded without being asked again.
+        settings: What the answers depend on besides the questions, as JSON values; the journal's
+            first line. One of a run with other settings is refused.
+        max_failures: The share of questions that may fail; those that are refused do not count.
+        caps: What may be spent, outcomes of the journal counted in.
+        on_notice: Called with what the questions will take in all, once some are done.
 
     Raises:
         InputError: If the journal belongs to other questions or settings.
-        TypedRAGError: If a larger share fails; finished outcomes are written.
+        TypedRAGError: If a larger share fails, or a cap is reached before the last is asked; what was done is written.
         Unavailable: If the LM or the index cannot be used.
     """
     log = Journal(journal, durable=True) if journal else None
     done = _done_before(log, questions, dict(settings or {})) if log else {}
+    caps = caps or SpendingCaps()
+    projection = Projection(len(questions), caps, on_notice)
+    records = [(ANSWERS, outcome.spent) for outcome in done.values()]
+    account = Account(sum((outcome.spent for outcome in done.values()), Spending()))
+    projection.watch(len(records), lambda: records)
     yield from done.values()
+    begun = len(done)
     todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
     faults = Faults(answered=any(outcome.answer for outcome in done.values()))
     ended: deque[tuple[Outcome, TypedRAGError | None]] = deque()
     tried, failed = 0, 0
 
     def next_job() -> Callable[[], tuple[Outcome, TypedRAGError | None]] | None:
-        job = next(todo, None)
+        nonlocal begun
+        job = None if caps.reached(account.spent) else next(todo, None)
+        begun += job is not None
         return partial(fail, faults.fault) if job and faults.fault else job
 
     def keep() -> Iterator[Outcome]:
@@ -152,6 +182,8 @@ def answer_questions(
             outcome, failure = ended.popleft()
             if log:
                 log.append({"index": outcome.index, **outcome.to_dict()})
+            records.append((ANSWERS, outcome.spent))
+            projection.watch(len(records), lambda: records)
             yield outcome
             tried += not isinstance(failure, InputError)
             failed += outcome.answer is None and not isinstance(failure, InputError)
@@ -162,6 +194,7 @@ def answer_questions(
                 )
 
     for outcome, failure in run_jobs(next_job, threads):
+        account.add(outcome.spent)
         if isinstance(failure, CallFailed):
             faults.hold(failure, partial(ended.append, (outcome, failure)))
         else:
@@ -171,13 +204,20 @@ def answer_questions(
         yield from keep()
     faults.settle(too_many=too_many(failed + len(faults), tried + len(faults), max_failures))
     yield from keep()
+    if begun < len(questions):
+        raise TypedRAGError(
+            f"stopped after {begun:,} of {len(questions):,} questions: {caps.reached(account.spent)}",
+            "Allow more" + ("; what is done is kept: go on with --resume" if log else ""),
+        )
 
 
 def _answer(program: Program, index: int, question: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
-    try:
-        return Outcome(index, question, Answer.from_prediction(program(question=question.question))), None
-    except (InputError, StepFailed, CallFailed) as error:
-        return Outcome(index, question, None, str(error)), error
+    with charging(Account()) as account:
+        try:
+            answer = Answer.from_prediction(program(question=question.question))
+        except (InputError, StepFailed, CallFailed) as error:
+            return Outcome(index, question, None, str(error), account.spent), error
+    return Outcome(index, question, answer, spent=account.spent), None
 
 
 def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:

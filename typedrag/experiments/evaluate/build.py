@@ -40,7 +40,7 @@ from typedrag.retrieval import (
     open_retriever,
     reranker_identity,
 )
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.search.remote import is_remote, open_remote
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
@@ -98,11 +98,16 @@ class Components:
         """Raise a `RetrievalError` if the index lacks what a program searches."""
         source = self.source(program)
         if source.retrieves:
-            check_index(program.retriever or source.retriever, self.index)
+            check_index(program.retriever or source.retriever, self.config.index)
 
     def index_of(self, program: ProgramConfig) -> str:
         """The fingerprint of the index that a program searches; empty if it searches none."""
         return str(self.retriever(program).identity["index"]) if self.source(program).retrieves else ""
+
+    def searched_by(self, program: ProgramConfig) -> str:
+        """The spec by which a program's passages are searched; of a remote retriever the server's, not its address."""
+        spec = program.retriever or self.source(program).retriever
+        return open_remote(spec).served.retriever if is_remote(spec) else spec
 
     @cached_property
     def lm(self) -> dspy.LM:
@@ -114,10 +119,16 @@ class Components:
         """The LM behind judges."""
         return open_metered(config.beside(self.config.lm), "scorer") if (config := self.config.scorer) else None
 
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the index servers that programs ask."""
+        return [spec for program in self.config.programs if is_remote(spec := program.retriever or "")]
+
     @cached_property
     def redactor(self) -> Redactor:
-        """A redactor of the keys and addresses of both LMs."""
-        return redactor_for([self.lm] if self.scorer is None else [self.lm, self.scorer])
+        """A redactor of the keys and addresses of both LMs and of the index servers."""
+        lms = [self.lm] if self.scorer is None else [self.lm, self.scorer]
+        return redactor_for(lms, addresses=self.addresses)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -201,13 +212,8 @@ class Components:
         spec, bm25 = program.retriever or source.retriever, bm25_of(program, source)
         key = (spec, tuple(sorted(bm25.items())))
         if key not in self._retrievers:
-            self._retrievers[key] = open_retriever(spec, self.index, bm25)
+            self._retrievers[key] = open_retriever(spec, self.config.index, bm25)
         return self._retrievers[key]
-
-    @cached_property
-    def index(self) -> Path:
-        """The index folder."""
-        return self.config.index or default_index()
 
     def source(self, program: ProgramConfig) -> ProgramSource:
         """The source of a program, read only once, since it may change."""

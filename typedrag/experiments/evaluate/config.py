@@ -20,6 +20,8 @@ from pydantic import (
 
 from typedrag.errors import InputError
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
+from typedrag.lms.prices import PRICES
+from typedrag.lms.spending import Spending, in_dollars
 from typedrag.programs.knobs import Knob
 from typedrag.programs.makes import make_named
 
@@ -110,8 +112,9 @@ class ProgramConfig(BaseModel):
     """`none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise` or `lm-listwise`; by
     default the one that a program was compiled with, else `none`."""
     retriever: Annotated[str | None, Knob(choices=("bm25", "dense", "hybrid"))] = None
-    """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` with the weight of the dense part, or `auto` (`hybrid` if the index
-    has both parts); by default the one that a program was compiled with, else `auto` of `preqrag`, `bm25` of others."""
+    """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, `auto`, which is `hybrid` where the index
+    has both parts, or the `http://HOST:PORT` of an index server; by default that which a program was
+    compiled with, `auto` of `preqrag`, `bm25` of others."""
     bm25: BM25Config = BM25Config()
     """Settings of its BM25; by default those that a program was compiled with, else those of the index."""
 
@@ -172,8 +175,8 @@ class MetricConfig(BaseModel):
     """Options of the metric's class."""
 
 
-class CapsConfig(BaseModel):
-    """Limits that stop a run, which can be continued. Calls under way still end."""
+class SpendingCaps(BaseModel):
+    """Limits of spending, at which a run stops; it can be continued. Calls under way still end."""
 
     model_config = CLOSED
 
@@ -182,7 +185,35 @@ class CapsConfig(BaseModel):
     lm_calls: PositiveInt | None = None
     """The most LM calls, counted likewise."""
     cost: PositiveFloat | None = None
-    """The most dollars, counted likewise, for LMs whose prices DSPy knows."""
+    """The same in dollars, for LMs whose prices are known: by LiteLLM's table or the one of `TYPEDRAG_PRICES`."""
+
+    def reached(self, spent: Spending) -> str:
+        """The cap that is reached, and how; empty if none is."""
+        if self.tokens is not None and spent.tokens >= self.tokens:
+            return f"{spent.tokens:,} tokens are spent of the {self.tokens:,} allowed"
+        if self.tokens is not None and spent.usage.uncounted:
+            return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}"
+        if self.lm_calls is not None and spent.usage.lm_calls >= self.lm_calls:
+            return f"{spent.usage.lm_calls:,} LM calls are made of the {self.lm_calls:,} allowed"
+        if self.cost is not None and spent.dollars >= self.cost:
+            return f"{in_dollars(spent.dollars)} are spent of the {in_dollars(self.cost)} allowed"
+        if self.cost is not None and spent.unpriced:
+            return f"a cap of cost cannot be kept, since the price of an LM in use is not known: give it in {PRICES}"
+        return ""
+
+    def too_low_for(self, expected: Spending) -> str:
+        """The caps that stop a run before it has spent so much; empty if none does."""
+        caps = (
+            (self.tokens, expected.tokens, f"{self.tokens:,} tokens" if self.tokens else ""),
+            (self.lm_calls, expected.usage.lm_calls, f"{self.lm_calls:,} LM calls" if self.lm_calls else ""),
+            (self.cost, expected.dollars, in_dollars(self.cost) if self.cost else ""),
+        )
+        return " and ".join(words for cap, amount, words in caps if cap is not None and amount > cap)
+
+
+class CapsConfig(SpendingCaps):
+    """Limits at which a run stops."""
+
     failures: float = Field(default=0.3, ge=0, le=1)
     """The share of failed answers or judgments above which a run stops."""
 

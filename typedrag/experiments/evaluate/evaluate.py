@@ -13,10 +13,11 @@ import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.experiments.evaluate.build import Components
-from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, ProgramConfig, TrackingConfig
+from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.evaluate.results import MetricResult, Run
-from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run, taken
+from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_records, read_run, taken
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
+from typedrag.experiments.projection import Projection, earlier_run
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.experiments.tracking.tracked_run import MEND
@@ -112,7 +113,7 @@ def run_evaluation(
             resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
         )  # fmt: skip
         yield evaluated
-        if reason := cap_reached(config.caps, account.spent):
+        if reason := config.caps.reached(account.spent):
             if evaluated.stopped or program is not config.programs[-1]:
                 on_notice(f"{reason}; what is done is kept")
             return
@@ -123,21 +124,6 @@ def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
     if config.enabled:
         with faults_of_store(redact, MEND):
             connect(config)
-
-
-def cap_reached(caps: CapsConfig, spent: Spending) -> str:
-    """The cap that is reached, in words; empty if none is."""
-    if caps.tokens is not None and spent.tokens >= caps.tokens:
-        return f"{spent.tokens:,} tokens are spent of the {caps.tokens:,} allowed"
-    if caps.tokens is not None and spent.usage.uncounted:
-        return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}"
-    if caps.lm_calls is not None and spent.usage.lm_calls >= caps.lm_calls:
-        return f"{spent.usage.lm_calls:,} LM calls are made of the {caps.lm_calls:,} allowed"
-    if caps.cost is not None and spent.dollars >= caps.cost:
-        return f"${spent.dollars:.2f} are spent of the ${caps.cost:.2f} allowed"
-    if caps.cost is not None and spent.unpriced:
-        return "the cost cannot be kept below a cap, since DSPy knows no price of an LM in use"
-    return ""
 
 
 def _make_run(
@@ -159,10 +145,22 @@ def _make_run(
         if retry_failed and (again := store.forget_failures()):
             on_notice(f"{again} failed answers and judgments are made again")
         tracker.begin(store)
+        before = store.read()
+        others = account.spent + before.spent.times(-1)
+        projection = Projection(
+            before.planned, parts.config.caps, lambda words: on_notice(f"{before.name}: {words}"), others
+        )
+        if not before.questions and (earlier := earlier_run(folder, before.settings)):
+            projection.tell(earlier.records, f"as {earlier.folder}")
+
+        def show(progress: Progress) -> None:
+            on_progress(progress)
+            projection.watch(progress.done, lambda: read_records(folder)[1])
+
         stopped = "a fault ended it"
         try:
             with replies_beside(replies):
-                stopped = Runner(parts, program, store, parts.examples, account, tracker, on_progress).run()
+                stopped = Runner(parts, program, store, parts.examples, account, tracker, show).run()
         finally:
             run = store.read()
             summary = summarize(run, metrics)
@@ -307,7 +305,7 @@ class Runner:
             self.faults[what].answer()
 
     def _reason_to_stop(self) -> str:
-        if reason := cap_reached(self.config.caps, self.account.spent):
+        if reason := self.config.caps.reached(self.account.spent):
             return reason
         allowed = self.config.caps.failures
         for what, failed in self.failed.items():

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
@@ -29,6 +29,12 @@ METRIC = "metric "
 """The prefix of settings that may be added when a run is continued: further metrics."""
 _MEND = "Make room; what was done until then is kept: go on with --resume"
 _FORGOTTEN = "spent on what was made again"
+
+ANSWERS, AGAIN = "answers", "made again"
+SpendingRecords = list[tuple[str, Spending]]
+"""What was spent on each answer and each judgment, with what it was: `ANSWERS` or the name of the metric; and on those
+that were made again, in one."""
+T = TypeVar("T")
 
 _SPENDING = TypeAdapter(Spending)
 
@@ -230,17 +236,30 @@ def read_run(folder: Path) -> Run:
     Raises:
         InputError: If the folder holds no run that can be read.
     """
+    return _read_folder(folder, lambda database: _read(database, folder))
+
+
+def read_records(folder: Path) -> tuple[dict[str, Any], SpendingRecords]:
+    """The settings of the run that a folder holds, and what was spent on each answer and each judgment, in all tries.
+
+    Raises:
+        InputError: See `read_run`.
+    """
+    return _read_folder(folder, lambda database: (_values(database, "settings"), _records(database)))
+
+
+def _read_folder(folder: Path, read: Callable[[sqlite3.Connection], T]) -> T:
     file = folder / FILE
     if not file.is_file():
         raise InputError(f"{folder} holds no run", "Make one: typedrag evaluate … --out FOLDER")
     try:
-        return _read_file(file, "mode=ro")
+        return _read_file(file, "mode=ro", read)
     except sqlite3.OperationalError:  # a folder where SQLite cannot put its lock
         pass
     except sqlite3.DatabaseError as error:
         raise InputError(f"{file} is no run ({error})", "Name another folder") from None
     try:
-        return _read_file(file, "immutable=1")
+        return _read_file(file, "immutable=1", read)
     except sqlite3.DatabaseError as error:
         raise InputError(f"{file} cannot be read ({error})", "Name another folder") from None
 
@@ -250,11 +269,11 @@ def is_run(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def _read_file(file: Path, how: str) -> Run:
+def _read_file(file: Path, how: str, read: Callable[[sqlite3.Connection], T]) -> T:
     database = sqlite3.connect(f"file:{quote(str(file.resolve()))}?{how}", uri=True, timeout=30)
     try:
         _check_format(database, file.parent)
-        return _read(database, file.parent)
+        return read(database)
     finally:
         database.close()
 
@@ -295,6 +314,13 @@ def _read(database: sqlite3.Connection, folder: Path) -> Run:
         planned=len(rows),
         spent=spent,
     )
+
+
+def _records(database: sqlite3.Connection) -> SpendingRecords:
+    rows = database.execute("SELECT ?, spent FROM answers UNION ALL SELECT metric, spent FROM results", (ANSWERS,))
+    again = _forgotten(database)
+    records = [(role, _SPENDING.validate_json(spent)) for role, spent in rows]
+    return records + ([(AGAIN, again)] if again.usage.lm_calls else [])
 
 
 def _forgotten(database: sqlite3.Connection) -> Spending:

@@ -152,13 +152,7 @@ def _metrics_of(summary: RunSummary) -> dict[str, float]:
     values = dict(_group_metrics(summary.overall, ""))
     for name, group in summary.types.items():
         values |= dict(_group_metrics(group, f"/{name}"))
-    usage = summary.spent.usage
-    values |= {"spent/lm_calls": usage.lm_calls, "spent/tokens": summary.spent.tokens}
-    if usage.uncounted:
-        values["spent/uncounted"] = usage.uncounted
-    if summary.spent.cost is not None:
-        values["spent/cost"] = summary.spent.cost
-    return values
+    return values | summary.spent.metrics
 
 
 def _group_metrics(group: GroupSummary, suffix: str) -> Iterator[tuple[str, float]]:

@@ -147,7 +147,7 @@ class CompileComponents(Components):
     def redactor(self) -> Redactor:
         """A redactor of the keys and addresses of all LMs."""
         lms = (self.lm, self.prompt_lm, self.teacher_lm, self.scorer)
-        return redactor_for(lm for lm in lms if lm is not None)
+        return redactor_for((lm for lm in lms if lm is not None), addresses=self.addresses)
 
     def objective(self, target: Target) -> Objective:
         """The objective that a target is compiled against."""

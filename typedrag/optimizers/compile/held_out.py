@@ -170,7 +170,9 @@ def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> di
             line["score"] = metric(example, prediction).score
         except (InputError, StepFailed, NotMeasurable) as failure:
             line["problem"] = str(failure)
-    return {**_nothing(example), **line, "seconds": watch.seconds, "usage": asdict(account.spent.usage)}
+    spent = account.spent
+    took = {"seconds": watch.seconds, "usage": asdict(spent.usage), "spent": spent.to_dict()}
+    return {**_nothing(example), **line, **took}
 
 
 def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> QuestionResult:

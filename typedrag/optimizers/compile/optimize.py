@@ -23,7 +23,7 @@ from typedrag.files.text_files import write_json
 from typedrag.lms.adapter_of_each import AdapterOfEach, kept
 from typedrag.lms.asking import unavailable
 from typedrag.lms.replies import REPLIES, replies_beside
-from typedrag.lms.spending import Spending, charging
+from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.lms.trail import run_concurrently
 from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged
 from typedrag.optimizers.compile.teleprompters.budget import (
@@ -41,7 +41,7 @@ from typedrag.optimizers.compile.teleprompters.compilation import Compilation, C
 from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 
-SPENDING, COST = "spending.jsonl", "run_cost.json"
+COST = "run_cost.json"
 _MEASURED = 3
 """The number of examples that measure the cost of a run."""
 _NO_LIMIT = 10**9
@@ -121,16 +121,16 @@ def measure_run_cost(request: CompileRequest, optimizer: Optimizer, budget: Budg
             run_concurrently(partial(_run_once, run), shown, request.threads)
         run.gate.faults.settle()
         whole = run.gate.stopped is None
-    spent = run.gate.account.spent  # of all attempts: replies that an interrupted one paid for are not paid again
-    cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown))
+    spent = run.gate.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
+    cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown), spent.dollars / len(shown))
     if whole:
         write_json(file, asdict(cost))
     return cost
 
 
 def spent_in(folder: Path) -> Spending:
-    """The cost of the compile in a folder so far."""
-    return spent_by(folder / SPENDING)
+    """The spending of the compile in a folder so far."""
+    return spent_by(folder / LEDGER)
 
 
 def _run_once(run: Compilation, example: dspy.Example) -> None:
@@ -182,7 +182,7 @@ def _begun(
         stack.enter_context(alone_in(folder))
         check_identity(folder, identity_of(request, optimizer, trainset, valset))
         stack.enter_context(replies_beside(folder / REPLIES))
-        gate = Gate(budget, Ledger(folder / SPENDING))
+        gate = Gate(budget, Ledger(folder / LEDGER))
         scoring = Scoring(request.metric, gate)
         trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, on_candidate)
         stack.enter_context(logged(folder, request.redact))

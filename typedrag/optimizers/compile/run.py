@@ -73,6 +73,11 @@ class Plan:
         """Tokens of all targets."""
         return sum(estimate.tokens for estimate in self.estimates.values())
 
+    @property
+    def dollars(self) -> float:
+        """Dollars of all targets, as far as prices are known."""
+        return sum(estimate.dollars for estimate in self.estimates.values())
+
 
 @dataclass(frozen=True)
 class CompileResult:
@@ -106,7 +111,7 @@ class CompileResult:
                 name: {"stopped": outcome.stopped, "candidates": [asdict(c) for c in outcome.candidates]}
                 for name, outcome in self.outcomes.items()
             },
-            "spent": {"lm_calls": self.spent.usage.lm_calls, "tokens": self.spent.tokens},
+            "spent": {**self.spent.to_dict(), "tokens": self.spent.tokens, "cost": self.spent.cost},
             "verdict": self.test.verdict if self.test else "",
             "p": self.test.p if self.test else None,
             "tests": self.test.tests if self.test else None,
@@ -234,6 +239,7 @@ class _Compile:
             result.folder,
             differences=result.test.differences if result.test else (),
             result=result.to_dict(),
+            spent=result.spent,
             stopped=stopped,
         )
         return replace(result, registered=version or "")
@@ -358,7 +364,7 @@ class _Compile:
             folder or self._saved,
             about,
             reranker=parts.reranker,
-            retriever=config.program.retriever or source.retriever,
+            retriever=parts.searched_by(config.program),
             bm25=bm25_of(config.program, source),
             redact=parts.redactor,
         )

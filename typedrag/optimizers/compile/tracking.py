@@ -17,6 +17,7 @@ from typedrag.experiments.loading import ARTIFACT
 from typedrag.experiments.tracking.mlflow_store import faults_of_store
 from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
+from typedrag.lms.spending import Spending
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
@@ -105,6 +106,7 @@ class CompileTracker:
         *,
         differences: Sequence[Difference] = (),
         result: Mapping[str, Any] | None = None,
+        spent: Spending | None = None,
         stopped: str = "",
     ) -> str | None:
         """Log the result; return the registered version as `models:/NAME/VERSION`, or None if there is none.
@@ -112,8 +114,9 @@ class CompileTracker:
         Args:
             candidates: All candidates by target.
             compiled: The folder of the compiled program or judge; None if a fault ended the compile.
-            differences: Differences between base and compiled program on the test split.
-            result: The whole result as JSON values.
+            differences: Between base and compiled program on the test split.
+            result: All of it, as JSON values.
+            spent: On all of it, but the test; the last point of the curves of what was spent.
             stopped: Why the compile stopped; empty if it came to its end.
         """
         if not self._run.id:
@@ -124,6 +127,9 @@ class CompileTracker:
             for target in self._seen:
                 self._tell(target)
             self._log_artifacts(result)
+            if spent is not None:
+                numbers = (candidate.number for candidates in self._seen.values() for candidate in candidates)
+                self._run.log(spent.metrics, step=1 + max(numbers, default=0))
             self._run.tag({"stopped": stopped})
             version = self._tell_compiled(compiled, differences) if compiled else None
             self._run.end(stopped=compiled is None)

@@ -32,7 +32,8 @@ from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
 from typedrag.redaction import Redactor
-from typedrag.retrieval import BM25Setting, read_manifest
+from typedrag.retrieval import BM25Setting
+from typedrag.retrieval.opening import bm25_of_index
 
 JUDGMENTS = "judgments.sqlite"
 _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heartbeat", "tracking", "held_out"}
@@ -111,7 +112,8 @@ class SweepComponents:
         point = {name: value_of(name, options, program, self.config.lm) for name in self.config.knobs}
         for name, value in point.items():
             if value is None and name.startswith("bm25."):
-                point[name] = getattr(read_manifest(self.base.index), name.removeprefix("bm25."))
+                spec = program.retriever or self.base.source(program).retriever
+                point[name] = bm25_of_index(spec, self.config.index)[name.removeprefix("bm25.")]
         return point if self.space.holds(point) else None
 
     def evaluation(

@@ -12,15 +12,18 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import CallFailed
+from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.evaluate import Progress
+from typedrag.experiments.projection import in_words
 from typedrag.lms.faults import Faults
 from typedrag.lms.lm import limit_calls_in_flight
 from typedrag.lms.replies import replies_kept
+from typedrag.lms.spending import Spending
 from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.config import ObjectiveConfig, StopConfig, SweepConfig
 from typedrag.optimizers.sweep.objectives import front, levels
 from typedrag.optimizers.sweep.storage import Storage, open_storage
-from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, values_of_trial
+from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, spent_on, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker
 from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
 from typedrag.texts.words import question_key
@@ -145,11 +148,13 @@ class _Worker:
         self.sweep, self.tracker, self.watching = sweep, tracker, watching
         self.began = time.monotonic()
         self.faults = Faults()
+        self.projected = False
 
     def run(self) -> str:
         """Make trials, and return why it stopped; empty if nothing is left to do."""
         study, config = self.sweep.study, self.sweep.parts.config
-        with ExitStack() as held:  # trials whose every question an LM fails at, until it answers another trial
+        self._project()
+        with ExitStack() as held:  # what an LM fails at altogether, until it answers another trial
             while not (reason := self._reason_to_stop()):
                 trial = study.next(config.stop.trials)
                 if isinstance(trial, str) and self.faults:
@@ -192,6 +197,22 @@ class _Worker:
         if answered(self._frozen(trial)):
             self.faults.answer()
         self.watching.trial(self._frozen(trial))
+        self._project()
+
+    def _project(self) -> None:
+        """Say once what all trials will take, as soon as one has come to its end."""
+        study, stop = self.sweep.study, self.sweep.parts.config.stop
+        ended = study.trials(ENDED)
+        trials = int(min(stop.trials, self.sweep.parts.space.size))
+        if self.projected or not 0 < len(ended) < trials:
+            return
+        self.projected = True
+        total = sum(map(spent_on, ended), Spending()).times(trials / len(ended))
+        words = in_words(total, trials, "trial")
+        less = "less where trials end early or share replies"
+        self.watching.notice(f"after {len(ended)} of {trials:,} trials: {words}; {less}")
+        if caps := SpendingCaps(tokens=stop.tokens).too_low_for(total):
+            self.watching.notice(f"that is more than the {caps} allowed: the sweep may be stopped before its end")
 
     def _fail(self, trial: Trial, fault: CallFailed) -> None:
         fail_trial(self.sweep.study, trial, self.sweep.parts, fault)

@@ -19,6 +19,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import InputError
+from typedrag.lms.spending import Spending
 from typedrag.optimizers.sweep.config import ObjectiveConfig, SamplerConfig
 from typedrag.optimizers.sweep.space import Point, Space, key_of
 from typedrag.optimizers.sweep.storage import WORKER, Storage
@@ -26,8 +27,8 @@ from typedrag.optimizers.sweep.storage import WORKER, Storage
 IDENTITY, QUESTIONS, MLFLOW = "identity", "questions", "mlflow run"
 """Attributes of a study: the settings its trials depend on, the questions in their order, its run in MLflow."""
 VALUES, SPENT, PROBLEM, RETRIES, TWICE = "values", "spent", "problem", "retries", "chosen twice"
-"""Attributes of a trial: `objectives.Values`; LM calls and tokens paid for; why it was ended; the number
-of the trial whose point it takes up again; and a mark that its point had been chosen before."""
+"""Attributes of a trial: see `objectives.Values`; what was paid for it, see `spent_on`; why it was ended; the
+number of the trial whose point it takes up again; and whether its point had been chosen before."""
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 Next = Trial | Literal["wait", "done"]
@@ -182,6 +183,14 @@ def _params_of(trial: FrozenTrial) -> Mapping[str, Any]:
 def values_of_trial(trial: FrozenTrial) -> dict[str, list[float | None]]:
     """The values of a trial so far; see `objectives.Values`."""
     return cast(dict[str, list[float | None]], trial.user_attrs.get(VALUES, {}))
+
+
+def spent_on(trial: FrozenTrial) -> Spending:
+    """The spending on a trial so far; where prices were not yet kept, with all tokens as read."""
+    amounts: dict[str, float] = trial.user_attrs.get(SPENT, {})
+    calls = amounts.get("lm_calls", 0)
+    before = {"lm_calls": 0, "prompt_tokens": amounts.get("tokens", 0), "completion_tokens": 0, "dollars": 0.0}
+    return Spending.from_dict({**before, "unpriced": calls, **amounts})
 
 
 def answered(trial: FrozenTrial) -> int:

@@ -10,11 +10,12 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from typedrag.experiments.tracking.tracked_run import TrackedRun, table_of
+from typedrag.lms.spending import Spending
 from typedrag.optimizers.compile.tracking import RISK
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.figures import write_figures
 from typedrag.optimizers.sweep.objectives import mean_of
-from typedrag.optimizers.sweep.study import MLFLOW, PROBLEM, SPENT, Study, is_feasible, values_of_trial
+from typedrag.optimizers.sweep.study import MLFLOW, PROBLEM, SPENT, Study, is_feasible, spent_on, values_of_trial
 from typedrag.programs.artifact.compiled import Verdict
 from typedrag.redaction import Redactor
 
@@ -83,9 +84,8 @@ class SweepTracker:
     def _metrics(self, study: Study, best: Sequence[FrozenTrial]) -> dict[str, float]:
         trials = study.trials()
         counts = {f"trials/{s.name.lower()}": sum(t.state == s for t in trials) for s in TrialState}
-        spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
         metrics = {name: float(n) for name, n in counts.items()}
-        metrics |= {f"spent/{name}": float(sum(s.get(name, 0) for s in spent)) for name in ("lm_calls", "tokens")}
+        metrics |= sum(map(spent_on, trials), Spending()).metrics
         if best:
             metrics |= {f"best/{o.measure}": v for o, v in zip(study.objectives, best[0].values, strict=True)}
         return metrics

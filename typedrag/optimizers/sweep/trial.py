@@ -127,9 +127,7 @@ def _told(trial: Trial, account: Account) -> Iterator[None]:
     try:
         yield
     finally:
-        spent = account.spent
-        usage = spent.usage
-        note(trial, SPENT, {"lm_calls": usage.lm_calls, "tokens": spent.tokens, "uncounted": usage.uncounted})
+        note(trial, SPENT, {"tokens": account.spent.tokens, **account.spent.to_dict()})
 
 
 def _check_measures(run: Run, measures: Iterable[str]) -> None:

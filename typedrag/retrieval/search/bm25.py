@@ -65,6 +65,11 @@ class BM25Retriever:
             return [[self._read(hit) for hit in hits or ()] for hits in hits_by_query]
 
     @property
+    def place(self) -> str:
+        """The index folder."""
+        return str(self.index)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """Values that tell its results from another retriever's."""
         settings: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}

@@ -43,6 +43,11 @@ class DenseRetriever:
         self._open()
 
     @property
+    def place(self) -> str:
+        """The index folder."""
+        return str(self.index)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """Values that tell its results from another retriever's."""
         return {

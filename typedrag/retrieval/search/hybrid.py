@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval.protocols import Retriever
-from typedrag.retrieval.search.bm25 import BM25Retriever
-from typedrag.retrieval.search.dense import DenseRetriever
+from typedrag.retrieval.protocols import IndexRetriever, Retriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, weighted_fusion
 
 FUSION_DEPTH = 100
@@ -32,21 +29,21 @@ class HybridRetriever:
         RetrievalError: If the parts do not hold the same passages.
     """
 
-    def __init__(self, sparse: BM25Retriever, dense: DenseRetriever, *, weight: float | None = None) -> None:
+    def __init__(self, sparse: IndexRetriever, dense: IndexRetriever, *, weight: float | None = None) -> None:
         check_weight(weight)
-        if sparse.manifest.fingerprint != dense.manifest.fingerprint:
+        if sparse.identity["index"] != dense.identity["index"]:
             raise RetrievalError(
-                f"the dense part of {dense.index} holds other passages than BM25's",
-                f"Bring it up to date: typedrag index build --out {sparse.index} --dense MODEL",
+                f"the dense part of {dense.place} holds other passages than BM25's",
+                f"Bring it up to date: typedrag index build --out {sparse.place} --dense MODEL",
             )
         self.sparse = sparse
         self.dense = dense
         self.weight = weight
 
     @property
-    def index(self) -> Path:
-        """The index folder."""
-        return self.sparse.index
+    def place(self) -> str:
+        """The place of the index."""
+        return self.sparse.place
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -97,6 +94,6 @@ def parts_of(retriever: Retriever) -> SparseAndDense:
     """The parts of a hybrid retriever; any other retriever is dense if it is known to be so, else sparse."""
     if isinstance(retriever, HybridRetriever):
         return SparseAndDense(retriever.sparse, retriever.dense)
-    if isinstance(retriever, DenseRetriever):
+    if getattr(retriever, "identity", {}).get("retriever") == "dense":
         return SparseAndDense(None, retriever)
     return SparseAndDense(retriever, None)

@@ -22,7 +22,7 @@ def exposure(host: str, settings: Settings) -> str:
     if settings.keys:
         return f"Keys that are let in: {Keyring(settings.keys).count}."
     if settings.no_keys:
-        return f"WARNING: no key is needed. Whoever reaches {host} may ask, and you pay for the answers."
+        return f"WARNING: no key is needed. Whoever reaches {host} may ask, at your cost."
     if not all(is_loopback(address) for address in _addresses(host)):
         raise InputError(
             f"without keys the server would answer anyone who reaches {host}",

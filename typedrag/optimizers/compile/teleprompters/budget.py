@@ -8,10 +8,9 @@ in whatever thread it is raised, and the gate that raises it lets no further LM 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -27,7 +26,6 @@ from typedrag.lms.asking import unavailable
 from typedrag.lms.faults import Faults
 from typedrag.lms.replies import permission
 from typedrag.lms.spending import Account, Spending
-from typedrag.records import Usage
 
 BudgetName = Literal["light", "medium", "heavy"]
 BUDGET_NAMES: tuple[BudgetName, ...] = get_args(BudgetName)
@@ -113,17 +111,12 @@ class Ledger(Account):
     def add(self, spending: Spending) -> None:
         """Add a cost to the account and to the file."""
         super().add(spending)
-        self._journal.append({**asdict(spending.usage), "dollars": spending.dollars, "unpriced": spending.unpriced})
+        self._journal.append(spending.to_dict())
 
 
 def spent_by(path: Path) -> Spending:
-    """The sum of the costs in a ledger's file."""
-    return sum(map(_spending, Journal(path)), Spending())
-
-
-def _spending(line: Mapping[str, Any]) -> Spending:
-    usage = Usage(line["lm_calls"], line["prompt_tokens"], line["completion_tokens"], line.get("uncounted", 0))
-    return Spending(usage, line["dollars"], line["unpriced"])
+    """The sum of the spending in a ledger's file."""
+    return sum(map(Spending.from_dict, Journal(path)), Spending())
 
 
 class Gate(BaseCallback):

@@ -23,6 +23,8 @@ class RunCost:
 
     lm_calls: float
     tokens: float
+    dollars: float = 0.0
+    """As far as prices are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +70,14 @@ class CostEstimate:
     Attributes:
         runs: Runs of the program, each with a judgment, including those of the base on the validation set.
         proposals: LM calls that write instructions.
-        lm_calls: LM calls of runs and proposals; `tokens` are those of both, too.
+        lm_calls: Of both; so are `tokens`, and `dollars` as far as prices are known.
     """
 
     runs: int
     proposals: int
     lm_calls: int
     tokens: int
+    dollars: float = 0.0
 
     _TOKENS_PER_PROPOSAL: ClassVar[int] = 3_000
 
@@ -82,12 +85,9 @@ class CostEstimate:
     def of(cls, request: CompileRequest, runs: int, proposals: int = 0) -> CostEstimate:
         """The estimate for so many runs and proposals."""
         cost = request.run_cost
-        return cls(
-            runs,
-            proposals,
-            round(runs * cost.lm_calls + proposals),
-            round(runs * cost.tokens + proposals * cls._TOKENS_PER_PROPOSAL),
-        )
+        tokens = runs * cost.tokens + proposals * cls._TOKENS_PER_PROPOSAL
+        dollars = cost.dollars / cost.tokens * tokens if cost.tokens else 0.0
+        return cls(runs, proposals, round(runs * cost.lm_calls + proposals), round(tokens), dollars)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,107 @@
+"""`typedrag cost`, over runs that were made."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from typedrag.cli.main import cli
+from typedrag.lms.spending import LEDGER, Spending
+from typedrag.optimizers.compile.teleprompters.budget import Ledger
+from typedrag.records import Usage
+
+STUB = "vllm:stub"
+
+
+def typedrag(*arguments):
+    return CliRunner().invoke(cli, list(map(str, arguments)))
+
+
+@pytest.fixture
+def runs(server, tmp_path, monkeypatch):
+    """An evaluation of four questions, and a file of two."""
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.chdir(tmp_path)
+    evaluated = typedrag(
+        "evaluate", "--no-tracking", "--program", "direct_lm", "--dataset", "sample", "--limit", 4, "--lm", STUB,
+        "--scorer", STUB, "--metric", "tiny", "--out", "runs/direct",
+    )  # fmt: skip
+    assert evaluated.exit_code == 0, evaluated.output
+    (tmp_path / "questions.txt").write_text("Why does bread rise?\nWhy does bread fall?\n")
+    ask = ["ask", "--program", "direct_lm", "--lm", STUB, "--no-cache", "--file", "questions.txt"]
+    asked = typedrag(*ask, "--out", "runs/answers.jsonl")
+    assert asked.exit_code == 0, asked.output
+    return tmp_path / "runs"
+
+
+def cells(line):
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_what_runs_have_spent_is_added_up(runs):
+    done = typedrag("cost", "runs")
+    assert done.exit_code == 0, done.output
+    lines = [row for line in done.stdout.splitlines() if (row := cells(line)) and row[0][0].isalpha()]
+    assert lines == [
+        ["run", "questions", "LM calls", "prompt tokens", "completion tokens", "dollars", "unpriced calls"],
+        ["runs/answers.jsonl", "2", "2", "200", "20", "—", "2"],
+        ["runs/direct", "4", "8", "800", "80", "—", "8"],
+        ["answers", "4", "400", "40", "—", "4"],
+        ["judgments", "4", "400", "40", "—", "4"],
+        ["all", "6", "10", "1,000", "100", "—", "10"],
+    ]
+
+
+def test_what_has_no_price_can_be_given_one_afterwards(runs):
+    told = json.loads(typedrag("cost", "runs", "--price", "10,100", "--json").stdout)
+    assert told["total"]["cost"] == pytest.approx(0.02)
+    assert told["total"]["unpriced"] == 0
+    assert told["runs"][1]["roles"]["judgments"]["cost"] == pytest.approx(0.008)
+    assert "$0.02" in typedrag("cost", "runs", "--price", "10,100").stdout
+
+
+def test_a_price_does_not_change_what_had_one(tmp_path):
+    """Call by call: a teacher with a price, and a student of one's own without."""
+    folder = tmp_path / "compiled" / "compile" / "program"
+    folder.mkdir(parents=True)
+    ledger = Ledger(folder / LEDGER)
+    ledger.add(Spending(Usage(1, 1_000_000, 0), dollars=7.0))
+    ledger.add(Spending(Usage(1, 1000, 1000), unpriced=1))
+    [run] = json.loads(typedrag("cost", tmp_path / "compiled", "--json").stdout)["runs"]
+    assert (run["questions"], run["cost"], run["unpriced"]) == (None, 7.0, 1)
+    [run] = json.loads(typedrag("cost", tmp_path / "compiled", "--price", "1,1", "--json").stdout)["runs"]
+    assert (run["cost"], run["unpriced"], list(run["roles"])) == (pytest.approx(7.002), 0, ["candidates"])
+
+
+def test_a_run_that_is_named_twice_counts_once(runs):
+    told = json.loads(typedrag("cost", "runs", "runs/direct", "runs/answers.jsonl", "--json").stdout)
+    assert [run["run"] for run in told["runs"]] == ["runs/answers.jsonl", "runs/direct"]
+
+
+def test_a_file_that_was_stopped_tells_what_it_has_spent(runs):
+    ask = ["ask", "--program", "direct_lm", "--lm", STUB, "--no-cache", "--threads", 1, "--file", "questions.txt"]
+    assert typedrag(*ask, "--out", "runs/more.jsonl", "--max-lm-calls", 1).exit_code == 1
+    [run] = json.loads(typedrag("cost", "runs/more.jsonl.part", "--json").stdout)["runs"]
+    assert (run["questions"], run["lm_calls"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["questions"], "questions holds no run that tells what was spent"),
+        (["nowhere"], "nowhere holds no run that tells what was spent"),
+        (["questions/of.jsonl"], "questions/of.jsonl holds no run"),
+        (["questions", "--price", "1"], "--price '1' is no price. Write --price PROMPT,COMPLETION"),
+        (["questions", "--price", "-1,2"], "--price '-1,2' is no price"),
+    ],
+)
+def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "questions").mkdir()
+    (tmp_path / "questions" / "of.jsonl").write_text('{"question": "Why?"}\n')
+    done = typedrag("cost", *arguments)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"Error: {said}")

@@ -1,0 +1,114 @@
+"""`typedrag index serve` as a process of its own, and commands that ask it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.serving.process import Process
+from typedrag import load_program
+from typedrag.cli.main import cli
+from typedrag.errors import InputError, RetrievalError
+from typedrag.experiments.evaluate.build import Components
+from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
+from typedrag.programs import Options, build_program
+from typedrag.programs.artifact.compiled import read_compiled, save_compiled
+from typedrag.retrieval import BM25Retriever, open_retriever
+
+STUB = "vllm:stub"
+
+
+@pytest.fixture
+def serving(sample_index, tmp_path):
+    """Starts a server of the sample index."""
+    started: list[Process] = []
+
+    def start(*arguments: str) -> Process:
+        command = [sys.executable, "-m", "typedrag", "index", "serve", "--index", str(sample_index), "--port", "0"]
+        started.append(Process([*command, *arguments], {"TYPEDRAG_CACHE": str(tmp_path)}))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.client.close()
+        process.process.kill()
+        process.process.wait()
+
+
+@pytest.fixture
+def run(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_several_processes_serve_one_index_and_end_in_order(serving, sample_retriever):
+    process = serving("--replicas", "2")
+    there = open_retriever(process.url)
+    assert there.search(["bread", "cats"], 5) == sample_retriever.search(["bread", "cats"], 5)
+    process.process.send_signal(signal.SIGTERM)
+    assert process.wait() in (0, -signal.SIGTERM, 143)
+
+
+def test_a_server_that_is_killed_in_mid_run_is_named(serving, run):
+    process = serving()
+    there = open_retriever(process.url)
+    assert there.search(["bread"], 1)
+    os.kill(process.process.pid, signal.SIGKILL)
+    process.wait()
+    begun = time.monotonic()
+    with pytest.raises(RetrievalError, match=f"the index server at {process.url} cannot be reached"):
+        there.search(["bread"], 1)
+    assert time.monotonic() - begun < 30
+    asked = run("ask", "Why?", "--program", "rag", "--lm", STUB, "--retriever", process.url)
+    assert asked.exit_code == 3
+    assert "Start it: typedrag index serve --index FOLDER" in asked.stderr
+
+
+def test_commands_ask_it_and_keep_runs_by_the_index_not_by_its_address(serving, run, tmp_path, sample_index):
+    url = serving().url
+    asked = run("ask", "Why?", "--program", "rag", "--lm", STUB, "--retriever", url, "--index", sample_index)
+    assert asked.exit_code == 2 and f"both --index {sample_index} and --retriever {url} are given" in asked.stderr
+    evaluate = ("evaluate", "--no-tracking", "--dataset", "sample", "--limit", 2, "--metric", "length", "--lm", STUB,
+                "--program", "rag", "--out", tmp_path / "run")  # fmt: skip
+    done = run(*evaluate, "--retriever", url)
+    assert done.exit_code == 0, done.output
+    assert not [f for f in (tmp_path / "run").rglob("*") if f.is_file() and url.encode() in f.read_bytes()]
+    again = run(*evaluate, "--index", sample_index, "--resume")
+    assert again.exit_code == 0, again.output
+    none = run("datasets", "build", "preqrag", "--retriever", url, "--lm", STUB, "--out", tmp_path / "made")
+    assert none.exit_code == 2 and "does not hand out all passages" in none.stderr
+
+
+def test_a_compiled_program_is_loaded_over_it_and_names_no_server(serving, tmp_path, sample_index):
+    url = serving().url
+    save_compiled(build_program("rag", BM25Retriever(sample_index), None, Options()), tmp_path / "mine")
+    assert load_program(tmp_path / "mine", retriever=url).retriever.place == url
+    with pytest.raises(InputError, match="both --index"):
+        load_program(tmp_path / "mine", retriever=url, index=sample_index)
+    save_compiled(build_program("rag", BM25Retriever(sample_index), None, Options()), tmp_path / "c", retriever=url)
+    assert read_compiled(tmp_path / "c").retriever == url
+    with pytest.raises(InputError, match="Name a --retriever yourself"):
+        load_program(tmp_path / "c", index=sample_index)
+
+
+def test_what_a_compile_keeps_is_what_the_server_searches_by(serving, tmp_path):
+    url = serving().url
+    program = ProgramConfig(program="rag", retriever=url)
+    config = EvaluationConfig.model_validate(
+        {"dataset": {"name": "sample"}, "programs": [program], "metrics": [{"name": "length"}]}
+    )
+    parts = Components(config, tmp_path / "judgments.sqlite")
+    assert parts.searched_by(program) == "bm25"
+    assert parts.addresses == [url]
+
+
+def test_it_serves_no_other_server(run):
+    refused = run("index", "serve", "--retriever", "http://elsewhere:8010")
+    assert refused.exit_code == 2 and "has its own index" in refused.stderr

@@ -1,0 +1,57 @@
+"""An index server within the tests: a real one, in a thread."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from typedrag.retrieval import IndexRetriever
+from typedrag.serving.guard.connections import connection_options
+from typedrag.serving.run import listen
+from typedrag.serving.search.app import create_index_app
+from typedrag.serving.search.service import IndexSettings, SearchService
+
+
+@dataclass
+class Serving:
+    """An index that is served.
+
+    Attributes:
+        url: Its address.
+        service: That searches.
+    """
+
+    url: str
+    service: SearchService
+
+
+@contextmanager
+def served_index(retriever: IndexRetriever, *, port: int = 0, **limits: Any) -> Iterator[Serving]:
+    """Serve an index within, under some limits."""
+    settings = IndexSettings(**limits)
+    services: list[SearchService] = []
+
+    def build() -> SearchService:
+        services.append(SearchService(retriever, settings))
+        return services[0]
+
+    listener: socket.socket = listen("127.0.0.1", port)
+    server = uvicorn.Server(uvicorn.Config(create_index_app(build), **connection_options(settings)))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield Serving(f"http://127.0.0.1:{listener.getsockname()[1]}", services[0])
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        listener.close()

@@ -1,0 +1,111 @@
+"""The spending of runs: evaluations, the trials of sweeps, compiles, and files of answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.batch import SPENT, spent_of_line
+from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, FILE, SpendingRecords, read_records
+from typedrag.files.journal import Journal
+from typedrag.lms.prices import Price
+from typedrag.lms.spending import LEDGER, Spending
+
+JUDGMENTS, CANDIDATES = "judgments", "candidates"
+_HEAD = 2
+"""Lines of a file of answers, of which one holds what was spent: the first may hold settings."""
+
+
+@dataclass(frozen=True)
+class RunSpending:
+    """The spending of a run.
+
+    Attributes:
+        path: The folder of an evaluation or of a compile's target, or a file of answers.
+        questions: Answered, or failed at; None of a compile.
+        roles: By what it was spent on: `answers`, `judgments`, those `made again`, `candidates` of a compile.
+    """
+
+    path: Path
+    questions: int | None
+    roles: dict[str, Spending]
+
+    @property
+    def spent(self) -> Spending:
+        """The sum."""
+        return sum(self.roles.values(), Spending())
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values of it; `cost` is None where the price of no call is known."""
+        roles = {role: json_of(spent) for role, spent in self.roles.items()}
+        return {"run": str(self.path), "questions": self.questions, **json_of(self.spent), "roles": roles}
+
+
+def json_of(spent: Spending) -> dict[str, Any]:
+    """A spending as JSON values."""
+    return {**spent.to_dict(), "cost": spent.cost}
+
+
+def costs_of(paths: Iterable[Path], price: Price | None = None) -> list[RunSpending]:
+    """The costs of all runs at or below these paths, each once.
+
+    Args:
+        paths: Folders of runs, or that hold such, or files of answers.
+        price: Of calls that had none when they were made.
+
+    Raises:
+        InputError: If there is none at one of them, or one cannot be read.
+    """
+    costs: dict[Path, RunSpending] = {}
+    for path in paths:
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_spending(file))
+        if not path.exists() or not (files and all(map(_is_spending, files))):
+            raise InputError(
+                f"{path} holds no run that tells what was spent",
+                "Name the --out of typedrag evaluate, compile, sweep or ask --file, or a folder of such",
+            )
+        for file in files:
+            costs.setdefault(file.resolve(), _cost_of(file, price))
+    return list(costs.values())
+
+
+def _is_spending(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    return file.name in (FILE, LEDGER) or (
+        file.suffix in (".jsonl", ".part") and any(SPENT in line or "usage" in line for line in _lines(file, _HEAD))
+    )
+
+
+def _lines(file: Path, most: int | None = None) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines, up to the first line that is none."""
+    with file.open("rb") as lines:
+        for line in islice(lines, most):
+            try:
+                yield dict(json.loads(line))
+            except (ValueError, TypeError):
+                return
+
+
+def _cost_of(file: Path, price: Price | None) -> RunSpending:
+    if file.name == FILE:
+        _, records = read_records(file.parent)
+        roles = [(role if role in (ANSWERS, AGAIN) else JUDGMENTS, spent) for role, spent in records]
+        return RunSpending(file.parent, sum(role == ANSWERS for role, _ in records), _sums(roles, price))
+    if file.name == LEDGER:
+        calls = [(CANDIDATES, Spending.from_dict(line)) for line in Journal(file)]
+        return RunSpending(file.parent, None, _sums(calls, price))
+    answers = [(ANSWERS, spent_of_line(line)) for line in _lines(file) if "settings" not in line]
+    return RunSpending(file, len(answers), _sums(answers, price))
+
+
+def _sums(records: SpendingRecords, price: Price | None) -> dict[str, Spending]:
+    roles: dict[str, Spending] = {}
+    for role, spent in records:
+        roles[role] = roles.get(role, Spending()) + (spent.priced(price) if price else spent)
+    return roles

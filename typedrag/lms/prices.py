@@ -1,0 +1,79 @@
+"""Prices of the user's own: of LMs that LiteLLM's table does not know, or not at what they really cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from typedrag.errors import InputError
+from typedrag.records import Usage
+
+PRICES = "TYPEDRAG_PRICES"
+"""The environment's variable that names their file."""
+_MILLION = 1_000_000
+
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Price(BaseModel):
+    """The price of an LM, in dollars per million tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompt: Dollars
+    """Of what it reads."""
+    completion: Dollars
+    """Of what it writes."""
+
+    def of(self, usage: Usage) -> float:
+        """The dollars of the tokens that are told.
+
+        Example:
+            >>> Price(prompt=0.5, completion=1.5).of(Usage(3, 1_000_000, 2_000_000))
+            3.5
+        """
+        return (usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion) / _MILLION
+
+
+_TABLE = TypeAdapter(dict[str, Price])
+
+
+def own_price(model: str) -> Price | None:
+    """The user's price of a model that DSPy names `PROVIDER/MODEL`, named so or without its provider; None of others.
+
+    Raises:
+        InputError: See `own_prices`.
+    """
+    prices = own_prices()
+    return prices.get(model) or prices.get(model.partition("/")[2])
+
+
+def own_prices() -> Mapping[str, Price]:
+    """The prices of the file that `TYPEDRAG_PRICES` names, by model; none where it names none.
+
+    Raises:
+        InputError: If the file cannot be read, or holds something else.
+    """
+    file = os.environ.get(PRICES)
+    return _read(Path(file).expanduser()) if file else {}
+
+
+@cache
+def _read(file: Path) -> Mapping[str, Price]:
+    import yaml
+
+    mend = f"{PRICES} names a YAML file with lines as MODEL: {{prompt: 0.5, completion: 1.5}}"
+    try:
+        table = _TABLE.validate_python(yaml.safe_load(file.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{file} cannot be read ({type(error).__name__})", mend) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise InputError(f"{file}: {place} is no price: {first['msg']}", mend) from None
+    return {spec.removeprefix("vllm:").removeprefix("embedded:"): price for spec, price in table.items()}

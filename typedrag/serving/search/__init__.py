@@ -1,0 +1,1 @@
+"""An index behind HTTP, for programs that run where it is not."""

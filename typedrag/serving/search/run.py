@@ -1,0 +1,38 @@
+"""An index that is opened to be served."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from typedrag.errors import InputError
+from typedrag.retrieval import IndexRetriever, open_retriever
+from typedrag.retrieval.search.remote import is_remote
+from typedrag.serving.run import Serving, run_app
+from typedrag.serving.search.app import create_index_app
+from typedrag.serving.search.service import IndexSettings, SearchService
+
+
+def open_index(spec: str, index: Path, settings: IndexSettings) -> Serving:
+    """Open an index to be served by the retriever of a spec.
+
+    Raises:
+        InputError: If the spec has none of the forms of a retriever that searches by itself.
+        RetrievalError: If the index lacks a part or cannot be used.
+    """
+    if is_remote(spec):
+        raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
+    return partial(_run, open_retriever(spec, index), settings)
+
+
+def _run(
+    retriever: IndexRetriever, settings: IndexSettings, listener: socket.socket, on_ready: Callable[[], None]
+) -> None:
+    def build() -> SearchService:
+        asyncio.get_running_loop().call_soon(on_ready)
+        return SearchService(retriever, settings)
+
+    run_app(create_index_app(build), settings, listener)
