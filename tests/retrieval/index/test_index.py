@@ -375,7 +375,8 @@ def test_resume_does_not_replace_a_finished_index(tmp_path):
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
 def test_progress_that_cannot_be_read_is_refused(tmp_path, content):
-    (tmp_path / "progress.json").write_bytes(content)
+    (tmp_path / "building").mkdir()
+    (tmp_path / "building" / "progress.json").write_bytes(content)
     with pytest.raises(RetrievalError, match=r"progress of index .* cannot be read"):
         build(tmp_path, resume=True)
     assert build(tmp_path, force=True).passages == 10
