@@ -31,12 +31,12 @@ pytestmark = pytest.mark.lm
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Of a shell that finds typedrag and the repository's examples; pip puts packages beside the tutorial."""
-    fetch("smollm2-135m")
+    home = {"TYPEDRAG_CACHE": str(tmp_path / "cache"), "TYPEDRAG_MODELS": str(fetch("smollm2-135m").parent)}
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     packages = tmp_path / "packages"
     pip = {"TARGET": str(packages), "UPGRADE": "1", "NO_DEPS": "1", "NO_INDEX": "1", "NO_BUILD_ISOLATION": "0"}
     paths = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": f"{packages}:{ROOT}"}
-    return {**os.environ, **{f"PIP_{name}": value for name, value in pip.items()}, **paths, "COLUMNS": "100"}
+    return {**os.environ, **{f"PIP_{name}": value for name, value in pip.items()}, **paths, **home, "COLUMNS": "100"}
 
 
 def as_shell(language: str, title: str, content: str) -> str:
