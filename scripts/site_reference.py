@@ -28,6 +28,8 @@ VARIABLES = {
     "TYPEDRAG_CACHE": "Where replies, indexes and data are kept. Default: `~/.cache/typedrag`.",
     "TYPEDRAG_MODELS": "Where models are kept. Default: the folder `models` of the cache.",
     "TYPEDRAG_ENCODER": "The model of an index's dense part.",
+    "TYPEDRAG_PRICES": "A YAML file of prices of your own LMs; see [cost](../how-to/cost.md).",
+    "TYPEDRAG_RETRIEVER_KEY": "The key of an index server.",
     "OPENAI_API_KEY": "The key of OpenAI's LMs; those of other providers are named likewise.",
     "OPENAI_API_BASE": "The address of a server in OpenAI's place; `OPENAI_BASE_URL` is the same.",
     "MLFLOW_TRACKING_URI": "MLflow's store. Default: SQLite in typedrag's cache folder.",

@@ -18,7 +18,7 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
 from typedrag.programs import Options, build_program
-from typedrag.programs.artifact.compiled import read_compiled, save_compiled
+from typedrag.programs.artifact.compiled import Compiled, save_compiled
 from typedrag.retrieval import BM25Retriever, open_retriever
 
 STUB = "vllm:stub"
@@ -93,7 +93,7 @@ def test_a_compiled_program_is_loaded_over_it_and_names_no_server(serving, tmp_p
     with pytest.raises(InputError, match="both --index"):
         load_program(tmp_path / "mine", retriever=url, index=sample_index)
     save_compiled(build_program("rag", BM25Retriever(sample_index), None, Options()), tmp_path / "c", retriever=url)
-    assert read_compiled(tmp_path / "c").retriever == url
+    assert Compiled.read(tmp_path / "c").retriever == url
     with pytest.raises(InputError, match="Name a --retriever yourself"):
         load_program(tmp_path / "c", index=sample_index)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.rerank.list_ranker.folder import ListRanker, load_list_ranker
 from typedrag.retrieval.rerank.list_ranker.model import States
@@ -51,7 +52,10 @@ class ListReranker(ModelReranker):
         return [replace(passages[n], score=1 / place) for place, n in enumerate(order, 1)]
 
     def _load(self) -> Any:
-        ranker = load_list_ranker(Path(self.name))
+        try:
+            ranker = load_list_ranker(Path(self.name))
+        except InputError as error:  # a folder that a program names, not a user's argument
+            raise RetrievalError(error.problem, error.mend) from None
         ranker.model.to("cuda" if torch.cuda.is_available() else "cpu")
         return ranker
 
