@@ -26,6 +26,7 @@ from typedrag.serving.metrics import Metrics
 from typedrag.serving.observer import Observer, Observers
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
+from typedrag.serving.upkeep import drained
 from typedrag.signatures.standalone import Turn
 
 logger = logging.getLogger(__name__)
@@ -156,9 +157,7 @@ class Service:
     async def drain(self) -> None:
         """Refuse new questions, and wait for those under way as long as the settings allow."""
         self.stopping = True
-        end = time.monotonic() + self.settings.drain
-        while self._flights and time.monotonic() < end:
-            await asyncio.sleep(0.05)
+        await drained(lambda: self._flights, self.settings.drain)
 
     def _flight(self, served: Served, identity: Hashable, source: _Source) -> Flight:
         key = (served.name, str(served.since), identity)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from typing import TypeVar
@@ -19,7 +18,7 @@ from typedrag.serving.logs import request_line
 from typedrag.serving.metrics import Metrics
 from typedrag.serving.observer import Observer
 from typedrag.serving.settings import Settings
-from typedrag.serving.upkeep import aside
+from typedrag.serving.upkeep import aside, drained
 
 T = TypeVar("T")
 
@@ -96,9 +95,7 @@ class SearchService:
     async def drain(self) -> None:
         """Take no more requests, and wait for those under way, no longer than the settings allow."""
         self.stopping = True
-        end = time.monotonic() + self.settings.drain
-        while self._under_way and time.monotonic() < end:
-            await asyncio.sleep(0.05)
+        await drained(lambda: self._under_way, self.settings.drain)
 
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         if self.stopping:
