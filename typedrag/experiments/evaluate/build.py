@@ -40,7 +40,7 @@ from typedrag.retrieval import (
     open_retriever,
     reranker_identity,
 )
-from typedrag.retrieval.search.remote import is_remote, open_remote
+from typedrag.retrieval.search.remote import RemoteHybrid, RemoteRetriever, is_remote
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
@@ -107,7 +107,8 @@ class Components:
     def searched_by(self, program: ProgramConfig) -> str:
         """The spec by which a program's passages are searched; of a remote retriever the server's, not its address."""
         spec = program.retriever or self.source(program).retriever
-        return open_remote(spec).served.retriever if is_remote(spec) else spec
+        retriever = self.retriever(program) if is_remote(spec) else None
+        return retriever.served.retriever if isinstance(retriever, RemoteRetriever | RemoteHybrid) else spec
 
     @cached_property
     def lm(self) -> dspy.LM:

@@ -110,10 +110,9 @@ class SweepComponents:
         program = self.config.program
         options = options_of(program, self.base.source(program))
         point = {name: value_of(name, options, program, self.config.lm) for name in self.config.knobs}
-        for name, value in point.items():
-            if value is None and name.startswith("bm25."):
-                spec = program.retriever or self.base.source(program).retriever
-                point[name] = bm25_of_index(spec, self.config.index)[name.removeprefix("bm25.")]
+        if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
+            own = bm25_of_index(program.retriever or self.base.source(program).retriever, self.config.index)
+            point |= {name: own[name.removeprefix("bm25.")] for name in unset}
         return point if self.space.holds(point) else None
 
     def evaluation(
