@@ -82,7 +82,7 @@ def test_a_call_has_its_sources_and_what_it_wrote():
     classifier = read_call("any name", [calls[Role.CLASSIFIER]])
     assert classifier.outputs["question_type"] is QuestionType.REASON and classifier.sources == ()
     searcher = read_call("any name", [calls[Role.SEARCHER]])
-    assert searcher.asked == "Why is homemade bread dense?" and "sub_queries" in searcher.outputs
+    assert searcher.question == "Why is homemade bread dense?" and "sub_queries" in searcher.outputs
 
 
 def test_the_sides_of_a_debate_are_sources_too():

@@ -63,6 +63,7 @@ class Budget(BaseModel):
             calls_ahead: LM calls to be made.
 
         Example:
+            >>> from typedrag.records import Usage
             >>> Budget(lm_calls=10).forbids(Spending(Usage(8, 900, 100)), under_way=2)
             '8 LM calls are made and 2 under way of the 10 allowed'
         """
