@@ -63,7 +63,6 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     DSPy's cache, which would replay it. The caller records a successful step. A failed step is recorded here, with its
     usage and the beginnings of its unreadable replies. Also recorded are a reply that was cut off, the items of its
     lists that were dropped, and repeated text that was removed from the ends of its texts.
-    texts because it was there before.
 
     Args:
         step: Name of the step.
