@@ -1,8 +1,8 @@
 """The load that a server adds to a program's LM calls.
 
 A stub server (`benchmarks/stub_server.py`) takes one second for each call, whatever their number. Over the sample
-corpus, `rag` (BM25, then one LM call) is asked by many clients at once, each of which asks its next question when it
-has the last answer:
+corpus, `rag` (BM25, then one LM call) is asked by many clients at once, which begin one after the other within a
+second; each asks its next question when it has the last answer:
 
 typedrag     `typedrag serve`
 replicas     `typedrag serve --replicas 2`
@@ -11,7 +11,7 @@ mlflow       `mlflow models serve` of the same program
 hayhooks     Hayhooks with a Haystack pipeline of the same calls, where --hayhooks names a Python that has both:
              python -m venv HAY && HAY/bin/pip install hayhooks haystack-ai
 
-Of each, once it is warm: questions a second, over what the stub allows (clients / delay); p50 and p99; seconds to the
+Of each, once it is warm: questions a second while all clients ask, over what the stub allows (clients / delay); p50 and p99; seconds to the
 first event, which is the whole answer where nothing streams; CPU milliseconds a question, over those of the program
 alone in as many threads; memory, and what of it a client takes that waits; statuses.
 
@@ -117,19 +117,31 @@ SYSTEMS = {
 
 @dataclass
 class Load:
-    """The replies of a server to a load of questions."""
+    """The replies of a server to a load of questions.
+
+    Attributes:
+        seconds: Of each answer, from its question.
+        first: Of each answer's first event.
+        ends: The times at which the answers came.
+        statuses: Of all replies.
+        all_ask: When the slowest client has begun, and when the first one stops.
+        cpu: Seconds of the server's processes.
+        megabytes: Their memory, halfway.
+    """
 
     seconds: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
-    wall: float = 0.0
+    all_ask: tuple[float, float] = (0.0, 0.0)
     cpu: float = 0.0
     megabytes: float = 0.0
 
     @property
     def rate(self) -> float:
-        """Questions answered a second."""
-        return len(self.seconds) / self.wall
+        """Questions answered a second while all clients ask."""
+        begun, end = self.all_ask
+        return sum(begun < time <= end for time in self.ends) / (end - begun)
 
     @property
     def cpu_ms(self) -> float:
@@ -161,24 +173,27 @@ class Running:
         """The memory that its processes have to themselves."""
         return sum(p.memory_full_info().uss for p in self._all()) / 1e6
 
-    def ask(self, clients: int, seconds: float, *, events: bool = False) -> Load:
-        """Ask for this many seconds, for answers or for events."""
-        return asyncio.run(self._ask(clients, seconds, {"Accept": "text/event-stream"} if events else {}))
+    def ask(self, clients: int, seconds: float, delay: float = 0.0, *, events: bool = False) -> Load:
+        """Ask for this many seconds, for answers or for events; the clients begin within the delay."""
+        return asyncio.run(self._ask(clients, seconds, delay, {"Accept": "text/event-stream"} if events else {}))
 
-    async def _ask(self, clients: int, seconds: float, headers: dict[str, str]) -> Load:
+    async def _ask(self, clients: int, seconds: float, delay: float, headers: dict[str, str]) -> Load:
         load, begun, cpu = Load(), time.monotonic(), self.cpu()
+        load.all_ask = (begun + 2 * delay, begun + 2 * delay + seconds)
         timeout = aiohttp.ClientTimeout(total=120)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
-            asking = [self._client(session, load, begun + seconds, headers) for _ in range(clients)]
+            waits = (delay * number / clients for number in range(clients))
+            asking = [self._client(session, load, wait, headers) for wait in waits]
             await asyncio.gather(self._weigh(load, seconds / 2), *asking)
-        load.wall, load.cpu = time.monotonic() - begun, self.cpu() - cpu
+        load.cpu = self.cpu() - cpu
         return load
 
     async def _weigh(self, load: Load, after: float) -> None:
         await asyncio.sleep(after)
         load.megabytes = self.megabytes()
 
-    async def _client(self, session: aiohttp.ClientSession, load: Load, end: float, headers: dict[str, str]) -> None:
+    async def _client(self, session: aiohttp.ClientSession, load: Load, wait: float, headers: dict[str, str]) -> None:
+        await asyncio.sleep(wait)
         while True:
             begun = time.monotonic()
             body = self.system.body(QUESTION.format(f"{self.system.name} {next(self._numbers)}"))
@@ -194,7 +209,8 @@ class Running:
             if status == "200":
                 load.seconds.append(time.monotonic() - begun)
                 load.first.append(first)
-            if time.monotonic() > end:
+                load.ends.append(time.monotonic())
+            if time.monotonic() > load.all_ask[1]:
                 return
 
 
@@ -287,7 +303,7 @@ def measure(system: System, folder: Path, clients: Sequence[int], seconds: float
         server.ask(64, WARM_SECONDS)
         idle = server.megabytes()
         for count in clients:
-            load = server.ask(count, max(seconds, 3 * delay))
+            load = server.ask(count, max(seconds, 3 * delay), delay)
             first = server.ask(count, 0, events=True).first if system.streams else load.first
             allowed, waiting = count / delay, 1000 * (load.megabytes - idle) / count
             own = own_cpu(min(count, 64), max(16, min(count, 128)))
