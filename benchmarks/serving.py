@@ -11,9 +11,9 @@ mlflow       `mlflow models serve` of the same program
 hayhooks     Hayhooks with a Haystack pipeline of the same calls, where --hayhooks names a Python that has both:
              python -m venv HAY && HAY/bin/pip install hayhooks haystack-ai
 
-Of each, once it is warm: questions a second while all clients ask, over what the stub allows (clients / delay); p50 and p99; seconds to the
-first event, which is the whole answer where nothing streams; CPU milliseconds a question, over those of the program
-alone in as many threads; memory, and what of it a client takes that waits; statuses.
+Of each, once it is warm: questions a second while all clients ask, over what the stub allows (clients / delay); p50
+and p99; seconds to the first event, which is the whole answer where nothing streams; CPU milliseconds a question, over
+those of the program alone in as many threads; memory, and what of it a client takes that waits; statuses.
 
     python -m benchmarks.serving --clients 1 16 64 256 1024 --hayhooks HAY/bin/python
     python -m benchmarks.serving --soak 600
@@ -240,14 +240,18 @@ def running(system: System, folder: Path) -> Iterator[Running]:
 
 
 def own_cpu(clients: int, count: int) -> float:
-    """CPU milliseconds of a question that the program takes by itself, in so many threads."""
+    """CPU milliseconds of a question that the program takes by itself, in so many threads: the median of three."""
     program, lm = _warm_program()
-    with use_lm(lm), ThreadPoolExecutor(clients) as pool:
-        begun = time.process_time()
+
+    def once() -> float:
         contexts = [contextvars.copy_context() for _ in range(count)]
         questions = [QUESTION.format(f"{time.monotonic()} {n}") for n in range(count)]
+        begun = time.process_time()
         list(pool.map(lambda pair: pair[0].run(program, question=pair[1]), zip(contexts, questions, strict=True)))
         return 1000 * (time.process_time() - begun) / count
+
+    with use_lm(lm), ThreadPoolExecutor(clients) as pool:
+        return statistics.median(once() for _ in range(3))
 
 
 @cache
