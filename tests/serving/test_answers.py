@@ -10,6 +10,7 @@ import pytest
 
 from tests.lm_server import lm_server, words
 from tests.serving.server import Server, program, served
+from typedrag.lms.threads import AWAITED_AT_ONCE
 from typedrag.records import Answer
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
@@ -105,6 +106,19 @@ def test_more_than_may_wait_are_refused():
         assert sorted(reply.status_code for reply in replies) == [200, 200, 429, 429]
         refused = next(reply for reply in replies if reply.status_code == 429)
         assert int(refused.headers["Retry-After"]) >= 1
+
+
+def test_as_many_run_at_once_as_the_limit_says():
+    count = AWAITED_AT_ONCE + 6
+    together = threading.Barrier(count, timeout=60)
+
+    with (
+        lm_server(reply=lambda call: together.wait() and None) as lm,
+        served(program(lm), running=count, lm_calls=count, rate=1000) as server,
+    ):
+        with ThreadPoolExecutor(count) as pool:
+            replies = list(pool.map(server.ask, [f"Why {n}?" for n in range(count)]))
+        assert {reply.status_code for reply in replies} == {200}
 
 
 def test_a_deadline_ends_the_question_and_its_calls():

@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 AWAITED_AT_ONCE = 64
-"""Calls of `in_thread` that run at once in a process; others wait for their turn. asyncio's own pool has only
-four more threads than there are processors."""
+"""Calls of `in_thread` that run at once in a process, unless `limit_awaited` says otherwise. asyncio's own pool has
+only four more threads than there are processors."""
 
 
 class _Task:
@@ -49,7 +49,14 @@ class _Task:
                 self._calls.discard(call)
 
 
+_awaited = AWAITED_AT_ONCE
 _task: ContextVar[_Task | None] = ContextVar("task", default=None)
+
+
+def limit_awaited(limit: int) -> None:
+    """Let at most `limit` calls of `in_thread` run at once in this process; others wait for their turn."""
+    global _awaited
+    _awaited = limit
 
 
 async def in_thread(function: Callable[[], T]) -> T:
@@ -65,7 +72,7 @@ async def in_thread(function: Callable[[], T]) -> T:
 
     try:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(_executor(os.getpid()), contextvars.copy_context().run, run)
+        return await loop.run_in_executor(_executor(os.getpid(), _awaited), contextvars.copy_context().run, run)
     except asyncio.CancelledError:
         task.cancel()
         raise
@@ -94,8 +101,9 @@ def result_of(call: Future[T]) -> T:
 
 
 @cache
-def _executor(process: int) -> ThreadPoolExecutor:  # threads do not come along to a process that is forked
-    return ThreadPoolExecutor(AWAITED_AT_ONCE, thread_name_prefix="typedrag")
+def _executor(process: int, threads: int) -> ThreadPoolExecutor:
+    # one for each process: threads do not come along to a process that is forked
+    return ThreadPoolExecutor(threads, thread_name_prefix="typedrag")
 
 
 def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> Iterator[T]:

@@ -156,8 +156,8 @@ class Program(dspy.Module):
     async def aforward(self, question: str, turns: Sequence[Turn] = ()) -> dspy.Prediction:
         """Answer a question in a thread, without blocking the event loop.
 
-        A process answers at most `threads.AWAITED_AT_ONCE` questions at once. A question whose task is cancelled
-        makes no further LM call.
+        A process answers at most `threads.AWAITED_AT_ONCE` questions at once, unless `threads.limit_awaited` says
+        otherwise. A question whose task is cancelled makes no further LM call.
         """
         return await in_thread(partial(type(self).forward, self, question, turns))
 

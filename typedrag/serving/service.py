@@ -16,6 +16,7 @@ from typedrag.events import AnswerEnded, Event
 from typedrag.lms.asking import without_words_of_servers
 from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.spending import Account, charging
+from typedrag.lms.threads import AWAITED_AT_ONCE, limit_awaited
 from typedrag.lms.trail import token_budget
 from typedrag.records import Answer
 from typedrag.serving.breaker import Breaker
@@ -63,6 +64,7 @@ class Service:
         self.stopping = False
         self.reload_errors: dict[str, str] = {}
         limit_calls_in_flight(settings.lm_calls)
+        limit_awaited(max(AWAITED_AT_ONCE, settings.running))
 
     @property
     def programs(self) -> Mapping[str, Served]:
