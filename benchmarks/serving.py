@@ -40,6 +40,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 import dspy
@@ -55,6 +56,7 @@ from typedrag.records import Answer
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.default_index import default_index
 
+T = TypeVar("T")
 QUESTION = "Why does homemade bread turn out dense and heavy, in the words of baker {}?"
 LEAST = 0.9
 MOST_CPU = 1.3
@@ -162,16 +164,18 @@ class Running:
         self._process = psutil.Process(process.pid)
         self._numbers = itertools.count()
 
-    def _all(self) -> list[psutil.Process]:
-        return [self._process, *self._process.children(recursive=True)]
+    def _each(self, read: Callable[[psutil.Process], T]) -> Iterator[T]:
+        for process in (self._process, *self._process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):  # the server is still starting
+                yield read(process)
 
     def cpu(self) -> float:
         """The CPU seconds of all its processes so far."""
-        return sum(p.cpu_times().user + p.cpu_times().system for p in self._all())
+        return sum(time.user + time.system for time in self._each(psutil.Process.cpu_times))
 
     def megabytes(self) -> float:
         """The memory that its processes have to themselves."""
-        return sum(p.memory_full_info().uss for p in self._all()) / 1e6
+        return sum(memory.uss for memory in self._each(psutil.Process.memory_full_info)) / 1e6
 
     def ask(self, clients: int, seconds: float, delay: float = 0.0, *, events: bool = False) -> Load:
         """Ask for this many seconds, for answers or for events; the clients begin within the delay."""
