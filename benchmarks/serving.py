@@ -262,11 +262,15 @@ def own_cpu(clients: int, count: int) -> float:
 def _warm_program() -> tuple[Program, dspy.LM]:
     program, lm = _program()
     limit_calls_in_flight(2048)
-    end = time.monotonic() + WARM_SECONDS
-    while time.monotonic() < end and program.retriever is not None:
-        program.retriever.search([QUESTION.format(end)], 5)
-    with use_lm(lm):
-        program(question="Why?")
+    end = time.monotonic() + 2 * WARM_SECONDS
+
+    def ask() -> None:
+        while time.monotonic() < end:
+            program(question=QUESTION.format(time.monotonic()))
+
+    with use_lm(lm), ThreadPoolExecutor(64) as pool:
+        for asking in [pool.submit(contextvars.copy_context().run, ask) for _ in range(64)]:
+            asking.result()
     return program, lm
 
 
