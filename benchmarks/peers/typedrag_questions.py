@@ -1,0 +1,19 @@
+"""TypedRAG as published: five sub-queries, each answered from its own passages, and an aggregated answer.
+
+The third argument names an index of the passages.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.peers.asking import api_base, measure
+from typedrag import BM25Retriever, Options, TypedRAG, open_lm, use_lm
+from typedrag.lms.lm import limit_calls_in_flight
+
+if __name__ == "__main__":
+    limit_calls_in_flight(1024)
+    with use_lm(open_lm("vllm:stub", api_base=api_base(), cache=False)):
+        program = TypedRAG(BM25Retriever(Path(sys.argv[3])), options=Options.as_published())
+        measure(lambda question: program.acall(question=question))
