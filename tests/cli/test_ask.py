@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -33,6 +34,29 @@ def test_the_answer_goes_to_stdout_and_all_else_to_stderr(ask):
     for part in ("evidence-based", "classify", "retrieve", "vaccines-1", "LM call", "tokens"):
         assert part in done.stderr
         assert part == "vaccines-1" or part not in done.stdout
+
+
+def test_an_answer_ends_with_its_sources_on_stderr(ask, server):
+    asked = [QUESTION, "--program", "rag", "--lm", "vllm:stub", "--api-base", server.api_base, "--no-cache"]
+    server.reply = lambda call: {"answer": "Vaccines teach the immune system.", "citations": [2, 1]}
+    first, second = json.loads(ask(*asked, "--json").stdout)["passages"][:2]
+    done = ask(*asked)
+    assert done.stdout == "Vaccines teach the immune system.\n"
+    [_, sources] = done.stderr.split("Sources:\n")
+    assert sources == "".join(f"[{n}] {p['title']} ({p['id']})\n" for n, p in enumerate((second, first), 1))
+    assert "Sources" not in ask(*asked, "--json").stderr
+    server.reply = lambda call: {"answer": "Vaccines teach the immune system.", "citations": []}
+    assert f"No passage is cited. Read: {first['id']}, {second['id']}, " in ask(*asked).stderr
+
+
+def test_an_index_that_is_not_named_is_the_sample_and_that_is_said(server, tmp_path):
+    environment = {**os.environ, "TYPEDRAG_CACHE": str(tmp_path)}
+    environment.pop("TYPEDRAG_INDEX", None)
+    arguments = [QUESTION, "--program", "rag", "--lm", "vllm:stub", "--api-base", server.api_base]
+    command = [sys.executable, "-m", "typedrag", "ask", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Warning: no index is named, so a sample on everyday subjects is searched" in done.stderr
 
 
 def test_json_is_the_full_answer(ask):
