@@ -18,6 +18,7 @@ from typedrag.extras import MissingExtra
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
+from typedrag.retrieval.default_index import default_index
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -88,8 +89,7 @@ def test_a_folder_is_loaded_over_a_retriever_or_an_index(folder, sample_index, m
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
     assert load_program(folder).retriever.index == sample_index
     monkeypatch.delenv("TYPEDRAG_INDEX")
-    with pytest.raises(InputError, match="needs an index"):
-        load_program(folder)
+    assert load_program(folder).retriever.index == default_index()
 
 
 def test_what_needs_no_index_is_loaded_without(tmp_path):
