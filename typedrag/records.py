@@ -324,13 +324,13 @@ def total_usage(steps: Iterable[Step]) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value measured on a sample, and where the value of the population probably lies.
+    """A value measured on a sample, with an interval in which the population's value probably lies.
 
     Attributes:
-        value: On the sample itself.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        n: Observations in the sample.
+        value: The value on the sample.
+        low: The lower end of the interval.
+        high: The upper end of the interval.
+        n: The number of observations in the sample.
 
     Example:
         >>> print(Estimate(0.5, 0.4, 0.6, 100))
