@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -47,16 +46,6 @@ def test_an_answer_ends_with_its_sources_on_stderr(ask, server):
     assert "Sources" not in ask(*asked, "--json").stderr
     server.reply = lambda call: {"answer": "Vaccines teach the immune system.", "citations": []}
     assert f"No passage is cited. Read: {first['id']}, {second['id']}, " in ask(*asked).stderr
-
-
-def test_an_index_that_is_not_named_is_the_sample_and_that_is_said(server, tmp_path):
-    environment = {**os.environ, "TYPEDRAG_CACHE": str(tmp_path)}
-    environment.pop("TYPEDRAG_INDEX", None)
-    arguments = [QUESTION, "--program", "rag", "--lm", "vllm:stub", "--api-base", server.api_base]
-    command = [sys.executable, "-m", "typedrag", "ask", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "Warning: no index is named, so a sample on everyday subjects is searched" in done.stderr
 
 
 def test_json_is_the_full_answer(ask):
