@@ -153,8 +153,8 @@ def _walk(folder: Path) -> list[Path]:
     if len(readable) < len(files):
         others = {path.suffix or path.name for path in files if not _is_readable(path)}
         count = len(files) - len(readable)
-        names = f"{count} file{'s' if count > 1 else ''} ({' '.join(sorted(others))})"
-        logger.warning("%s: left out %s", folder, names)
+        unread = f"{count} file{'s' if count > 1 else ''}"
+        logger.warning("%s: left out %s (%s)", folder, unread, " ".join(sorted(others)))
     return readable
 
 
