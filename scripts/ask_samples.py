@@ -49,8 +49,9 @@ def main() -> None:
             return
         console = Console()
         for question in (q for q in sample_questions() if q.id.endswith("-1")):
-            answer = Answer.from_prediction(program(question=question.question))
             console.rule()
+            console.print(f"{question.question} …")  # before the wait for the first answer
+            answer = Answer.from_prediction(program(question=question.question))
             draw_trace(answer, console)
             console.print(f"\n{answer.answer}\n", markup=False, highlight=False)
 

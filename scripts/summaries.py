@@ -23,8 +23,8 @@ from typedrag.experiments.formats import markdown_table
 BEGIN, END = "<!-- begin: by scripts/summaries.py -->", "<!-- end -->"
 FULL = "results/full-{}.md"
 _LEGEND = (
-    "*Dots are what was measured, lines their 95 % intervals, of each comparison by itself. Orange leaves out the "
-    "dashed line, which is no difference or chance; blue does not.*"
+    "*Dots are what was measured, lines their 95 % intervals, of each comparison by itself. Orange intervals exclude "
+    "the dashed line, which marks no difference or chance; blue ones include it.*"
 )
 _LEGEND_WITHOUT_LINE = "*Dots are what was measured, lines their 95 % intervals.*"
 _UNREAD = "Nobody has concluded anything from these figures yet."

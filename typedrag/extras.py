@@ -30,11 +30,15 @@ class MissingExtra(Unavailable):
 
     Args:
         package: Its import name.
+        file: The file that cannot be read without it; empty if it is no file.
     """
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, file: str = "") -> None:
         extra = _EXTRAS[package]
-        super().__init__(f"the package '{package}' is not installed", f"Install it: pip install 'typedrag[{extra}]'")
+        lack = f"the package '{package}' is not installed"
+        super().__init__(
+            f"{file} cannot be read: {lack}" if file else lack, f"Install it: pip install 'typedrag[{extra}]'"
+        )
         self.package = package
         self.extra = extra
 

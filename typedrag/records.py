@@ -258,6 +258,25 @@ class Answer:
         return f"{NOT_FROM_COLLECTION}\n{self.answer}" if self.answered == Answered.KNOWLEDGE else self.answer
 
     @property
+    def cited(self) -> tuple[Passage, ...]:
+        """The passages that the answer cites, in the order of its citations."""
+        passages = {passage.id: passage for passage in self.passages}
+        return tuple(passages[passage_id] for passage_id in self.citations)
+
+    @property
+    def sources(self) -> str:
+        """The cited passages as a numbered list, by their titles and ids; empty if none is cited.
+
+        Example:
+            >>> heating = Passage("heating.md#1", "Below 1.0 bar the radiators stay cold.", "The heating")
+            >>> print(Answer("Why?", "Too little water.", passages=(heating,), citations=("heating.md#1",)).sources)
+            Sources:
+            [1] The heating (heating.md#1)
+        """
+        lines = [f"[{n}] {p.title} ({p.id})" if p.title else f"[{n}] {p.id}" for n, p in enumerate(self.cited, 1)]
+        return "\n".join(["Sources:", *lines]) if lines else ""
+
+    @property
     def dropped(self) -> tuple[str, ...]:
         """The things that the steps left out, such as sub-queries and citations of passages that were not retrieved."""
         return tuple(d for step in self.steps for s in step.walk() for d in s.dropped)
@@ -305,13 +324,13 @@ def total_usage(steps: Iterable[Step]) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value measured on a sample, and where the value of the population probably lies.
+    """A value measured on a sample, with an interval in which the population's value probably lies.
 
     Attributes:
-        value: On the sample itself.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        n: Observations in the sample.
+        value: The value on the sample.
+        low: The lower end of the interval.
+        high: The upper end of the interval.
+        n: The number of observations in the sample.
 
     Example:
         >>> print(Estimate(0.5, 0.4, 0.6, 100))

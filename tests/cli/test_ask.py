@@ -35,6 +35,19 @@ def test_the_answer_goes_to_stdout_and_all_else_to_stderr(ask):
         assert part == "vaccines-1" or part not in done.stdout
 
 
+def test_an_answer_ends_with_its_sources_on_stderr(ask, server):
+    asked = [QUESTION, "--program", "rag", "--lm", "vllm:stub", "--api-base", server.api_base, "--no-cache"]
+    server.reply = lambda call: {"answer": "Vaccines teach the immune system.", "citations": [2, 1]}
+    first, second = json.loads(ask(*asked, "--json").stdout)["passages"][:2]
+    done = ask(*asked)
+    assert done.stdout == "Vaccines teach the immune system.\n"
+    [_, sources] = done.stderr.split("Sources:\n")
+    assert sources == "".join(f"[{n}] {p['title']} ({p['id']})\n" for n, p in enumerate((second, first), 1))
+    assert "Sources" not in ask(*asked, "--json").stderr
+    server.reply = lambda call: {"answer": "Vaccines teach the immune system.", "citations": []}
+    assert f"No passage is cited. Read: {first['id']}, {second['id']}, " in ask(*asked).stderr
+
+
 def test_json_is_the_full_answer(ask):
     answer = json.loads(ask(QUESTION, *SMALL, "--json").stdout)
     assert answer["question_type"] == "evidence-based"

@@ -18,6 +18,8 @@ from typedrag.extras import MissingExtra
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
+from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.opening import _warn_of_the_sample
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -88,8 +90,15 @@ def test_a_folder_is_loaded_over_a_retriever_or_an_index(folder, sample_index, m
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
     assert load_program(folder).retriever.index == sample_index
     monkeypatch.delenv("TYPEDRAG_INDEX")
-    with pytest.raises(InputError, match="needs an index"):
-        load_program(folder)
+
+
+def test_an_index_that_is_not_named_is_the_sample_which_is_said_once(folder, monkeypatch, caplog):
+    monkeypatch.delenv("TYPEDRAG_INDEX", raising=False)
+    _warn_of_the_sample.cache_clear()
+    assert load_program(folder).retriever.index == default_index()
+    assert typedrag.build_program("rag").retriever.index == default_index()
+    [warning] = [r.getMessage() for r in caplog.records if r.name == "typedrag.retrieval.opening"]
+    assert warning.startswith("no index is named, so a sample on everyday subjects is searched")
 
 
 def test_what_needs_no_index_is_loaded_without(tmp_path):

@@ -42,6 +42,11 @@ def test_a_metric_takes_what_all_of_dspy_calls_it_with():
         assert (said.score, said.feedback, said.measures, said.details) == (1.0, "Same.", {"length": 8.0}, {"a": 1})
 
 
+def test_the_score_is_the_measure_of_a_metric_that_gives_no_other():
+    answer, _ = scripted_judge({AnswerWithoutPassages: {"answer": "Well judged."}})
+    assert Asked(answer)(EXAMPLE, dspy.Prediction(answer="x")).measures == {"score": 1.0}
+
+
 def test_a_metric_serves_dspys_evaluation():
     program = dspy.Module()
     program.forward = lambda question: dspy.Prediction(answer="Because." if question == "Why?" else "No.")

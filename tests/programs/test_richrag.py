@@ -8,7 +8,7 @@ import pytest
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
-from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_names
+from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_class, program_names
 from typedrag.programs.richrag import merge
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import AspectReranker, NoReranker
@@ -185,4 +185,4 @@ def test_both_are_built_by_name_and_need_a_retriever():
     assert {"richrag", "rag_fusion"} <= set(program_names())
     assert isinstance(build_program("richrag", Spy()), dspy.Module)
     with pytest.raises(InputError, match="needs a retriever"):
-        build_program("rag_fusion")
+        program_class("rag_fusion")()

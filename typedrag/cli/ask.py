@@ -14,6 +14,7 @@ from typedrag.cli.opening import claim, say
 from typedrag.cli.options import assignments, cap_options, chosen, index_option, nested, timeout_option
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
+from typedrag.records import Answered
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
@@ -93,8 +94,9 @@ def command(
 ) -> None:
     """Answer QUESTION from the passages of an index.
 
-    The answer goes to stdout, everything else to stderr. Questions can also come from --file or
-    standard input; their answers are JSON lines, in the order of the questions.
+    The answer goes to stdout, everything else to stderr, such as its sources: the passages that it
+    cites. Questions can also come from --file or standard input; their answers are JSON lines, in the
+    order of the questions.
     """
     file = questions_file or (None if question is not None or sys.stdin.isatty() else STDIN)
     if question is not None and questions_file:
@@ -178,7 +180,14 @@ def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) 
         _draw(answer)
     elif answer.fallback:
         say(f"fallback: {answer.fallback}")
-    click.echo(json.dumps(answer.to_dict(), ensure_ascii=False, indent=1) if as_json else answer.marked)
+    if as_json:
+        click.echo(json.dumps(answer.to_dict(), ensure_ascii=False, indent=1))
+        return
+    click.echo(answer.marked)
+    if answer.sources:
+        say(f"\n{answer.sources}")
+    elif answer.answered == Answered.PASSAGES:
+        say(f"\nNo passage is cited. Read: {', '.join(p.id for p in answer.passages)}")
 
 
 def _answer_many(

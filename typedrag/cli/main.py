@@ -104,17 +104,19 @@ def errors_said() -> Iterator[None]:
             raise unusable(error.filename or "what was to be written", error) from error
 
 
-class _WithoutKeys(logging.Formatter):
-    """A formatter without keys: the log lines of libraries contain addresses."""
+class _Lines(logging.Formatter):
+    """Log lines without keys, since those of libraries contain addresses; typedrag's warnings read like its errors."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return without_keys(super().format(record))
+        line = without_keys(super().format(record))
+        own = record.name.startswith("typedrag.") and record.levelno == logging.WARNING
+        return f"Warning: {line.removeprefix(f'{record.name}: ')}" if own else line
 
 
 def log_to_stderr(*, verbose: bool) -> None:
     """Make this process log to stderr, without keys."""
     lines = logging.StreamHandler()
-    lines.setFormatter(_WithoutKeys("%(name)s: %(message)s"))
+    lines.setFormatter(_Lines("%(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
     logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
     if not verbose:

@@ -18,7 +18,7 @@ from typedrag.lms.spending import LEDGER, Spending
 
 JUDGMENTS, CANDIDATES = "judgments", "candidates"
 _HEAD = 2
-"""Lines of a file of answers, of which one holds what was spent: the first may hold settings."""
+"""The lines of a file that are looked at for spending: the first may hold settings, the second is an answer."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class RunSpending:
 
     Attributes:
         path: The folder of an evaluation or of a compile's target, or a file of answers.
-        questions: Answered, or failed at; None of a compile.
-        roles: By what it was spent on: `answers`, `judgments`, those `made again`, `candidates` of a compile.
+        questions: The number of questions that were answered or failed; None for a compile.
+        roles: The spending by purpose: `answers`, `judgments`, answers `made again`, `candidates` of a compile.
     """
 
     path: Path
@@ -37,11 +37,11 @@ class RunSpending:
 
     @property
     def spent(self) -> Spending:
-        """The sum."""
+        """The spending on all purposes together."""
         return sum(self.roles.values(), Spending())
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values of it; `cost` is None where the price of no call is known."""
+        """The spending as JSON values; `cost` is None if the price of no call is known."""
         roles = {role: json_of(spent) for role, spent in self.roles.items()}
         return {"run": str(self.path), "questions": self.questions, **json_of(self.spent), "roles": roles}
 
@@ -55,11 +55,11 @@ def costs_of(paths: Iterable[Path], price: Price | None = None) -> list[RunSpend
     """The costs of all runs at or below these paths, each once.
 
     Args:
-        paths: Folders of runs, or that hold such, or files of answers.
-        price: Of calls that had none when they were made.
+        paths: The folders of runs, folders that contain such, or files of answers.
+        price: The price of calls whose price was unknown when they were made.
 
     Raises:
-        InputError: If there is none at one of them, or one cannot be read.
+        InputError: If a path holds no run, or one that cannot be read.
     """
     costs: dict[Path, RunSpending] = {}
     for path in paths:
@@ -83,7 +83,7 @@ def _is_spending(file: Path) -> bool:
 
 
 def _lines(file: Path, most: int | None = None) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines, up to the first line that is none."""
+    """The objects of a file of JSON lines, up to the first line that holds no object."""
     with file.open("rb") as lines:
         for line in islice(lines, most):
             try:

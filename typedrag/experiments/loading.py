@@ -203,7 +203,7 @@ def load_program(
     Args:
         source: A folder, `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`. Of what
             MLflow keeps only the program's JSON files are read; nothing is unpickled or executed.
-        index: Where passages come from; by default that of `TYPEDRAG_INDEX`.
+        index: Where passages come from; by default `TYPEDRAG_INDEX`, else a sample.
         retriever: In the place of an index, as one that is open or the address of an index server; or a spec of what
             searches the index, in the place of the program's.
         reranker: By default the one that it was compiled with.
@@ -211,16 +211,13 @@ def load_program(
             be named here: see `ProgramSource.options`.
 
     Raises:
-        InputError: If there is no compiled program that this typedrag can load, an option is refused, or the
-            program needs an index and has none.
+        InputError: If there is no compiled program that this typedrag can load, or an option is refused.
         Unavailable: If the index, the reranker or MLflow's store cannot be used.
     """
     compiled = read_program(source)
     program = ProgramSource(compiled.program, compiled)
     own = program.options(as_published=False, overrides=options)
     if isinstance(retriever, str) or (retriever is None and compiled.retrieves):
-        if not (index or os.environ.get("TYPEDRAG_INDEX") or is_remote(retriever or "")):
-            raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.without_index(own)
         retriever = program.open_retriever(index, retriever)
     return compiled.build(retriever, reranker or open_reranker(program.reranker), own)

@@ -1,4 +1,4 @@
-"""A projection of what a run will spend, by what it or an earlier one has spent on its first questions."""
+"""Projects what a run will spend, from its own first questions or from an earlier run."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, FILE, Spendi
 from typedrag.lms.spending import Spending, in_dollars
 
 ENOUGH = 5
-"""Questions done, by which the others are projected."""
+"""The number of questions that a projection needs."""
 _SAME = ("program", "options", "lm", "lm settings", "reranker", "retriever")
-"""Settings that an earlier run shares by which another is projected."""
+"""The settings that an earlier run must share to project this one."""
 
 
 class Projection:
-    """Says what a run will spend.
+    """Tells once what a run will spend, and whether its caps allow it.
 
     Args:
-        planned: Questions of the run.
-        caps: Said, where they are too low for it.
-        say: Told of it, in words.
-        before: What counts against the caps and is not of this run.
+        planned: The number of questions of the run.
+        caps: The limits of the run's spending.
+        say: The function that prints a message.
+        before: The spending before this run that counts against the caps.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class Projection:
         self._told = planned <= 2 * ENOUGH
 
     def watch(self, done: float, records: Callable[[], SpendingRecords]) -> None:
-        """Say it once, as soon as enough questions are done; `records` gives what was spent on them."""
+        """Print the projection once enough questions are done; `records` gives what was spent on them."""
         if not self._told and done >= ENOUGH:
             self._told = True
             self.tell(records(), f"after {int(done):,} of {self._planned:,} questions")
 
     def tell(self, records: SpendingRecords, source: str) -> None:
-        """Say it by what was spent on other questions."""
+        """Print the projection from these records of spending, and a warning if the caps are too low."""
         total = projected(records, self._planned)
         self._say(f"{source}: {in_words(total, self._planned)}")
         if caps := self._caps.too_low_for(self._before + total):
@@ -49,7 +49,7 @@ class Projection:
 
 
 def projected(records: Iterable[tuple[str, Spending]], questions: int) -> Spending:
-    """The spending on so many questions, if each answer and judgment takes what those before took on average.
+    """The spending on a number of questions, if each answer and judgment costs the mean of the records.
 
     Example:
         >>> from typedrag.records import Usage
@@ -66,7 +66,7 @@ def projected(records: Iterable[tuple[str, Spending]], questions: int) -> Spendi
 
 
 def in_words(total: Spending, count: int, unit: str = "question") -> str:
-    """A projection as words: for one, and for all."""
+    """A projection in words, for one question and for all."""
     calls = total.usage.lm_calls / count
     price, dollars = ("", "") if total.cost is None else (in_dollars(total.cost / count), in_dollars(total.cost))
     one = ", ".join(filter(None, [f"{calls:,.1f} LM calls", f"{total.tokens / count:,.0f} tokens", price]))
@@ -75,14 +75,14 @@ def in_words(total: Spending, count: int, unit: str = "question") -> str:
 
 
 class EarlierRun(NamedTuple):
-    """A run by which another is projected."""
+    """An earlier run, from which another is projected."""
 
     folder: Path
     records: SpendingRecords
 
 
 def earlier_run(folder: Path, settings: Mapping[str, Any]) -> EarlierRun | None:
-    """The last run beside a folder of the same program with the same LM and metrics that has paid for calls."""
+    """The newest run beside a folder with the same program, LM and metrics that has paid for calls; None if none."""
     files = folder.parent.glob(f"*/{FILE}")
     for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True):
         try:

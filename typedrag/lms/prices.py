@@ -1,4 +1,4 @@
-"""Prices of the user's own: of LMs that LiteLLM's table does not know, or not at what they really cost."""
+"""The user's own prices, for LMs whose price LiteLLM's table lacks or has wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typedrag.errors import InputError
 from typedrag.records import Usage
 
 PRICES = "TYPEDRAG_PRICES"
-"""The environment's variable that names their file."""
+"""The environment variable that names the file of prices."""
 _MILLION = 1_000_000
 
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -26,12 +26,12 @@ class Price(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     prompt: Dollars
-    """Of what it reads."""
+    """The price of tokens that it reads."""
     completion: Dollars
-    """Of what it writes."""
+    """The price of tokens that it writes."""
 
     def of(self, usage: Usage) -> float:
-        """The dollars of the tokens that are told.
+        """The price of these tokens, in dollars.
 
         Example:
             >>> Price(prompt=0.5, completion=1.5).of(Usage(3, 1_000_000, 2_000_000))
@@ -44,7 +44,7 @@ _TABLE = TypeAdapter(dict[str, Price])
 
 
 def own_price(model: str) -> Price | None:
-    """The user's price of a model that DSPy names `PROVIDER/MODEL`, named so or without its provider; None of others.
+    """The user's price of a model `PROVIDER/MODEL`, looked up with and without the provider; None if there is none.
 
     Raises:
         InputError: See `own_prices`.
@@ -54,7 +54,7 @@ def own_price(model: str) -> Price | None:
 
 
 def own_prices() -> Mapping[str, Price]:
-    """The prices of the file that `TYPEDRAG_PRICES` names, by model; none where it names none.
+    """The prices in the file that `TYPEDRAG_PRICES` names, by model; empty if it names none.
 
     Raises:
         InputError: If the file cannot be read, or holds something else.

@@ -28,8 +28,8 @@ class Scored:
     Attributes:
         score: From 0 to 1; higher is better.
         feedback: The reasons, in words that a reflecting teleprompter can use.
-        measures: The numbers that reports show for this answer, by name. Intervals and paired tests are
-            computed from them.
+        measures: The numbers that reports show for this answer, by name; if there are none, they show the score.
+            Intervals and paired tests are computed from them.
         details: The rest, as JSON values: ranks, labels, whatever `summarize` needs.
     """
 
@@ -151,7 +151,7 @@ class Metric:
         return dspy.Prediction(
             score=scored.score,
             feedback=scored.feedback,
-            measures=dict(scored.measures),
+            measures=dict(scored.measures) or {"score": scored.score},
             details=dict(scored.details),
         )
 

@@ -22,7 +22,7 @@ from typedrag.programs.conversation import stand_alone
 from typedrag.programs.options import Options
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_grounded, total_usage
 from typedrag.registry import Registry
-from typedrag.retrieval import NoReranker, Reranker, Retriever, reader
+from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
 from typedrag.signatures.standalone import Turn
 
@@ -256,9 +256,17 @@ def build_program(
     reranker: Reranker | None = None,
     options: Options | None = None,
 ) -> Program:
-    """The program of this name, built from ready objects; see `Program`.
+    """The program of this name; see `Program`.
+
+    Args:
+        name: The name of the program.
+        retriever: By default what the program searches with, over `TYPEDRAG_INDEX` or else a sample.
+        reranker: See `Program`.
+        options: See `Program`.
 
     Raises:
-        InputError: If no program has that name, or it needs a retriever and has none.
+        InputError: If no program has that name, or an option is set that it does not read.
+        Unavailable: If the default index cannot be used.
     """
-    return program_class(name)(retriever, reranker, options)
+    cls = program_class(name)
+    return cls(retriever or (open_retriever(cls.searches) if cls.retrieves else None), reranker, options)

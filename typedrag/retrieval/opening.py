@@ -7,7 +7,10 @@ their scores. `auto` is `hybrid` where the index has both parts, else the part t
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from typedrag.errors import InputError, RetrievalError
@@ -20,6 +23,8 @@ from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.search.dense import DenseRetriever
 from typedrag.retrieval.search.hybrid import HybridRetriever, check_weight
 from typedrag.retrieval.search.remote import check_address, is_remote, open_remote
+
+logger = logging.getLogger(__name__)
 
 FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto, http://HOST:PORT"
 
@@ -65,7 +70,7 @@ def check_index(spec: str, index: Path | str | None = None) -> None:
     if is_remote(spec):
         open_retriever(spec, index)
         return
-    index = Path(index or default_index())
+    index = _named(index)
     kind = spec.partition(":")[0]
     if kind in ("bm25", "hybrid"):
         read_manifest(index)
@@ -93,8 +98,22 @@ def open_retriever(
         if index is not None:
             raise InputError(f"both --index {index} and --retriever {spec} are given", "The server has its own index")
         return open_remote(spec, bm25)
-    folder = Path(index or default_index())
+    folder = _named(index)
     return opened(folder, lambda: _open(spec.partition(":")[0], folder, weight, bm25 or {}))
+
+
+def _named(index: Path | str | None) -> Path:
+    if not (index or os.environ.get("TYPEDRAG_INDEX")):
+        _warn_of_the_sample()
+    return Path(index or default_index())
+
+
+@cache
+def _warn_of_the_sample() -> None:
+    logger.warning(
+        "no index is named, so a sample on everyday subjects is searched: name yours by --index FOLDER, in Python by "
+        "index=FOLDER, or by TYPEDRAG_INDEX"
+    )
 
 
 def _open(kind: str, index: Path, weight: float | None, settings: Mapping[BM25Setting, float]) -> IndexRetriever:
@@ -113,7 +132,7 @@ def bm25_of_index(spec: str, index: Path | str | None = None) -> dict[str, float
         RetrievalError: If there is no such index, or it has no BM25 part.
     """
     if not is_remote(spec):
-        manifest = read_manifest(Path(index or default_index()))
+        manifest = read_manifest(_named(index))
         return {"k1": manifest.k1, "b": manifest.b}
     served = open_remote(spec).served
     if "k1" not in served.manifest:

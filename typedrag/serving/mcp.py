@@ -171,9 +171,6 @@ def _faults_told() -> Iterator[None]:
 
 
 def _result(answer: records.Answer) -> CallToolResult:
-    numbers = {passage_id: number for number, passage_id in enumerate(answer.citations, 1)}
-    passages = {passage.id: passage for passage in answer.passages}
-    cited = [passages[passage_id] for passage_id in answer.citations]
     begun = len(answer.marked) - len(answer.answer)
     structured = Answer(
         answer=answer.marked,
@@ -184,12 +181,11 @@ def _result(answer: records.Answer) -> CallToolResult:
         fallback=answer.fallback,
         citations=[
             Citation(passage_id=passage_id, start=begun + start, end=begun + end)
-            for start, end, passage_id in cited_sentences(answer.answer, cited, answer.question)
+            for start, end, passage_id in cited_sentences(answer.answer, answer.cited, answer.question)
         ],
         passages=_passages(answer.passages),
     )
-    sources = "".join(f"\n[{numbers[p.id]}] {p.title or p.id} ({p.id})" for p in cited)
-    text = f"{answer.marked}\n\nSources:{sources}" if sources else answer.marked
+    text = f"{answer.marked}\n\n{answer.sources}" if answer.sources else answer.marked
     return CallToolResult(
         content=[TextContent(type="text", text=text)], structured_content=structured.model_dump(mode="json")
     )

@@ -14,7 +14,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult
 from typedrag.experiments.judges.pairwise import ComparedAnswers, PairwiseComparison
 from typedrag.experiments.report.report import render_report, write_report
-from typedrag.experiments.report.tables import coverage_of
+from typedrag.experiments.report.tables import BarChart, coverage_of
 from typedrag.metrics.judges.pairwise import Verdicts
 from typedrag.records import Estimate
 
@@ -91,6 +91,12 @@ def test_the_table_by_subset_has_rows_by_scorer_and_the_chance_level(page):
     ]  # fmt: skip
     assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, [01]\.\d{3}\] n \d+", body[1][1])
     assert body[-1][1:] == ["0.521"] * 4
+
+
+def test_bars_below_zero_hang_from_the_axis():
+    chart = BarChart(["reason"], [[Estimate(-0.6, -0.9, -0.3, 8)], [Estimate(0.5, 0.2, 0.8, 8)]], top=1.0)
+    assert (chart.bottom, chart.ticks) == (-1.0, [-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0])
+    assert [chart.height(value) for value in (-1.0, 0.0, 1.0)] == [0.0, 138.0, 276.0]
 
 
 def test_bars_by_type_are_drawn_with_their_intervals(page):

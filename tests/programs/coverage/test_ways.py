@@ -7,7 +7,7 @@ import pytest
 
 from tests.scripted import scripted
 from typedrag.errors import InputError
-from typedrag.programs import Options, TypedRAG, build_program
+from typedrag.programs import Options, TypedRAG, build_program, program_class
 from typedrag.records import Answer
 from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
 from typedrag.signatures import (
@@ -337,4 +337,4 @@ def test_without_rounds_there_is_nothing_more_to_compile(sample_retriever):
     assert not hasattr(TypedRAG(sample_retriever), "coverage")
     assert hasattr(TypedRAG(sample_retriever, options=Options(coverage_rounds=1)), "coverage")
     with pytest.raises(InputError, match="needs a retriever"):
-        build_program("coverage_retrieval")
+        program_class("coverage_retrieval")()

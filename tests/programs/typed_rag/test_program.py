@@ -402,7 +402,13 @@ def test_programs_are_found_by_name():
     with pytest.raises(InputError, match=r"Programs: .*direct_lm, .*rag, .*typed_rag"):
         build_program("rags")
     with pytest.raises(InputError, match="needs a retriever"):
-        build_program("rag")
+        RAG()
+
+
+def test_a_program_that_is_built_by_name_searches_the_default_index(sample_index, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    assert build_program("rag").retriever.index == sample_index
+    assert build_program("direct_lm").retriever is None
 
 
 def test_a_program_can_be_awaited(sample_retriever):

@@ -266,7 +266,7 @@ def test_what_a_folder_holds_besides_documents_is_left_out_and_named(tmp_path, c
     write(tmp_path / ".git" / "notes.txt", "Hidden too.")
     with caplog.at_level(logging.WARNING, logger="typedrag"):
         assert [p.id for p in read_passages([tmp_path])] == ["a.txt#1"]
-    assert "left out 1 files (.png)" in caplog.text
+    assert "left out 1 file (.png)" in caplog.text
 
 
 def test_a_document_without_text_is_reported(tmp_path, caplog):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from statistics import fmean
 
 from typedrag.experiments import formats
@@ -70,7 +71,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Bars with their intervals over an axis from 0 to `top`, which the template draws as SVG.
+    """Bars with their intervals over an axis from `bottom` to `top`, which the template draws as SVG.
 
     A series is a run, with an estimate for each group, or None, which leaves a gap; `chance` is the chance level of
     each group, if known.
@@ -81,19 +82,32 @@ class BarChart:
     top: float
     chance: Sequence[float | None] = ()
 
+    @cached_property
+    def _below(self) -> int:
+        """The number of ticks below 0, as far as the lowest interval."""
+        lows = (estimate.low for estimates in self.series for estimate in estimates if estimate)
+        return max(0, ceil(-4 * min(lows, default=0.0) / self.top))
+
+    @property
+    def bottom(self) -> float:
+        """The lower end of the axis: 0, or less if an interval reaches below it."""
+        return -self.top * self._below / 4
+
     @property
     def ticks(self) -> list[float]:
         """The values of the grid's lines."""
-        return [self.top * i / 4 for i in range(5)]
+        return [self.top * i / 4 for i in range(-self._below, 5)]
 
     def height(self, value: float) -> float:
-        """The height of a value above the axis, in units of the SVG.
+        """The height of a value above the axis' lower end, in units of the SVG.
 
         Example:
             >>> BarChart(["reason"], [[None]], top=100).height(50)
             138.0
+            >>> BarChart(["reason"], [[Estimate(-1.0, -1.0, -1.0, 8)]], top=1).height(0)
+            138.0
         """
-        return 276 * min(max(value / self.top, 0.0), 1.0)
+        return 276 * min(max((value - self.bottom) / (self.top - self.bottom), 0.0), 1.0)
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         with self._lock:
             if self._opened is None:
                 config = self._config
+                if Compiled.read(self._folder).retrieves and not (config["index"] or os.environ.get("TYPEDRAG_INDEX")):
+                    raise InputError("the model needs an index", "Name it: index in model_config, or TYPEDRAG_INDEX")
                 reranker = open_reranker(config["reranker"]) if config["reranker"] else None
                 program = load_program(
                     self._folder, index=config["index"] or None, reranker=reranker, options=config["options"]

@@ -157,7 +157,7 @@ class Compiled(SavedModule):
             InputError: If it needs a retriever and has none, or if its predictors or their signatures
                 have changed since it was compiled.
         """
-        program = self.restored(build_program(self.program, retriever, reranker, options or self.options))
+        program = self.restored(program_class(self.program)(retriever, reranker, options or self.options))
         if self.other_versions:
             logger.warning("%s was compiled with %s", self.source, self.other_versions)
         return program

@@ -152,7 +152,9 @@ def _walk(folder: Path) -> list[Path]:
         raise InputError(f"folder {folder} holds nothing that can be read", f"Readable: {READABLE}")
     if len(readable) < len(files):
         others = {path.suffix or path.name for path in files if not _is_readable(path)}
-        logger.warning("%s: left out %d files (%s)", folder, len(files) - len(readable), " ".join(sorted(others)))
+        count = len(files) - len(readable)
+        unread = f"{count} file{'s' if count > 1 else ''}"
+        logger.warning("%s: left out %s (%s)", folder, unread, " ".join(sorted(others)))
     return readable
 
 

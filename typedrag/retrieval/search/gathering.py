@@ -1,4 +1,4 @@
-"""Searches that wait while others run, made together."""
+"""Batches searches: those that wait while others run are made in one call."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class _Search(Generic[K]):
 
 
 class Gatherer(Generic[K]):
-    """Hands searches on, in one call all those of a kind that wait. None waits longer than for a free thread.
+    """Batches waiting searches of the same kind into one call, made as soon as a thread is free.
 
     Args:
-        search: Called with a kind and the queries of some searches.
-        threads: Calls at once.
-        most: Queries of a call, unless one search alone has more.
+        search: The function that searches, given a kind and the queries of all searches of a batch.
+        threads: The number of calls at once.
+        most: The most queries of a call; a single search may have more.
     """
 
     def __init__(self, search: Callable[[K, list[str]], Rankings], *, threads: int, most: int) -> None:
@@ -41,7 +41,7 @@ class Gatherer(Generic[K]):
         self._lock = Lock()
 
     def submit(self, kind: K, queries: Sequence[str]) -> Future[Rankings]:
-        """The passages for some queries, once they are there; what is cancelled before its call is not searched."""
+        """A future of the passages for some queries; if it is cancelled in time, they are not searched."""
         search = _Search(kind, queries)
         with self._lock:
             self._waiting.append(search)

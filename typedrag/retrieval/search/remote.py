@@ -1,4 +1,4 @@
-"""Retrievers over an index that `typedrag index serve` has open, here or on another machine."""
+"""Retrievers that search an index through `typedrag index serve`, on this machine or another."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from typedrag.retrieval.search.gathering import Gatherer, Rankings
 from typedrag.retrieval.search.hybrid import HybridRetriever
 
 KEY = "TYPEDRAG_RETRIEVER_KEY"
-"""The variable that holds the key by which a server lets this process in."""
+"""The environment variable of the key to an index server."""
 MOST_PASSAGES = 1000
-"""That a search may ask for, for each query."""
+"""The most passages that a search may ask for, for each query."""
 _IN_FLIGHT = 2
-"""Requests at once: while one is under way others gather, and more at once would be smaller ones."""
+"""Requests at once. While one is under way, other searches gather; more requests would each be smaller."""
 _TRIES = 6
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
 _TIMES = httpx.Timeout(60.0, connect=5.0)
@@ -55,9 +55,9 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     queries: list[str] = Field(min_length=1)
-    k: int = Field(ge=1, le=MOST_PASSAGES, description="How many passages for each query.")
+    k: int = Field(ge=1, le=MOST_PASSAGES, description="Number of passages for each query.")
     bm25: BM25Settings = BM25Settings()
-    part: Part | None = Field(default=None, description="Of a hybrid retriever that alone; by default it is whole.")
+    part: Part | None = Field(default=None, description="The part of a hybrid retriever to search; by default both.")
 
 
 class SearchReply(BaseModel):
@@ -71,13 +71,13 @@ class ServedIndex(BaseModel):
     """The index and retriever that a server has open, with its limits.
 
     Attributes:
-        identity: Of the retriever in the server, which those that ask it have too.
-        retriever: Its spec: `bm25`, `dense`, `hybrid` or `hybrid:WEIGHT`.
-        weight: Of the dense part; None where ranks are fused or there is one part.
-        language: Of the passages, as the BM25 part says; empty where there is none.
-        passages: How many there are.
-        batch: Queries that a request may have.
-        manifest: As `typedrag index info` prints it, without the names of files.
+        identity: The identity of the server's retriever, which remote retrievers share.
+        retriever: The spec of the retriever: `bm25`, `dense`, `hybrid` or `hybrid:WEIGHT`.
+        weight: The weight of the dense part; None if ranks are fused or there is one part.
+        language: The language of the passages; empty if there is no BM25 part.
+        passages: The number of passages.
+        batch: The most queries of a request.
+        manifest: The manifest that `typedrag index info` prints, without the names of files.
     """
 
     identity: dict[str, Any]
@@ -100,10 +100,10 @@ def is_remote(spec: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Refuse what is no address of a server, or says more than where it is.
+    """Check that an address has a host and at most a port and a path.
 
     Raises:
-        InputError: If so.
+        InputError: If it has no host, or holds a user, a query or a fragment.
     """
     mend = "Write it like http://HOST:PORT"
     try:
@@ -118,15 +118,15 @@ def check_address(address: str) -> None:
 
 
 def open_remote(address: str, bm25: Mapping[BM25Setting, float] | None = None) -> RemoteRetriever | RemoteHybrid:
-    """The retriever that a server has open, as one of this process.
+    """Connect to an index server; returns a retriever that searches there.
 
     Args:
-        address: Of the server, such as `http://localhost:8010`.
-        bm25: Settings of BM25 that are not the index's.
+        address: The server's address, such as `http://localhost:8010`.
+        bm25: The settings of BM25 that differ from the index's.
 
     Raises:
-        InputError: If it is no address, or a setting is out of its range.
-        RetrievalError: If no index server answers there, or it lets nobody in without another key.
+        InputError: If the address is none, or a setting is out of its range.
+        RetrievalError: If no index server answers there, or it refuses the key.
     """
     settings = bm25 or {}
     check_parameters(settings.get("k1", 0), settings.get("b", 0))
@@ -136,13 +136,13 @@ def open_remote(address: str, bm25: Mapping[BM25Setting, float] | None = None) -
 
 
 class IndexServer:
-    """The connection to a server. It asks again where the server is busy, or for a moment not there.
+    """A connection to an index server, which retries if the server is busy or out of reach for a moment.
 
-    Searches of many threads go together: those that wait while others are under way are one request.
+    Searches that threads make while others are under way are sent together, as one request.
 
     Args:
-        address: Of the server.
-        bm25: Settings of BM25 for all searches.
+        address: The server's address.
+        bm25: The settings of BM25 for all searches.
 
     Raises:
         InputError: See `open_remote`.
@@ -164,11 +164,11 @@ class IndexServer:
         self._gatherer = Gatherer(self._search, threads=_IN_FLIGHT, most=self.served.batch)
 
     def search(self, queries: Sequence[str], kind: _Kind) -> Rankings:
-        """The passages for queries of any number.
+        """The passages for each query, of which there may be any number.
 
         Raises:
-            InputError: If more passages are wanted for a query than a server gives.
-            RetrievalError: If the server cannot be asked, or has another index by now.
+            InputError: If `kind` asks for more passages than a server gives.
+            RetrievalError: If the server cannot be reached, refuses, or serves another index than before.
         """
         if kind.k < 1 or not queries:
             return [[] for _ in queries]
@@ -229,11 +229,11 @@ class IndexServer:
 
 
 class RemoteRetriever:
-    """A `Retriever` that a server is asked for; its passages and scores are those of the one in the server.
+    """A `Retriever` that searches on an index server, with the passages and scores of the server's retriever.
 
     Args:
-        server: That is asked.
-        part: Of a hybrid retriever that alone.
+        server: The connection.
+        part: The part of a hybrid retriever to search; by default both.
     """
 
     def __init__(self, server: IndexServer, part: Part | None = None) -> None:
@@ -260,7 +260,7 @@ class RemoteRetriever:
         return self.server.search(queries, _Kind(k, self._part))
 
     def passages(self) -> Iterator[Passage]:
-        """Refused: a server does not hand out all that it holds."""
+        """Raise an `InputError`: a server does not hand out its whole index."""
         raise InputError(f"{self.place} does not hand out all passages of its index", "Name the index itself: --index")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RemoteRetriever:
@@ -268,10 +268,10 @@ class RemoteRetriever:
 
 
 class RemoteHybrid(HybridRetriever):
-    """A hybrid retriever that a server is asked for, whole or by its parts.
+    """A hybrid retriever on an index server, searched as a whole or by its parts.
 
     Args:
-        whole: It, as any remote retriever.
+        whole: The remote retriever that searches both parts.
     """
 
     def __init__(self, whole: RemoteRetriever) -> None:

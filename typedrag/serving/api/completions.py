@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from typedrag.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read, SubAnswered
-from typedrag.records import NOT_FROM_COLLECTION, Answer, Answered, Passage
+from typedrag.records import NOT_FROM_COLLECTION, Answer, Answered
 from typedrag.serving.faults import Fault
 from typedrag.texts.cited_sentences import cited_sentences
 
@@ -53,7 +53,7 @@ def annotations_of(answer: Answer, begun: int) -> list[dict[str, Any]]:
         answer: The answer.
         begun: The position in the message's content at which the answer begins.
     """
-    cited = _cited(answer)
+    cited = answer.cited
     titles = {passage.id: passage.title or passage.id for passage in cited}
     return [
         {
@@ -84,7 +84,7 @@ def about(answer: Answer) -> dict[str, Any]:
         "answered": answer.answered,
         "grounded": answer.grounded,
         "fallback": answer.fallback,
-        "passages": [{"id": p.id, "title": p.title, "text": p.text} for p in _cited(answer)],
+        "passages": [{"id": p.id, "title": p.title, "text": p.text} for p in answer.cited],
     }
 
 
@@ -188,11 +188,6 @@ def without_drafts(text: str) -> str:
         'Cold dough rises slowly.'
     """
     return text.rpartition(SUPERSEDED)[2]
-
-
-def _cited(answer: Answer) -> list[Passage]:
-    passages = {passage.id: passage for passage in answer.passages}
-    return [passages[passage_id] for passage_id in answer.citations]
 
 
 def _data(values: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""An index behind HTTP, for programs that run where it is not."""
+"""Serves an index over HTTP, for programs on other machines."""

@@ -23,10 +23,10 @@ router = APIRouter(prefix="/v1", tags=["index"])
 
 
 def create_index_app(build: Callable[[], SearchService]) -> FastAPI:
-    """The application.
+    """The ASGI application of an index server.
 
     Args:
-        build: Makes the service, within the event loop that it then belongs to.
+        build: The function that makes the service, called within the running event loop.
     """
 
     @asynccontextmanager
@@ -41,7 +41,7 @@ def create_index_app(build: Callable[[], SearchService]) -> FastAPI:
 
 @router.post("/search", responses={200: {"model": SearchReply}})
 async def search(body: SearchRequest, request: Request) -> Response:
-    """Find the passages for each query, best first, as the retriever of this server does where it is."""
+    """Find the passages for each query, best first."""
     service: SearchService = request.app.state.service
     reply = await service.search(body)
     return Response(reply.model_dump_json(), media_type="application/json")
@@ -49,6 +49,6 @@ async def search(body: SearchRequest, request: Request) -> Response:
 
 @router.get("/index")
 async def index(request: Request, bm25: Annotated[BM25Settings, Query()]) -> ServedIndex:
-    """Say what is searched, with settings of BM25 if any are given: its identity, counts and manifest."""
+    """Describe the index and its retriever, with the given settings of BM25: identity, counts and manifest."""
     service: SearchService = request.app.state.service
     return await service.served(bm25)

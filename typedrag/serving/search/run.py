@@ -1,4 +1,4 @@
-"""An index that is opened to be served."""
+"""Opens an index and serves it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typedrag.serving.search.service import IndexSettings, SearchService
 
 
 def open_index(spec: str, index: Path, settings: IndexSettings) -> Serving:
-    """Open an index to be served by the retriever of a spec.
+    """Open an index with the retriever of a spec; returns what serves it.
 
     Raises:
-        InputError: If the spec has none of the forms of a retriever that searches by itself.
+        InputError: If the spec is no retriever, or the address of another index server.
         RetrievalError: If the index lacks a part or cannot be used.
     """
     if is_remote(spec):

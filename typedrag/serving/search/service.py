@@ -1,4 +1,4 @@
-"""Searches an index for strangers within limits, those that wait together in one call."""
+"""Searches an index for clients, within limits; searches that wait are made together in one call."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from typedrag.serving.upkeep import aside, drained
 T = TypeVar("T")
 
 _MOST_TUNED = 8
-"""Searchers that are kept open for settings of BM25 that are not the index's."""
+"""Retrievers that are kept open for settings of BM25 other than the index's."""
 _Kind = tuple[int, BM25Settings, Part | None]
 
 
 class IndexSettings(Settings):
-    """The limits of an index server, where they are others than those of a server that answers."""
+    """The limits of an index server, where they differ from those of a server of programs."""
 
     running: PositiveInt = 1
-    """Searches at once, each of all requests that wait: one keeps all cores busy."""
+    """Searches at once. Each takes all requests that wait, and one keeps all cores busy."""
     queue: NonNegativeInt = 1024
     """Requests that wait for their turn; more are refused with 429."""
     deadline: PositiveFloat = 30.0
@@ -39,17 +39,17 @@ class IndexSettings(Settings):
     body_bytes: PositiveInt = 1_048_576
     """Size of a request's body; a larger one is refused with 413."""
     batch: PositiveInt = 256
-    """Queries of a request."""
+    """The most queries of a request."""
     rate: PositiveInt = 1_000_000
     """Requests a minute of a key that has no rate of its own; without keys, of a client's address."""
 
 
 class SearchService:
-    """A retriever that is searched, with no more requests waiting than the settings allow.
+    """Searches a retriever for clients, and refuses requests beyond its limits.
 
     Args:
-        retriever: That is searched.
-        settings: Limits.
+        retriever: The retriever to search.
+        settings: The limits.
     """
 
     refusing = False
@@ -68,7 +68,8 @@ class SearchService:
         """The passages for the queries of a request.
 
         Raises:
-            Refused: If the server does not take it now, or it cannot be searched so.
+            Refused: If too many requests wait, the server is stopping, there are too many queries, or the
+                retriever lacks the part.
             TimeoutError: If the deadline passes.
             RetrievalError: If the index cannot be searched.
         """
@@ -83,17 +84,17 @@ class SearchService:
         return SearchReply(index=self.retriever.identity["index"], passages=passages)
 
     async def served(self, bm25: BM25Settings) -> ServedIndex:
-        """The index as it is searched with some settings of BM25.
+        """A description of the index and its retriever, with these settings of BM25.
 
         Raises:
-            Refused: If the server does not take the request now.
+            Refused: If too many requests wait, or the server is stopping.
             RetrievalError: If the index has changed since it was opened.
         """
         retriever = await self._in_turn(lambda: aside(partial(self._tuned, bm25)))
         return _described(retriever, self.settings.batch)
 
     async def drain(self) -> None:
-        """Take no more requests, and wait for those under way, no longer than the settings allow."""
+        """Refuse new requests, and wait for those under way until the settings' limit."""
         self.stopping = True
         await drained(lambda: self._under_way, self.settings.drain)
 

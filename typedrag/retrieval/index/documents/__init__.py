@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from typedrag.errors import InputError, TypedRAGError, first_line
+from typedrag.extras import MissingExtra
 from typedrag.files.text_files import open_text, without_half_characters
 from typedrag.retrieval.index.documents.epub import read_epub
 from typedrag.retrieval.index.documents.html import read_html
@@ -22,9 +23,12 @@ def read_document(path: Path) -> Document:
 
     Raises:
         InputError: If it cannot be read.
+        MissingExtra: If reading it takes a package that is not installed.
     """
     try:
         title, content = READERS[path.suffix.lower()](path)
+    except MissingExtra as error:
+        raise MissingExtra(error.package, str(path)) from error
     except TypedRAGError:
         raise
     except (Exception, RecursionError) as error:  # readers raise errors of many kinds for broken files
