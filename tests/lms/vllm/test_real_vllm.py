@@ -44,7 +44,8 @@ def ask(question):
     with lms.use_lm(lm), dspy.track_usage() as usage:
         reply = dspy.Predict(Sort)(question=question, config=call_for_probabilities())
         probabilities = label_probabilities(reply.logprobs, reply.kind, ("reason", "debate", "comparison"))
-        return {"kind": reply.kind, "probabilities": probabilities, "usage": next(iter(usage.get_total_tokens().values()))}
+        [used] = usage.get_total_tokens().values()
+        return {"kind": reply.kind, "probabilities": probabilities, "usage": used}
 
 questions = ["Why is the sky blue?", "Is it right to eat meat?", "Which is faster, a train or a plane?"]
 with ThreadPoolExecutor(3) as pool:
@@ -54,7 +55,8 @@ try:
     refused = ""
 except Exception as error:
     refused = type(error).__name__
-print(json.dumps({"replies": replies, "again": ask(questions[0]), "refused": refused, "base": lm.kwargs.get("api_base")}))
+base = lm.kwargs.get("api_base")
+print(json.dumps({"replies": replies, "again": ask(questions[0]), "refused": refused, "base": base}))
 """
 
 
