@@ -52,9 +52,9 @@ with ThreadPoolExecutor(3) as pool:
     replies = list(pool.map(ask, questions))
 try:
     ask("why " * 20000)
-    refused = ""
-except Exception as error:
-    refused = type(error).__name__
+    refused = False
+except dspy.LMInvalidRequestError as error:
+    refused = "maximum" in str(error)
 base = lm.kwargs.get("api_base")
 print(json.dumps({"replies": replies, "again": ask(questions[0]), "refused": refused, "base": base}))
 """
@@ -82,7 +82,7 @@ def check(result: dict[str, Any]) -> None:
         assert reply["usage"]["prompt_tokens"] > 50
     assert result["again"]["kind"] == result["replies"][0]["kind"]
     assert result["again"]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
-    assert result["refused"] == "ContextWindowExceededError"
+    assert result["refused"]
 
 
 def test_a_real_server_is_started_shared_and_stopped(environment):

@@ -232,7 +232,8 @@ def _token(token: int, ranked: dict[int, Any], most: int | None) -> dict[str, An
 
 
 def _fault(error: Exception) -> Exception:
-    if not isinstance(error, ValueError):  # vLLM's own refusals are of this kind
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if not kinds & {"ValueError", "VLLMClientError"}:  # what vLLM refuses is the one or, in newer versions, the other
         return ServerError(first_line(error))
     too_long = "maximum context length" in str(error) or "maximum model length" in str(error)
     return (ContextLengthError if too_long else InvalidRequestError)(first_line(error))
