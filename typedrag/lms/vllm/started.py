@@ -195,11 +195,10 @@ def _wait_until_it_answers(health: str, model: str, keeper: subprocess.Popen[byt
                 break
         except httpx.HTTPError:
             pass
+        ended = keeper.poll() is not None
         lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        if keeper.poll() is not None:
-            raise LMUnavailable(
-                f"vLLM did not start with '{model}'. Its log ends:\n{_last_of(lines)}", f"All of it: {log}"
-            )
+        if ended:
+            raise LMUnavailable(f"vLLM did not start with '{model}'; its log, {log}, ends:\n{_last_of(lines)}")
         now = time.monotonic()
         if now > began + START_SECONDS:
             raise LMUnavailable(f"vLLM has not started within {START_SECONDS:.0f} s", f"Look at its log: {log}")
