@@ -80,7 +80,7 @@ class LM(dspy.LM):
 
     def dump_state(self) -> dict[str, Any]:
         """The state from which DSPy can make an LM of its own class."""
-        plain = self.engine.lm.copy(cache=self.cache)
+        plain = dspy.LM(self.engine.lm.model, num_retries=0, cache=self.cache)
         plain.kwargs = dict(self.kwargs)
         state: dict[str, Any] = plain.dump_state()
         return state
