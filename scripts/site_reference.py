@@ -23,8 +23,9 @@ MODULES = {
 VARIABLES = {
     "TYPEDRAG_LM": "The LM where none is named.",
     "TYPEDRAG_INDEX": "The index where none is named.",
-    "TYPEDRAG_API_BASE": "The address of a vLLM server.",
+    "TYPEDRAG_API_BASE": "The address of a vLLM server, or several with commas between.",
     "TYPEDRAG_API_KEY": "Its key.",
+    "TYPEDRAG_VLLM_OPTIONS": "Options of `vllm serve`, where typedrag starts it; see [vLLM](../how-to/vllm.md).",
     "TYPEDRAG_CACHE": "Where replies, indexes and data are kept. Default: `~/.cache/typedrag`.",
     "TYPEDRAG_MODELS": "Where models are kept. Default: the folder `models` of the cache.",
     "TYPEDRAG_ENCODER": "The model of an index's dense part.",

@@ -142,11 +142,13 @@ def test_each_extra_brings_what_is_said_to_come_with_it():
     brought = {extra: names(lines) for extra, lines in declared["optional-dependencies"].items()}
     assert all(brought.values())
     homes = packages_distributions()
-    for extra, packages in PACKAGES.items():
+    packaged = {extra: packages for extra, packages in PACKAGES.items() if extra != "vllm"}  # too large to test with
+    assert PACKAGES["vllm"] == tuple(brought["vllm"])
+    for extra, packages in packaged.items():
         for package in packages:
             assert {normal(home) for home in homes[package]} & brought[extra], (extra, package)
     assert not names(declared["dependencies"]) & set().union(*(brought[extra] for extra in PACKAGES))
-    assert set(PACKAGES) == set(re.findall(r"\w+", brought_by_all(declared))) - {"typedrag"}
+    assert set(packaged) == set(re.findall(r"\w+", brought_by_all(declared))) - {"typedrag"}
 
 
 def brought_by_all(declared) -> str:

@@ -13,6 +13,7 @@ PACKAGES = {
     "dense": ("faiss", "safetensors", "sentence_transformers", "torch", "transformers"),
     "documents": ("bs4", "lxml", "mammoth", "pptx", "pypdfium2", "spellchecker", "trafilatura"),
     "embedded": ("xllamacpp",),
+    "vllm": ("vllm",),
     "evaluate": tuple("bert_score datasets dateutil ir_measures nltk rouge_score scipy sklearn text_to_num".split()),
     "mlflow": ("mlflow",),
     "optuna": ("matplotlib", "optuna"),

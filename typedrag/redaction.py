@@ -85,11 +85,11 @@ def redactor_for(
     environment = os.environ if environment is None else environment
     secrets = _keys_of_environment(environment)
     for name, value in environment.items():
-        if name.upper().endswith(_ADDRESS_ENDINGS) and urlsplit(value).hostname:
-            secrets.extend(_parts(value))
+        if name.upper().endswith(_ADDRESS_ENDINGS):
+            secrets.extend(part for url in value.split(",") if urlsplit(url).hostname for part in _parts(url))
     for lm in lms:
         secrets.extend(keys_of(lm))
-        secrets.extend(_parts(_address_of(lm)))
+        secrets.extend(part for address in _addresses_of(lm) for part in _parts(address))
     for address in addresses:
         secrets.extend(_parts(address))
     return Redactor(secrets)
@@ -104,12 +104,13 @@ def keys_of(lm: dspy.LM | None) -> list[str]:
     settings = getattr(lm, "kwargs", {})
     headers = [str(value) for value in (settings.get("extra_headers") or {}).values()]
     tokens = [header.split()[-1] for header in headers if header.split()]  # without "Bearer"
-    return [str(settings.get("api_key") or ""), *headers, *tokens, *_keys_in(_address_of(lm))]
+    of_addresses = (key for address in _addresses_of(lm) for key in _keys_in(address))
+    return [str(settings.get("api_key") or ""), *headers, *tokens, *of_addresses]
 
 
-def _address_of(lm: dspy.LM | None) -> str:
+def _addresses_of(lm: dspy.LM | None) -> list[str]:
     settings = getattr(lm, "kwargs", {})
-    return str(settings.get("api_base") or settings.get("base_url") or "")
+    return str(settings.get("api_base") or settings.get("base_url") or "").split(",")
 
 
 def _keys_in(address: str) -> list[str]:

@@ -98,4 +98,4 @@ def test_a_vllm_server_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", base)
     _, checks = doctor()
     assert not checks["vLLM server"]["works"]
-    assert f"{base} does not answer" in checks["vLLM server"]["finding"]
+    assert f"no vLLM server answers at {base}" in checks["vLLM server"]["finding"]

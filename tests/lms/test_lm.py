@@ -137,7 +137,7 @@ def test_a_spec_of_no_form_is_refused(spec):
         return
     message = refusal(InputError, spec)
     assert message.startswith(f"'{spec}' is no LM spec")
-    assert "embedded:NAME, embedded:FILE.gguf, vllm:MODEL, or a DSPy name" in message
+    assert "embedded:NAME, embedded:FILE.gguf, vllm:MODEL, vllm-offline:MODEL, or a DSPy name" in message
 
 
 # embedded models

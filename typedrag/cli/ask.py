@@ -117,9 +117,10 @@ def command(
     from typedrag.experiments.loading import program_source
     from typedrag.lms.lm import default_spec, open_lm, use_lm
     from typedrag.lms.spending import metered
+    from typedrag.lms.vllm.spec import split_addresses
     from typedrag.retrieval import open_reranker
 
-    spec = lm or default_spec()
+    spec, _ = split_addresses(lm or default_spec())
     changes |= chosen(top_k=top_k)
     source = program_source(program_name)
     options = source.options(as_published=as_published, overrides=changes)

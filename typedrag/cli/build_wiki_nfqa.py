@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -68,7 +69,7 @@ def command(
     )
     from typedrag.builders.rows import counted
     from typedrag.datasets.question_sets import read_question_set
-    from typedrag.lms.lm import use_lm
+    from typedrag.lms.lm import open_lm, use_lm
 
     if type_classifier and program:
         raise InputError("both a type classifier and a program are named", "Give --type-classifier or --program")
@@ -77,9 +78,10 @@ def command(
     writing_as = WikiNFQASettings(**chosen(seed=seed))
     judgments = writing.open_store()
     writing.limit_calls()
-    writers = tuple(_open(text, api_base) for text in lms or (None,))
-    annotating = _open(annotator, api_base) if annotator else writers[0]
-    panel = ReferenceLMs(writers, _open(superior, api_base) if superior else annotating, annotating)
+    opened = partial(open_lm, api_base=api_base, cache=False)
+    writers = tuple(opened(spec) for spec in lms or (None,))
+    annotating = opened(annotator) if annotator else writers[0]
+    panel = ReferenceLMs(writers, opened(superior) if superior else annotating, annotating)
     sets = [read_question_set(where, subset) for where in questions]
     with use_lm(annotating), counting("classified questions") as show:
         selected, report = select_non_factoid(
@@ -104,16 +106,6 @@ def _classifier(make: str | None, program: str | None) -> tuple[dspy.Module, Opt
         return load_type_classifier(program)
     options = Options().with_given(chosen(type_classifier=make))
     return build_type_classifier(options), options
-
-
-def _open(text: str | None, api_base: str | None) -> dspy.LM:
-    """The LM of a spec, at an address if one follows it."""
-    from typedrag.lms.lm import open_lm
-
-    spec, at, address = (text or "").rpartition("@")
-    if at and address.startswith(("http://", "https://")):
-        return open_lm(spec, api_base=address, cache=False)
-    return open_lm(text, api_base=api_base, cache=False)
 
 
 def _by_name(sets: list[QuestionSet]) -> dict[str, list[dspy.Example]]:

@@ -106,11 +106,12 @@ def _classifier() -> str:
 
 def _default_lm() -> str:
     from typedrag.lms.lm import DEFAULT_EMBEDDED, default_spec, locate_embedded, open_lm
+    from typedrag.lms.vllm.spec import KINDS
 
     kind, _, name = default_spec().partition(":")
     if kind != "embedded":
         lm = open_lm()
-        if kind != "vllm":
+        if kind not in KINDS:
             _check_key(lm.model)
         return f"{lm.model} can be opened"
     _engine()
@@ -139,16 +140,18 @@ def _models() -> Iterator[Check]:
 
 
 def _vllm() -> Check:
-    import httpx
+    from typedrag.lms.vllm.spec import addresses
+    from typedrag.lms.vllm.started import find_vllm
 
-    base = os.environ.get("TYPEDRAG_API_BASE")
-    if not base:
-        return Check("vLLM server", False, "TYPEDRAG_API_BASE is not set")
-    try:
-        key = os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
-        reply = httpx.get(f"{base.rstrip('/')}/models", headers={"Authorization": f"Bearer {key}"}, timeout=5)
-        served = [m["id"] for m in reply.raise_for_status().json()["data"]]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        return Check("vLLM server", False, f"{base} does not answer: {reason}")
-    return Check("vLLM server", True, f"{base} serves {', '.join(served)}")
+    servers = addresses(os.environ.get("TYPEDRAG_API_BASE") or "")
+    if not servers:
+        started = f"{command} starts one" if (command := find_vllm()) else "no command vllm to start one"
+        return Check("vLLM server", command is not None, f"TYPEDRAG_API_BASE is not set; {started}")
+    key = os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
+    return _check("vLLM server", lambda: "; ".join(_serves(server, key) for server in servers))
+
+
+def _serves(server: str, key: str) -> str:
+    from typedrag.lms.vllm.servers import served_models
+
+    return f"{server} serves {', '.join(served_models(server, key, timeout=5))}"

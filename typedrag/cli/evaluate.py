@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @options.index_option
 @click.option(
     "--lm", "lm__spec",
-    help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.",
+    help="embedded[:NAME|FILE.gguf], vllm[-offline]:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.",
 )  # fmt: skip
 @options.timeout_option
 @click.option("--api-base", "lm__api_base", help="Address of an OpenAI-compatible server, for the LM.")

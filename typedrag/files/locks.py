@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -44,13 +44,17 @@ def alone_at(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def turn_at(file: Path) -> Iterator[None]:
+def turn_at(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Wait until no other process makes the same file.
+
+    Args:
+        file: The file.
+        on_wait: Called once if there is something to wait for.
 
     Raises:
         OSError: If its folder cannot be written to.
     """
-    with _held(file.with_name(f".{file.name}.lock"), file, patience=-1):
+    with _held(file.with_name(f".{file.name}.lock"), file, on_wait):
         yield
 
 
@@ -81,12 +85,16 @@ def is_worked_in(folder: Path) -> bool:
 
 
 @contextmanager
-def _held(file: Path, place: Path, patience: float = _PATIENCE) -> Iterator[None]:
-    lock = FileLock(file, timeout=patience)
+def _held(file: Path, place: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock; without `on_wait` nobody waits long for it."""
+    lock = FileLock(file)
     try:
-        lock.acquire()
+        lock.acquire(timeout=_PATIENCE)
     except Timeout:
-        raise _busy(place) from None
+        if on_wait is None:
+            raise _busy(place) from None
+        on_wait()
+        lock.acquire()
     try:
         yield
     finally:

@@ -12,10 +12,10 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dspy
 from dspy._vendor.lm15.providers import openai_chat
@@ -28,6 +28,10 @@ from dspy.lm15 import Usage as ToldUsage
 from typedrag.events import followed
 from typedrag.lms.spending import charge_call
 from typedrag.lms.streaming import await_reply
+from typedrag.lms.vllm.servers import Replicas, replicas_at
+
+if TYPE_CHECKING:
+    from typedrag.lms.vllm.offline import OfflineEngine
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +51,20 @@ class LM(dspy.LM):
     Args:
         model: As DSPy names it.
         takes_sampling: If False, no temperature is sent to the LM, whoever sets one.
-        settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take.
+        in_process: The engine that makes the calls, in place of a server.
+        settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take, and `api_base` may be several
+            addresses with commas between.
     """
 
-    def __init__(self, model: str, *, takes_sampling: bool = True, **settings: Any) -> None:
+    def __init__(
+        self, model: str, *, takes_sampling: bool = True, in_process: OfflineEngine | None = None, **settings: Any
+    ) -> None:
         retries = settings.pop("num_retries", RETRIES)
         client = {name: settings.pop(name) for name in CLIENT_KEYS & settings.keys()}
-        lm = dspy.LM(model, **client, num_retries=0, cache=False)
-        caller = Caller(lm, retries, takes_sampling=takes_sampling)
+        maker = client if in_process is None else {"engine": in_process, "async_engine": in_process.awaited}
+        lm = dspy.LM(model, **maker, num_retries=0, cache=False)
+        replicas = replicas_at(client.get("api_base") or "", client.get("api_key") or "EMPTY")
+        caller = Caller(lm, retries, takes_sampling=takes_sampling, replicas=replicas)
         super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
         self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
 
@@ -70,7 +80,7 @@ class LM(dspy.LM):
 
     def dump_state(self) -> dict[str, Any]:
         """The state from which DSPy can make an LM of its own class."""
-        plain = self.engine.lm.copy(cache=self.cache)
+        plain = dspy.LM(self.engine.lm.model, num_retries=0, cache=self.cache)
         plain.kwargs = dict(self.kwargs)
         state: dict[str, Any] = plain.dump_state()
         return state
@@ -78,7 +88,7 @@ class LM(dspy.LM):
 
 def is_carried(settings: Mapping[str, Any]) -> bool:
     """True if an `LM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
-    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling"}
+    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling", "in_process"}
     parameters = {name: value for name, value in settings.items() if name not in own}
     try:
         request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **parameters})
@@ -97,15 +107,18 @@ class Caller:
         lm: Makes a call, once.
         retries: Tries after the first.
         takes_sampling: See `LM`.
+        replicas: The servers that share the calls, if there are several. A call that one of them fails at goes to
+            the next at once; that is no new try.
     """
 
     counts = True
     """True because its calls are charged as they are made; see `spending.metered`."""
 
-    def __init__(self, lm: dspy.LM, retries: int, *, takes_sampling: bool) -> None:
+    def __init__(self, lm: dspy.LM, retries: int, *, takes_sampling: bool, replicas: Replicas | None = None) -> None:
         self.lm = lm
         self.retries = retries
         self.takes_sampling = takes_sampling
+        self.replicas = replicas
         self.noticed = -_NOTICE_EVERY
 
     @cached_property
@@ -140,7 +153,7 @@ class Caller:
                 try:
                     return await_reply(lm, sent) if followed() else lm(sent)
                 except dspy.LMError as error:
-                    wait = tries.wait(error)
+                    wait = 0.0 if tries.goes_elsewhere(lm, error) else tries.wait(error)
             time.sleep(wait)
 
     @contextmanager
@@ -150,8 +163,11 @@ class Caller:
         lm.update_history = _charge
         if not self.takes_sampling:
             request = replace(request, config=replace(request.config, temperature=None, top_p=None))
-        with dspy.context(callbacks=[], usage_tracker=None, disable_history=False, send_stream=None):
-            yield lm, request
+        with self.replicas.least_busy() if self.replicas else nullcontext() as address:
+            if address is not None:
+                lm.kwargs["api_base"] = address  # connections are kept by address
+            with dspy.context(callbacks=[], usage_tracker=None, disable_history=False, send_stream=None):
+                yield lm, request
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Caller:
         return self  # copies of an LM share its connections
@@ -171,7 +187,7 @@ class AsyncCaller:
                 try:
                     return await lm.acall(sent)
                 except dspy.LMError as error:
-                    wait = tries.wait(error)
+                    wait = 0.0 if tries.goes_elsewhere(lm, error) else tries.wait(error)
             await asyncio.sleep(wait)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AsyncCaller:
@@ -184,7 +200,16 @@ class _Tries:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._made = 0
+        self._moved = 0
         self._timed_out = 0
+
+    def goes_elsewhere(self, lm: dspy.LM, error: dspy.LMError) -> bool:
+        """Leave out the one of several servers that has failed at this call; True if another may be asked."""
+        replicas = self._caller.replicas
+        if replicas is None or _is_timeout(error) or not isinstance(error, dspy.LMTransportError | dspy.LMServerError):
+            return False
+        self._moved += 1
+        return replicas.leave_out(lm.kwargs["api_base"]) and self._moved < len(replicas)
 
     def wait(self, error: dspy.LMError) -> float:
         """Seconds until the next try.

@@ -1,4 +1,4 @@
-"""An LM from a spec: `embedded[:NAME|FILE.gguf|OWNER/REPO/FILE.gguf]`, `vllm:MODEL`, or a DSPy name.
+"""An LM from a spec: `embedded[:NAME|FILE.gguf|OWNER/REPO/FILE.gguf]`, `vllm[-offline]:MODEL`, or a DSPy name.
 
 Programs never configure an LM; whoever runs them does:
 
@@ -37,12 +37,18 @@ from typedrag.lms.calls import LM, is_carried
 from typedrag.lms.patience import timeout_given
 from typedrag.lms.prices import own_prices
 from typedrag.lms.reply_cache import keep_replies
+from typedrag.lms.vllm import started
+from typedrag.lms.vllm.servers import DEFAULT, NoServer, check_servers
+from typedrag.lms.vllm.spec import KINDS, VLLMSpec, split_addresses
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_SPEC = "embedded"
 DEFAULT_EMBEDDED = "qwen2.5-coder-1.5b"
-FORMS = "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, or a DSPy name such as openai/gpt-4o-mini"
+FORMS = (
+    "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, vllm-offline:MODEL, or a DSPy name such as "
+    "openai/gpt-4o-mini"
+)
 TOKENS = 1024
 """Tokens that an LM may write in a call, unless its settings say otherwise."""
 EMBEDDED_TOKENS = 512
@@ -76,8 +82,15 @@ def role_of(lm: Any) -> str:
 
 
 def default_spec() -> str:
-    """The default LM's spec: `TYPEDRAG_LM`, else `embedded`."""
-    return os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
+    """The default LM's spec: `TYPEDRAG_LM`, else `embedded`.
+
+    Raises:
+        InputError: If it holds addresses, which have a variable of their own: runs record the spec.
+    """
+    spec = os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
+    if split_addresses(spec)[1]:
+        raise InputError("TYPEDRAG_LM holds the address of a server", "Put it into TYPEDRAG_API_BASE")
+    return spec
 
 
 AdapterName = Literal["schema", "json", "chat"]
@@ -96,9 +109,11 @@ def open_lm(
     """The LM that a spec names, ready to be called.
 
     Args:
-        spec: See the module's first line; None means `default_spec()`.
-        api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For
-            `vllm:` it defaults to `TYPEDRAG_API_BASE`.
+        spec: See the module's first line; None means `default_spec()`. `@URL` may follow it, in the place of
+            `api_base`.
+        api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`, or several with commas
+            between. For `vllm:` it defaults to `TYPEDRAG_API_BASE`; without it, the server at `localhost:8000` is
+            asked, or one that is started here.
         adapter: By default the one that suits the LM; see `adapter_for`.
         role: The LM's purpose, which messages name it by.
         settings: Those of `dspy.LM`. The defaults are temperature 0 and `TOKENS`, or no temperature and
@@ -127,6 +142,8 @@ def open_lm(
 
 def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     check_spec(spec)
+    spec, own = split_addresses(spec)
+    api_base = own or api_base
     kind, _, name = spec.partition(":")
     reasons = kind != "embedded" and _reasons(spec)
     settings = _defaults("reasoning" if reasons else kind) | settings
@@ -138,12 +155,14 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     if kind == "embedded":
         gguf = locate_embedded(name or DEFAULT_EMBEDDED)
         endpoint = embedded.serve(gguf)
-        return _local_lm(_model_name(gguf), endpoint.api_base, endpoint.api_key, settings)
-    if kind == "vllm":
-        base = api_base or os.environ.get("TYPEDRAG_API_BASE") or "http://localhost:8000/v1"
-        key = os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
-        _check_server(base, key, name)
-        return _local_lm(name, base, key, settings)
+        return _local_lm(_model_name(gguf), {"api_base": endpoint.api_base, "api_key": endpoint.api_key, **settings})
+    if kind in KINDS:
+        parts = VLLMSpec.read(spec)
+        if kind == "vllm":
+            return _vllm_lm(parts, api_base or os.environ.get("TYPEDRAG_API_BASE"), settings)
+        from typedrag.lms.vllm import offline
+
+        return _local_lm(parts.name, {"in_process": offline.load(parts.located()), **settings})
     if api_base:
         settings["api_base"] = api_base
     return _opened(spec, settings)
@@ -185,7 +204,7 @@ def provider_of(spec: str) -> str:
         ('vllm', 'openai', 'embedded')
     """
     kind = spec.partition(":")[0]
-    return kind if kind in ("embedded", "vllm") else spec.partition("/")[0]
+    return kind if kind in ("embedded", *KINDS) else spec.partition("/")[0]
 
 
 def check_spec(spec: str) -> None:
@@ -194,10 +213,11 @@ def check_spec(spec: str) -> None:
     Raises:
         InputError: If it has none.
     """
-    kind, _, name = spec.partition(":")
-    if kind == "vllm" and not name:
-        raise InputError("the LM spec 'vllm:' names no model", "Write vllm:MODEL as the server calls it")
-    if kind not in ("embedded", "vllm") and "/" not in spec:
+    spec, _ = split_addresses(spec)
+    kind = spec.partition(":")[0]
+    if kind in KINDS:
+        VLLMSpec.read(spec)
+    elif kind != "embedded" and "/" not in spec:
         raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
 
 
@@ -282,9 +302,22 @@ def _in_event_loop() -> bool:
     return True
 
 
-def _local_lm(model: str, api_base: str, api_key: str, settings: dict[str, Any]) -> dspy.LM:
+def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
+    """The LM at these addresses, else where vLLM is by default, else of a server that is started."""
+    base, key = api_base or DEFAULT, os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
+    try:
+        check_servers(base, key, spec.name)
+    except NoServer:
+        if api_base:
+            raise
+        spec = spec.located()
+        base, key = started.serve(spec)
+    return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings})
+
+
+def _local_lm(model: str, settings: dict[str, Any]) -> dspy.LM:
     _declare_provider()
-    return _opened(f"{PROVIDER}/{model}", {"api_base": api_base, "api_key": api_key, **settings})
+    return _opened(f"{PROVIDER}/{model}", settings)
 
 
 def _opened(model: str, settings: dict[str, Any]) -> dspy.LM:
@@ -356,23 +389,3 @@ def _model_name(gguf: Path) -> str:
     if any(gguf == model.path for model in models.MODELS.values()):
         return gguf.stem
     return f"{gguf.stem}-{digest_of(gguf)[:8]}"
-
-
-def _check_server(api_base: str, api_key: str, model: str) -> None:
-    import httpx
-
-    start = f"Start one (vllm serve {model}), or say where it is: --api-base URL or TYPEDRAG_API_BASE"
-    try:
-        reply = httpx.get(f"{api_base.rstrip('/')}/models", headers={"Authorization": f"Bearer {api_key}"}, timeout=10)
-        reply.raise_for_status()
-        served = [m["id"] for m in reply.json()["data"]]
-    except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in (401, 403):
-            raise LMUnavailable(f"the server at {api_base} refuses the key", "Set TYPEDRAG_API_KEY") from error
-        reason = str(error).partition("\n")[0]
-        raise LMUnavailable(f"no vLLM server answers at {api_base} ({reason})", start) from error
-    if model not in served:
-        raise LMUnavailable(
-            f"the server at {api_base} does not serve '{model}'",
-            f"It serves: {', '.join(served) or 'nothing'}",
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from typedrag.records import Usage
 PRICES = "TYPEDRAG_PRICES"
 """The environment variable that names the file of prices."""
 _MILLION = 1_000_000
+_OF_OWN_LMS = re.compile(r"^(vllm|vllm-offline|embedded):")
 
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -76,4 +78,4 @@ def _read(file: Path) -> Mapping[str, Price]:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
         raise InputError(f"{file}: {place} is no price: {first['msg']}", mend) from None
-    return {spec.removeprefix("vllm:").removeprefix("embedded:"): price for spec, price in table.items()}
+    return {_OF_OWN_LMS.sub("", spec): price for spec, price in table.items()}

@@ -19,6 +19,7 @@ from typedrag.errors import TypedRAGError
 from typedrag.files.sqlite import SQLiteFile
 from typedrag.lms import embedded
 from typedrag.lms.models import cache_dir
+from typedrag.lms.vllm import started
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +49,9 @@ class ReplyCache(Cache):
         self._files: dict[Path, SQLiteFile | None] = {}
 
     def cache_key(self, request: dict[str, Any], *_: Any, **__: Any) -> str:
-        """The key of all that a reply depends on, with the server's address; an embedded LM's name is enough."""
+        """The key of all that a reply depends on, with the server that it is of; see `_server_at`."""
         base = request.get("api_base") or request.get("base_url") or _address_of(str(request.get("model", "")))
-        server = None if embedded.is_served_at(base) else base.rstrip("/")
+        server = _server_at(base)
         ignored = ["api_key", "api_base", "base_url", "timeout"]
         return super().cache_key({**request, "_server": server}, ignored)
 
@@ -93,6 +94,15 @@ def _opened(path: Path) -> SQLiteFile:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.parent.chmod(0o700)
     return SQLiteFile(path, "LM replies", _TABLE, _TRIM.format(MOST=MOST))
+
+
+def _server_at(api_base: str) -> str | list[str] | None:
+    """What tells a server from others with a model of the same name: its address, or the options that it was started
+    with here. None for an embedded LM, whose name tells, and for several servers, which are one LM."""
+    if embedded.is_served_at(api_base) or "," in api_base:
+        return None
+    options = started.options_at(api_base)
+    return api_base.rstrip("/") if options is None else options
 
 
 def _address_of(model: str) -> str:

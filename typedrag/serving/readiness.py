@@ -12,6 +12,7 @@ import dspy
 import httpx
 
 from typedrag.errors import LMUnavailable
+from typedrag.lms.vllm.spec import addresses
 from typedrag.redaction import without_keys
 from typedrag.retrieval import Retriever
 from typedrag.serving.service import Service
@@ -90,11 +91,18 @@ async def searches(retriever: Retriever) -> None:
 
 
 async def _answers(lm: dspy.LM) -> None:
-    """Raise the error that asking its server gives, if any; an LM without an address is not checked."""
-    if not (address := lm.kwargs.get("api_base")):
-        return
-    headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}
+    """Raise the error that asking its server gives, if any; of several servers one is enough. An LM without an address
+    is not checked."""
+    servers = addresses(lm.kwargs.get("api_base") or "")
+    asked = [_answers_at(server, lm.kwargs.get("api_key") or "EMPTY") for server in servers]
+    faults = [ended for ended in await asyncio.gather(*asked, return_exceptions=True) if ended is not None]
+    if faults and len(faults) == len(servers):
+        raise faults[0]
+
+
+async def _answers_at(address: str, key: str) -> None:
+    headers = {"Authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(timeout=_SECONDS) as client:
-        reply = await client.get(f"{str(address).rstrip('/')}/models", headers=headers)
+        reply = await client.get(f"{address.rstrip('/')}/models", headers=headers)
     if reply.status_code in _REFUSALS or reply.is_server_error:  # a server may lack this path, and still answer
         raise LMUnavailable(f"the LM's server replies with status {reply.status_code}")

@@ -22,6 +22,7 @@ from typedrag.errors import InputError
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
 from typedrag.lms.prices import PRICES
 from typedrag.lms.spending import Spending, in_dollars
+from typedrag.lms.vllm.spec import split_addresses
 from typedrag.programs.knobs import Knob
 from typedrag.programs.makes import make_named
 
@@ -34,10 +35,11 @@ class LMConfig(BaseModel):
     model_config = CLOSED
 
     spec: str | None = None
-    """`embedded[:NAME]`, `vllm:MODEL` or a DSPy name; by default that of the environment."""
+    """`embedded[:NAME]`, `vllm:MODEL`, `vllm-offline:MODEL` or a DSPy name; by default that of the environment.
+    What follows an `@` in it, as in `vllm:MODEL@URL,URL`, is its `api_base`."""
     api_base: str | None = None
-    """The address of an OpenAI-compatible server; for other LMs than the one that answers, by default that of the
-    latter, see `beside`. Runs do not record it."""
+    """The address of an OpenAI-compatible server, or several with commas between; for other LMs than the one that
+    answers, by default that of the latter, see `beside`. Runs do not record it."""
     temperature: Annotated[NonNegativeFloat | None, Knob(0.0, 1.0)] = None
     """The sampling temperature; by default 0."""
     max_tokens: PositiveInt | None = None
@@ -56,6 +58,15 @@ class LMConfig(BaseModel):
     cache: bool = False
     """Reuse stored replies. Evaluations and sweeps set this for the LM that answers, and store all its replies; a
     reused reply counts as the calls and tokens that it took."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_addresses_apart(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(spec := values.get("spec"), str):
+            spec, api_base = split_addresses(spec)
+            if api_base:
+                return {**values, "spec": spec, "api_base": api_base}
+        return values
 
     def beside(self, lm: LMConfig) -> LMConfig:
         """The same LM at the server of another one, unless it has an address, or a provider with its own.

@@ -1,0 +1,1 @@
+"""LMs that vLLM serves: at addresses, by a server started here, or in this process."""
