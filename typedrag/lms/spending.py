@@ -159,7 +159,11 @@ def charge_call(call: Mapping[str, Any]) -> None:
     usage = Usage.of_call(call["usage"] or {}, calls)
     price = None if usage.uncounted else own_price(call["model"])
     cost = price.of(usage) if price else call["cost"]
-    spending = Spending(usage, cost or 0.0, unpriced=calls * int(cost is None))
+    charge(Spending(usage, cost or 0.0, unpriced=calls * int(cost is None)))
+
+
+def charge(spending: Spending) -> None:
+    """Charge what was spent, here or in another process."""
     for account in _charged():
         account.add(spending)
 
