@@ -10,7 +10,12 @@ from typedrag.extras import MissingExtra
 
 @pytest.mark.parametrize(
     "error",
-    [InputError("no question", "Ask one"), StepFailed("decompose", "no reply"), MissingExtra("jnius"), CallFailed("slow")],
+    [
+        InputError("no question", "Ask one"),
+        StepFailed("decompose", "no reply"),
+        MissingExtra("jnius"),
+        CallFailed("slow"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_comes_whole_from_another_process(error):

@@ -1,0 +1,263 @@
+"""The executor `ray`, on a real Ray of several processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+from tests.lm_server import lm_server
+from typedrag.errors import InputError, RetrievalError, Unavailable
+from typedrag.experiments import read_config, read_run, run_evaluation
+
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'typedrag[ray]'")
+
+QUESTIONS, CPUS, RECOVERY = 24, 4, 10.0
+TYPEDRAG = [sys.executable, "-m", "typedrag"]
+
+
+class Cluster(NamedTuple):
+    """A Ray on this machine."""
+
+    executor: str
+    process: psutil.Process
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes of its workers."""
+        return [p for p in self.process.children(recursive=True) if p.name().startswith("ray::Worker")]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ray = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block"]
+    options = ["--port", str(port), "--num-cpus", str(CPUS), "--include-dashboard=false", "--disable-usage-stats"]
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_AUTH_MODE", "disabled")  # no token is written to the user's home
+    patch.setenv("PYTHONPATH", str(Path(__file__).parents[3]), prepend=os.pathsep)
+    # sockets lie in the folder, and their names may have 107 characters
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="ray-", ignore_cleanup_errors=True) as folder:
+        process = subprocess.Popen([*ray, *options, "--temp-dir", folder], stdout=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: _listens(port), 60)
+            yield Cluster(f"ray:127.0.0.1:{port}", psutil.Process(process.pid))
+        finally:
+            process.terminate()
+            process.wait(60)
+            patch.undo()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(condition, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def values(tmp_path):
+    """The values of an evaluation by an LM at a server."""
+    rows = ({"id": f"q{n}", "question": f"Why is it so for the {n}. time?"} for n in range(QUESTIONS))
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def values_for(server, executor: str = "local", **changes: Any) -> dict[str, Any]:
+        lm = {"spec": "vllm:stub", "api_base": server.api_base}
+        return {
+            "programs": [{"program": "direct_lm"}],
+            "dataset": {"name": "file", "path": str(tmp_path / "questions.jsonl")},
+            "metrics": ["relevance"],
+            "lm": lm,
+            "scorer": lm,
+            "threads": 8,
+            "calls_in_flight": 8,
+            "executor": executor,
+            "tracking": {"enabled": False},
+            **changes,
+        }
+
+    return values_for
+
+
+def evaluate(values: dict[str, Any], out: Path, **ways: Any):
+    [evaluated] = run_evaluation(read_config(None, values), out, **ways)
+    return evaluated
+
+
+def timeless(text: str) -> str:
+    """Without the seconds that things took."""
+    return re.sub(r'("\w*seconds\w*": )[-+.e\d]+', r"\1 0", text)
+
+
+def asked_again(server) -> int:
+    """Calls that had been made before."""
+    return sum(
+        times - 1 for times in Counter(json.dumps(call.request, sort_keys=True) for call in server.calls).values()
+    )
+
+
+# the same as in one process
+
+
+def test_one_worker_makes_the_same_run_as_this_process(cluster, server, values, tmp_path, sample_index):
+    programs = [{"program": "rag", "name": "rag"}]
+    config = {"programs": programs, "metrics": ["relevance", "defects"], "index": str(sample_index)}
+    for name, ways in {"local": {}, "ray": {"executor": cluster.executor, "workers": 1}}.items():
+        evaluate(values(server, **config, **ways), tmp_path / name)
+    folders = [tmp_path / name / "rag" for name in ("local", "ray")]
+    local, ray = (timeless((folder / "results.json").read_text()) for folder in folders)
+    assert ray == local
+    local, ray = (timeless(json.dumps(list(map(asdict, read_run(f).questions)), sort_keys=True)) for f in folders)
+    assert ray == local
+
+
+def test_a_file_of_questions_is_answered_alike_and_alone_on_stdout(cluster, server, tmp_path):
+    file = tmp_path / "questions.txt"
+    file.write_text("".join(f"Why {n}?\n" for n in range(QUESTIONS)))
+    lm = ["--lm", "vllm:stub", "--api-base", server.api_base, "--no-cache", "--program", "direct_lm"]
+    ask = [*TYPEDRAG, "ask", "--file", str(file), *lm]
+    local = subprocess.run(ask, capture_output=True, text=True, check=True)
+    ray = [*ask, "--executor", cluster.executor, "--workers", "1"]
+    server.seconds = 0.3
+    with subprocess.Popen(ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+        wait_for(lambda: len(server.done) > QUESTIONS + 2)
+        cluster.workers()[0].kill()
+        stdout, stderr = asking.communicate(timeout=60)
+    assert timeless(stdout) == timeless(local.stdout)
+    assert "a worker of Ray was lost" in stderr
+    assert asking.returncode == 0
+
+
+# what is lost
+
+
+def test_a_killed_worker_s_questions_are_answered_by_others_within_seconds_and_none_twice(cluster, values, tmp_path):
+    killed: list[float] = []
+    kept: list[float] = []
+
+    def on_progress(progress):
+        kept.append(time.monotonic())
+        if progress.done >= 4 and not killed:
+            wait_for(lambda: len(cluster.workers()) == CPUS)
+            cluster.workers()[0].kill()
+            killed.append(time.monotonic())
+
+    with lm_server(seconds=0.5) as server:
+        config = values(server, cluster.executor, workers=CPUS)
+        run = evaluate(config, tmp_path / "run", on_progress=on_progress).run
+        assert len(run.questions) == QUESTIONS
+        assert not [q for q in run.questions if q.error or q.metrics["relevance"].problem]
+        assert kept[-1] - killed[0] < RECOVERY
+        assert asked_again(server) <= 8 / CPUS  # those that the worker had in flight
+        assert server.most_at_once <= 8 + 8 / CPUS  # the server does not see at once that the killed one went away
+        assert run.spent.usage.lm_calls == 2 * QUESTIONS
+
+
+def test_a_killed_run_goes_on_where_it_was(cluster, values, tmp_path):
+    with lm_server(seconds=0.3) as server:
+        config = tmp_path / "config.yaml"
+        config.write_text(json.dumps(values(server, cluster.executor, workers=2)))
+        command = [*TYPEDRAG, "evaluate", "--config", str(config), "--out", str(tmp_path / "run")]
+        killed = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        wait_for(lambda: len(server.done) > QUESTIONS)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        wait_for(lambda: not cluster.workers())  # they end with it
+        held = read_run(tmp_path / "run")
+        assert 0 < len([q for q in held.questions if q.metrics]) < QUESTIONS
+        subprocess.run([*command, "--resume"], check=True, capture_output=True, timeout=60)
+        run = read_run(tmp_path / "run")
+        assert len([q for q in run.questions if q.metrics["relevance"].score is not None]) == QUESTIONS
+        answers = {q.id: q.answer for q in run.questions}
+        assert all(answers[q.id] == q.answer for q in held.questions)
+        assert asked_again(server) <= 8  # those in flight
+
+
+# limits over all workers
+
+
+def test_a_pause_that_one_worker_is_asked_for_is_kept_by_all(cluster, values, tmp_path):
+    began: list[float] = []
+
+    def reply(call):
+        began.append(time.monotonic())
+        return (429, "slow down") if len(began) == 8 else None
+
+    with lm_server(seconds=0.2, reply=reply, retry_after="2") as server:
+        config = values(server, cluster.executor, workers=2, metrics=["defects"], threads=4, calls_in_flight=4)
+        run = evaluate(config, tmp_path / "run").run
+        assert len([q for q in run.questions if q.answer]) == QUESTIONS
+        refused = began[7]
+        # the other three may have been on their way
+        assert len([b for b in began[8:] if b < refused + 1.9]) <= 3
+        assert began[-1] > refused + 2
+        assert server.most_at_once <= 4
+
+
+def test_a_cap_stops_the_run_and_is_overshot_by_no_more_than_is_under_way(cluster, server, values, tmp_path):
+    caps = {"lm_calls": 6}
+    config = values(server, cluster.executor, workers=2, metrics=["defects"], threads=4, caps=caps)
+    evaluated = evaluate(config, tmp_path / "run")
+    assert "LM calls are made of the 6 allowed" in evaluated.stopped
+    assert 6 <= evaluated.run.spent.usage.lm_calls == len(server.calls) <= 6 + 4
+
+
+def test_a_question_s_own_fault_is_kept_as_it_is_and_no_worker_is_lost(cluster, server, values, tmp_path, caplog):
+    server.reply = lambda call: (400, "no such thing") if call.question.endswith(" 3. time?") else None
+    config = values(server, cluster.executor, workers=1, metrics=["defects"], threads=2)
+    run = evaluate(config, tmp_path / "run").run
+    assert {q.id: q.error for q in run.questions if q.error}.keys() == {"q3"}
+    assert "lost" not in caplog.text
+
+
+# what is refused
+
+
+def test_a_cluster_that_does_not_answer_is_named_at_once(values, server, tmp_path):
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"no Ray cluster answers at 127.0.0.1:9: .*ray start --head"):
+        evaluate(values(server, "ray:127.0.0.1:9"), tmp_path / "run")
+    assert time.monotonic() < began + 10
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_workers_than_cpus_are_refused(cluster, values, server, tmp_path):
+    with pytest.raises(Unavailable, match=f"the Ray cluster has {CPUS} CPUs for 5 workers. Name fewer --workers"):
+        evaluate(values(server, cluster.executor, workers=5), tmp_path / "run")
+    with pytest.raises(InputError, match="9 workers cannot share 8 questions and 8 LM calls at once"):
+        evaluate(values(server, cluster.executor, workers=9), tmp_path / "run")
+    assert not server.calls
+
+
+def test_what_a_worker_cannot_use_ends_the_run_and_is_named(cluster, values, server, tmp_path, sample_index):
+    """Here a folder that another cluster's machine would not have: the index is gone once the run has begun."""
+    index = shutil.copytree(sample_index, tmp_path / "index")
+
+    def on_progress(progress):
+        shutil.rmtree(index, ignore_errors=True)
+
+    config = values(server, cluster.executor, workers=1, programs=[{"program": "rag"}], index=str(index))
+    with pytest.raises(RetrievalError, match="index"):
+        evaluate(config, tmp_path / "run", on_progress=on_progress)
+    assert not server.calls
