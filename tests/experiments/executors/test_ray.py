@@ -3,77 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import psutil
 import pytest
 
 from tests.lm_server import lm_server
+from tests.ray_cluster import needs_ray, ray_cluster, wait_for
 from typedrag.errors import InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
+from typedrag.experiments.evaluate.run_store import is_run
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'typedrag[ray]'")
+pytestmark = needs_ray
 
 QUESTIONS, CPUS, RECOVERY = 24, 4, 10.0
 TYPEDRAG = [sys.executable, "-m", "typedrag"]
 
 
-class Cluster(NamedTuple):
-    """A Ray on this machine."""
-
-    executor: str
-    process: psutil.Process
-
-    def workers(self) -> list[psutil.Process]:
-        """The processes of its workers."""
-        return [p for p in self.process.children(recursive=True) if p.name().startswith("ray::Worker")]
-
-
 @pytest.fixture(scope="module")
 def cluster():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ray = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block"]
-    options = ["--port", str(port), "--num-cpus", str(CPUS), "--include-dashboard=false", "--disable-usage-stats"]
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_AUTH_MODE", "disabled")  # no token is written to the user's home
-    patch.setenv("PYTHONPATH", str(Path(__file__).parents[3]), prepend=os.pathsep)
-    # sockets lie in the folder, and their names may have 107 characters
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="ray-", ignore_cleanup_errors=True) as folder:
-        process = subprocess.Popen([*ray, *options, "--temp-dir", folder], stdout=subprocess.DEVNULL)
-        try:
-            wait_for(lambda: _listens(port), 60)
-            yield Cluster(f"ray:127.0.0.1:{port}", psutil.Process(process.pid))
-        finally:
-            process.terminate()
-            process.wait(60)
-            patch.undo()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_for(condition, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.02)
+    with ray_cluster(CPUS) as started:
+        yield started
 
 
 @pytest.fixture
@@ -180,12 +138,14 @@ def test_a_killed_run_goes_on_where_it_was(cluster, values, tmp_path):
         config.write_text(json.dumps(values(server, cluster.executor, workers=2)))
         command = [*TYPEDRAG, "evaluate", "--config", str(config), "--out", str(tmp_path / "run")]
         killed = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        wait_for(lambda: len(server.done) > QUESTIONS)
+        wait_for(
+            lambda: is_run(tmp_path / "run") and sum(bool(q.metrics) for q in read_run(tmp_path / "run").questions) > 3
+        )
         killed.send_signal(signal.SIGKILL)
         killed.wait()
         wait_for(lambda: not cluster.workers())  # they end with it
         held = read_run(tmp_path / "run")
-        assert 0 < len([q for q in held.questions if q.metrics]) < QUESTIONS
+        assert 3 < len([q for q in held.questions if q.metrics]) < QUESTIONS
         subprocess.run([*command, "--resume"], check=True, capture_output=True, timeout=60)
         run = read_run(tmp_path / "run")
         assert len([q for q in run.questions if q.metrics["relevance"].score is not None]) == QUESTIONS
@@ -217,7 +177,7 @@ def test_a_pause_that_one_worker_is_asked_for_is_kept_by_all(cluster, values, tm
 
 def test_a_cap_stops_the_run_and_is_overshot_by_no_more_than_is_under_way(cluster, server, values, tmp_path):
     caps = {"lm_calls": 6}
-    config = values(server, cluster.executor, workers=2, metrics=["defects"], threads=4, caps=caps)
+    config = values(server, cluster.executor, workers=1, metrics=["defects"], threads=4, caps=caps)
     evaluated = evaluate(config, tmp_path / "run")
     assert "LM calls are made of the 6 allowed" in evaluated.stopped
     assert 6 <= evaluated.run.spent.usage.lm_calls == len(server.calls) <= 6 + 4

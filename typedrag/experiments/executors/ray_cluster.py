@@ -66,6 +66,13 @@ def connected(executor: str, workers: int | None, *, threads: int, calls: int) -
             ray.shutdown()
 
 
+def is_one_machine() -> bool:
+    """True if all of the connected cluster is this machine."""
+    import ray
+
+    return len([node for node in ray.nodes() if node["Alive"]]) == 1
+
+
 def _connect(address: str, workers: int | None) -> None:
     import ray
 

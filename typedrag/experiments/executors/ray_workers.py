@@ -32,24 +32,29 @@ logger = logging.getLogger(__name__)
 
 _LIVES = 3
 """Workers that a question may lose, and that may be lost in a row while they begin."""
+_GRACE = 10.0
+"""Seconds in which calls of killed workers end."""
 _NOTICE_AFTER = 30.0
 """Seconds without any worker after which this is said."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Held:
     """A worker as the driver holds it.
 
     Attributes:
+        name: By which the hub knows it.
         share: The LM calls that it may have in flight.
+        handle: Ray's.
+        ready: True once its program is built.
         under_way: Its questions and judgments.
     """
 
     name: str
     share: int
-    handle: Any = None
+    handle: Any
+    ready: bool = False
     under_way: int = 0
-    lost: bool = False
 
 
 class RayWorkers:
@@ -58,47 +63,53 @@ class RayWorkers:
     def __init__(
         self, work: Work, workers: int, *, threads: int, calls: int, databases: Mapping[str, Database]
     ) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
         self._work, self._most_each = work, -(-threads // workers)
+        self._folder, self._timeout = Path.cwd(), timeout_given.get()
         self._free = threading.Condition()
-        self._ready: list[_Held] = []
-        self._fault: Exception | None = None
+        self._workers: list[_Held] = []
+        self._waiting = 0
         self._lost_beginning = 0
+        self._fault: Exception | None = None
         self._began = time.monotonic()
-        self._hub = self._start_hub(databases)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        hub = ray.remote(Hub).options(num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1)
+        self._hub: Any = hub.remote(databases)
         for number in range(workers):
             self._start(calls // workers + (number < calls % workers))
 
     def answer(self, question: str) -> Answer:
         """See `Executor`."""
-        answer: Answer = self._call("answer", question)
+        answer: Answer = self.call("answer", question)
         return answer
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
         """See `Executor`."""
-        result: MetricResult = self._call("measure", metric, example, answer)
+        result: MetricResult = self.call("measure", metric, example, answer)
         return result
 
-    def close(self) -> None:
-        """Stop the workers; calls that wait for one end."""
+    def call(self, method: str, *arguments: Any, lives: int = _LIVES) -> Any:
+        """Call a method of what a worker has opened; if the worker is lost, it is replaced and the call made again.
+
+        Args:
+            method: Its name.
+            arguments: Sent to the worker.
+            lives: Workers that the call may lose; more of them, and it is to blame.
+
+        Raises:
+            TypedRAGError: As the method does.
+            Unavailable: If a worker cannot begin.
+        """
         import ray
 
-        with self._free:
-            self._fault = self._fault or Unavailable("the run has ended")
-            workers, self._ready = self._ready, []
-            self._free.notify_all()
-        for handle in (*(worker.handle for worker in workers), self._hub):
-            with suppress(ray.exceptions.RayError):
-                ray.kill(handle)
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        import ray
-
-        for _ in range(_LIVES):
+        for _ in range(lives):
             with self._taken() as worker:
                 try:
-                    returned: Returned = ray.get(worker.handle.call.remote(method, *arguments))
+                    returned: Returned = self._result(worker.handle.call.remote(method, *arguments))
                 except ray.exceptions.RayActorError as error:
-                    self._lose(worker, error)
+                    self._replace(worker, error)
                     continue
             for name, message in returned.warnings:
                 logging.getLogger(name).warning("%s", message)
@@ -107,18 +118,32 @@ class RayWorkers:
             if returned.error:
                 raise returned.error
             return returned.value
-        raise CallFailed(f"{_LIVES} workers have died over it", "Have they enough memory? See Ray's logs")
+        raise CallFailed(f"{lives} workers have died over it", "Have they enough memory? See Ray's logs")
+
+    def close(self) -> None:
+        """Stop the workers; calls under way end."""
+        self._end(Unavailable("the run has ended"))
+        for handle in (*(worker.handle for worker in self._workers), self._hub):
+            _kill(handle)
+        with self._free:  # Ray crashes if this process leaves it while threads wait for it
+            self._free.wait_for(lambda: not self._waiting, _GRACE)
 
     @contextmanager
     def _taken(self) -> Iterator[_Held]:
-        """The worker with the fewest questions, once one has room for another."""
+        """The worker with the fewest questions, once one has room for another.
+
+        Raises:
+            Unavailable: If a worker cannot begin.
+        """
         with self._free:
-            while not (free := [w for w in self._ready if w.under_way < self._most_each]):
+            while not (free := [w for w in self._workers if w.ready and w.under_way < self._most_each]):
                 if self._fault:
-                    raise self._fault
+                    break
                 self._free.wait(_NOTICE_AFTER)
-                if not self._ready and not self._fault and time.monotonic() > self._began + _NOTICE_AFTER:
+                if not self._fault and not any(w.ready for w in self._workers) and self._is_late():
                     logger.warning("no worker has begun yet: are the CPUs of the Ray cluster taken? See: ray status")
+            if self._fault:
+                raise self._fault
             worker = min(free, key=lambda worker: worker.under_way)
             worker.under_way += 1
         try:
@@ -128,63 +153,81 @@ class RayWorkers:
                 worker.under_way -= 1
                 self._free.notify()
 
-    def _start_hub(self, databases: Mapping[str, Database]) -> Any:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._began + _NOTICE_AFTER
 
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        actor = ray.remote(Hub).options(num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1)
-        return actor.remote(databases)
+    def _result(self, reference: Any) -> Any:
+        import ray
+
+        with self._free:
+            self._waiting += 1
+        try:
+            return ray.get(reference)
+        finally:
+            with self._free:
+                self._waiting -= 1
+                self._free.notify_all()
 
     def _start(self, share: int) -> None:
-        threading.Thread(target=self._begin, args=[share], daemon=True).start()
-
-    def _begin(self, share: int) -> None:
-        """Start a worker and wait until it is ready; a fault of it ends the run."""
         import ray
 
         name = uuid.uuid4().hex
-        worker = _Held(name, share)
+        actor = ray.remote(Worker).options(num_cpus=1, max_concurrency=self._most_each + 2)
+        with self._free:
+            if self._fault:
+                return
+            worker = _Held(name, share, actor.remote(name))
+            self._workers.append(worker)
+        threading.Thread(target=self._begin, args=[worker], daemon=True).start()
+
+    def _begin(self, worker: _Held) -> None:
+        """Wait until a worker is ready; a fault of it ends the run."""
+        import ray
+
+        place = Place(__version__, self._folder, self._timeout, worker.share)
         try:
-            options = {"num_cpus": 1, "max_concurrency": self._most_each + 2}
-            worker.handle = ray.remote(Worker).options(**options).remote(name)
-            place = Place(__version__, Path.cwd(), timeout_given.get(), share)
-            returned: Returned = ray.get(worker.handle.begin.remote(place, self._work, self._hub))
-            fault = returned.error and _of_worker(returned.error)
+            returned: Returned = self._result(worker.handle.begin.remote(place, self._work, self._hub))
         except ray.exceptions.RayActorError as error:
             self._lost_beginning += 1
             if self._lost_beginning < _LIVES:
-                self._lose(worker, error)
-                return
-            fault = Unavailable(f"workers of Ray die as they begin: {first_line(error)}", "See Ray's logs")
+                self._replace(worker, error)
+            else:
+                self._end(Unavailable(f"workers of Ray die as they begin: {first_line(error)}", "See Ray's logs"))
         except Exception as error:  # such as an import that a machine lacks; nobody else would tell of it
-            fault = Unavailable(f"a worker of Ray cannot begin: {_last_line(error)}", "Is typedrag installed there?")
-        with self._free:
-            closed = self._fault is not None
-            if fault:
-                self._fault = self._fault or fault
-            elif not closed:
-                self._lost_beginning = 0
-                self._ready.append(worker)
-                self._hub.join.remote(name, worker.handle)
-            self._free.notify_all()
-        if closed and worker.handle is not None:
-            ray.kill(worker.handle)
-
-    def _lose(self, worker: _Held, error: Exception) -> None:
-        """Replace a worker that is lost; its threads all come here, and the first one does it."""
-        import ray
-
-        with self._free:
-            if self._fault or worker.lost:
+            self._end(Unavailable(f"a worker of Ray cannot begin: {_last_line(error)}", "Is typedrag installed there?"))
+        else:
+            if returned.error:
+                self._end(_of_worker(returned.error))
                 return
-            worker.lost = True
-            self._ready = [other for other in self._ready if other is not worker]
+            self._lost_beginning = 0
+            self._hub.join.remote(worker.name, worker.handle)
+            with self._free:
+                worker.ready = True
+                self._free.notify_all()
+
+    def _end(self, fault: Exception) -> None:
+        """Let no call begin any more; the first reason is told."""
+        with self._free:
+            self._fault = self._fault or fault
+            self._free.notify_all()
+
+    def _replace(self, worker: _Held, error: Exception) -> None:
+        """Start another worker for one that is lost; its threads all come here, and the first one does it."""
+        with self._free:
+            if self._fault or worker not in self._workers:
+                return
+            self._workers.remove(worker)
         logger.warning("a worker of Ray was lost (%s); another takes its place", first_line(error))
-        with suppress(ray.exceptions.RayError):
-            ray.kill(worker.handle)  # it may be out of reach for a while only
+        _kill(worker.handle)  # it may be out of reach for a while only
         self._hub.lose.remote(worker.name)
         self._start(worker.share)
+
+
+def _kill(handle: Any) -> None:
+    import ray
+
+    with suppress(ray.exceptions.RayError):
+        ray.kill(handle)
 
 
 @contextmanager
