@@ -137,8 +137,8 @@ class Caller:
             LMError: DSPy's error of the last try.
         """
         tries = _Tries(self)
+        time.sleep(HOLDS.left(self.server))
         while True:
-            time.sleep(HOLDS.left(self.server))
             with self._call(request) as (lm, sent):
                 try:
                     return await_reply(lm, sent) if followed() else lm(sent)
@@ -169,8 +169,8 @@ class AsyncCaller:
     async def complete(self, request: Request) -> Response:
         """The reply; see `Caller.complete`."""
         tries = _Tries(self._caller)
+        await asyncio.sleep(HOLDS.left(self._caller.server))
         while True:
-            await asyncio.sleep(HOLDS.left(self._caller.server))
             with self._caller._call(request) as (lm, sent):
                 try:
                     return await lm.acall(sent)
@@ -215,7 +215,7 @@ class _Tries:
             self._caller.noticed = time.monotonic()
             reason = timeout if retry_after is None else f"its server asks to wait {retry_after:,.0f} s"
             logger.warning("LM '%s': %s; it is asked again in %.0f s", lm.model, reason, wait)
-        return wait
+        return max(wait, HOLDS.left(self._caller.server))
 
 
 def _is_timeout(error: dspy.LMError) -> bool:

@@ -14,10 +14,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from click.testing import CliRunner
 
 from tests.lm_server import lm_server
 from tests.ray_cluster import needs_ray, ray_cluster, wait_for
+from typedrag.cli.main import cli
 from typedrag.errors import InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.evaluate.run_store import is_run
@@ -90,21 +93,23 @@ def test_one_worker_makes_the_same_run_as_this_process(cluster, server, values, 
     assert ray == local
 
 
-def test_a_file_of_questions_is_answered_alike_and_alone_on_stdout(cluster, server, tmp_path):
+def test_a_ray_of_its_own_answers_a_file_alike_and_nothing_else_is_on_stdout(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     file = tmp_path / "questions.txt"
     file.write_text("".join(f"Why {n}?\n" for n in range(QUESTIONS)))
     lm = ["--lm", "vllm:stub", "--api-base", server.api_base, "--no-cache", "--program", "direct_lm"]
-    ask = [*TYPEDRAG, "ask", "--file", str(file), *lm]
-    local = subprocess.run(ask, capture_output=True, text=True, check=True)
-    ray = [*ask, "--executor", cluster.executor, "--workers", "1"]
+    local = CliRunner().invoke(cli, ["ask", "--file", str(file), *lm])
     server.seconds = 0.3
-    with subprocess.Popen(ray, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+    ask = [*TYPEDRAG, "ask", "--file", str(file), *lm, "--executor", "ray", "--workers", "1"]
+    with subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
         wait_for(lambda: len(server.done) > QUESTIONS + 2)
-        cluster.workers()[0].kill()
+        processes = psutil.Process(asking.pid).children(recursive=True)
+        next(p for p in processes if p.name().startswith("ray::Worker")).kill()
         stdout, stderr = asking.communicate(timeout=60)
     assert timeless(stdout) == timeless(local.stdout)
     assert "a worker of Ray was lost" in stderr
     assert asking.returncode == 0
+    assert not any(p.is_running() for p in processes)
 
 
 # what is lost

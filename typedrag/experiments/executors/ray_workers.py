@@ -80,6 +80,11 @@ class RayWorkers:
         for number in range(workers):
             self._start(calls // workers + (number < calls % workers))
 
+    @property
+    def ready(self) -> int:
+        """The number of workers whose program is built."""
+        return sum(worker.ready for worker in self._workers)
+
     def answer(self, question: str) -> Answer:
         """See `Executor`."""
         answer: Answer = self.call("answer", question)
@@ -140,7 +145,7 @@ class RayWorkers:
                 if self._fault:
                     break
                 self._free.wait(_NOTICE_AFTER)
-                if not self._fault and not any(w.ready for w in self._workers) and self._is_late():
+                if not self._fault and not self.ready and self._is_late():
                     logger.warning("no worker has begun yet: are the CPUs of the Ray cluster taken? See: ray status")
             if self._fault:
                 raise self._fault
