@@ -18,12 +18,15 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from tests.experiments.executors.works import SPENT, Deadly
 from tests.lm_server import lm_server
 from tests.ray_cluster import needs_ray, ray_cluster, wait_for
 from typedrag.cli.main import cli
-from typedrag.errors import InputError, RetrievalError, Unavailable
+from typedrag.errors import CallFailed, InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
-from typedrag.experiments.evaluate.run_store import is_run
+from typedrag.experiments.executors.ray_cluster import connected
+from typedrag.experiments.executors.ray_workers import ray_workers
+from typedrag.lms.spending import Account, charging
 
 pytestmark = needs_ray
 
@@ -143,9 +146,7 @@ def test_a_killed_run_goes_on_where_it_was(cluster, values, tmp_path):
         config.write_text(json.dumps(values(server, cluster.executor, workers=2)))
         command = [*TYPEDRAG, "evaluate", "--config", str(config), "--out", str(tmp_path / "run")]
         killed = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        wait_for(
-            lambda: is_run(tmp_path / "run") and sum(bool(q.metrics) for q in read_run(tmp_path / "run").questions) > 3
-        )
+        wait_for(lambda: server.done and sum(bool(q.metrics) for q in read_run(tmp_path / "run").questions) > 3)
         killed.send_signal(signal.SIGKILL)
         killed.wait()
         wait_for(lambda: not cluster.workers())  # they end with it
@@ -157,6 +158,18 @@ def test_a_killed_run_goes_on_where_it_was(cluster, values, tmp_path):
         answers = {q.id: q.answer for q in run.questions}
         assert all(answers[q.id] == q.answer for q in held.questions)
         assert asked_again(server) <= 8  # those in flight
+
+
+def test_what_a_lost_worker_has_spent_counts_and_what_kills_every_worker_has_failed(cluster, tmp_path):
+    with (
+        connected(cluster.executor, 1, threads=1, calls=1) as workers,
+        ray_workers(Deadly(), workers, threads=1, calls=1) as pool,
+        charging(Account()) as account,
+    ):
+        assert pool.call("die_once", tmp_path / "died") == "alive"
+        assert account.spent == SPENT + SPENT
+        with pytest.raises(CallFailed, match="2 workers have died over it"):
+            pool.call("die", lives=2)
 
 
 # limits over all workers

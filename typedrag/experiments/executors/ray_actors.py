@@ -40,6 +40,7 @@ class Hub:
         self._releases = {name: database.release for name, database in databases.items() if database.release}
         self._files = {name: SQLiteFile(d.path, d.holds, *d.tables) for name, d in databases.items()}
         self._workers: dict[str, Any] = {}
+        self._spent: dict[str, Spending] = {}
 
     def run(self, name: str, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]] | TypedRAGError:
         """The rows of a statement, or the error to raise."""
@@ -61,6 +62,14 @@ class Hub:
         self._workers.pop(worker, None)
         for name, statement in self._releases.items():
             self.run(name, statement, {"worker": worker})
+
+    def spend(self, call: str, spent: Spending) -> None:
+        """Note what a call under way has spent: its worker may be lost before it returns."""
+        self._spent[call] = self._spent[call] + spent if call in self._spent else spent
+
+    def spent(self, call: str) -> Spending | None:
+        """What a call has spent, which is then forgotten; None for nothing."""
+        return self._spent.pop(call, None)
 
     def hold(self, server: str, seconds: float) -> None:
         """Tell all workers of a pause that an LM server has asked one of them for."""
@@ -131,6 +140,7 @@ class Worker:
             os.chdir(place.folder)
         timeout_given.set(place.timeout)
         limit_calls_in_flight(place.calls)
+        self._hub = hub
         HOLDS.told = lambda server, seconds: hub.hold.remote(server, seconds)
         logging.getLogger("typedrag").addHandler(_Gathered(self._warnings))
         self._executor = self._stack.enter_context(work.opened(lambda name: _Shared(hub, name), self.name))
@@ -142,15 +152,15 @@ class Worker:
 
         HOLDS.keep(server, seconds)
 
-    def call(self, method: str, *arguments: Any) -> Returned:
-        """Call a method of the executor."""
-        return self._context.copy().run(self._call, method, arguments)
+    def call(self, call: str, method: str, *arguments: Any) -> Returned:
+        """Call a method of the executor; the hub hears under the name of the call what it spends."""
+        return self._context.copy().run(self._call, call, method, arguments)
 
-    def _call(self, method: str, arguments: tuple[Any, ...]) -> Returned:
+    def _call(self, call: str, method: str, arguments: tuple[Any, ...]) -> Returned:
         from typedrag.lms.spending import Account, charging
 
         value, fault = None, None
-        with charging(Account()) as account:
+        with charging(Account(told=lambda spent: self._hub.spend.remote(call, spent))) as account:
             try:
                 value = getattr(self._executor, method)(*arguments)
             except TypedRAGError as error:

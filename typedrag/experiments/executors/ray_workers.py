@@ -110,14 +110,18 @@ class RayWorkers:
         import ray
 
         for _ in range(lives):
+            name = uuid.uuid4().hex
             with self._taken() as worker:
                 try:
-                    returned: Returned = self._result(worker.handle.call.remote(method, *arguments))
+                    returned: Returned = self._result(worker.handle.call.remote(name, method, *arguments))
                 except ray.exceptions.RayActorError as error:
                     self._replace(worker, error)
+                    if spent := not self._fault and self._result(self._hub.spent.remote(name)):
+                        charge(spent)
                     continue
-            for name, message in returned.warnings:
-                logging.getLogger(name).warning("%s", message)
+            self._hub.spent.remote(name)
+            for source, message in returned.warnings:
+                logging.getLogger(source).warning("%s", message)
             if returned.spent:
                 charge(returned.spent)
             if returned.error:
