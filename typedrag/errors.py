@@ -7,7 +7,9 @@ of the system (`Unavailable`) is always raised, never turned into an empty answe
 
 from __future__ import annotations
 
+import copyreg
 import errno
+from typing import Any
 
 from typedrag.redaction import without_keys
 
@@ -25,6 +27,9 @@ class TypedRAGError(Exception):
         super().__init__(f"{problem.rstrip('.')}. {mend}" if mend else problem)
         self.problem = problem
         self.mend = mend
+
+    def __reduce__(self) -> tuple[Any, ...]:  # exceptions are pickled by their message, which is not what makes these
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class InputError(TypedRAGError):

@@ -19,6 +19,7 @@ PACKAGES = {
     "optuna": ("matplotlib", "optuna"),
     "train": ("accelerate", "peft"),
     "postgres": ("psycopg", "sqlalchemy"),
+    "ray": ("ray",),
     "serve": ("fastapi", "mcp", "prometheus_client", "uvicorn"),
 }
 """The import names of the packages of each extra."""

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import threading
+import time
+
 import dspy
 import pytest
 
@@ -72,6 +75,26 @@ def test_a_server_that_asks_for_too_long_a_wait_is_tried_once_more(server, monke
     with pytest.raises(LMUnavailable, match="slow down"):
         ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))
     assert len(server.calls) == 2
+
+
+def test_all_calls_keep_the_pause_that_a_server_asks_one_of_them_for(server):
+    began: list[float] = []
+
+    def reply(call):
+        began.append(time.monotonic())
+        return (429, "slow down") if len(began) == 1 else None
+
+    server.retry_after, server.reply = "1", reply
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False)
+    first = threading.Thread(target=ask, args=[lm])
+    first.start()
+    while not server.calls:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    first.join()
+    assert len(began) == 3
+    assert all(moment - began[0] >= 1 for moment in began[1:])
 
 
 def test_a_fault_of_the_server_is_met_by_as_many_tries_as_wanted(server):

@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from typedrag.cli.opening import claim, say
-from typedrag.cli.options import assignments, cap_options, chosen, index_option, nested, timeout_option
+from typedrag.cli.options import (
+    assignments,
+    cap_options,
+    chosen,
+    executor_options,
+    index_option,
+    nested,
+    timeout_option,
+)
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
 from typedrag.records import Answered
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
+    from typedrag.experiments.executors.executor import Executor
     from typedrag.programs import Program
     from typedrag.records import Answer
 
@@ -68,6 +78,7 @@ STDIN = Path("-")
 @click.option(
     "--max-failures", type=click.FloatRange(0, 1), default=1.0, help="Stop if a larger share of questions fails."
 )
+@executor_options("local")
 @cap_options
 def command(
     question: str | None,
@@ -90,6 +101,8 @@ def command(
     resume: bool,
     threads: int,
     max_failures: float,
+    executor: str,
+    workers: int | None,
     **caps: Any,
 ) -> None:
     """Answer QUESTION from the passages of an index.
@@ -108,14 +121,17 @@ def command(
     questions = _read_questions(file) if file else []
     if question is not None and any(caps.values()):
         raise InputError("caps are for the questions of --file", "Leave them out: -o max_lm_calls=N is of one question")
+    if question is not None and executor != "local":
+        raise InputError("--executor is for the questions of --file", "Leave it out")
     if resume and not out:
         raise InputError("--resume continues a run into a file", "Name it with --out")
     journal = _journal(out, resume=resume) if out else None
 
     from typedrag.experiments import answer_questions
     from typedrag.experiments.evaluate.config import SpendingCaps
+    from typedrag.experiments.executors.ray_cluster import connected
     from typedrag.experiments.loading import program_source
-    from typedrag.lms.lm import default_spec, open_lm, use_lm
+    from typedrag.lms.lm import CALLS_IN_FLIGHT, default_spec, open_lm, use_lm
     from typedrag.lms.spending import metered
     from typedrag.lms.vllm.spec import split_addresses
     from typedrag.retrieval import open_reranker
@@ -140,21 +156,31 @@ def command(
         **(searched.identity if searched else {"index": None}),
         "options": options.model_dump(mode="json"),
     }
-    with use_lm(metered(open_lm(lm, api_base=api_base, cache=not no_cache, **lm_settings))):
+    opened = {"cache": not no_cache, **lm_settings}
+    with use_lm(metered(open_lm(lm, api_base=api_base, **opened))), ExitStack() as stack:
         if question is not None:
             _answer_one(program, question, as_json=as_json, trace=trace)
-        else:
-            outcomes = answer_questions(
-                program,
-                questions,
-                threads=threads,
-                journal=journal,
-                settings=settings,
-                max_failures=max_failures,
-                caps=SpendingCaps(**nested(caps)["caps"]),
-                on_notice=say,
-            )
-            _answer_many(questions, outcomes, out=out, journal=journal, trace=trace)
+            return
+        answering: Program | Executor = program
+        if number := stack.enter_context(connected(executor, workers, threads=threads, calls=CALLS_IN_FLIGHT)):
+            from typedrag.experiments.executors.ray_workers import ray_workers
+            from typedrag.experiments.executors.works import AskedWork, base_of, index_for
+
+            place, identity = index_for(retriever, index), searched.identity if searched else {}
+            lm_at = api_base or base_of(spec)
+            work = AskedWork(source, options, retriever, place, reranker, identity, spec, lm_at, opened)
+            answering = stack.enter_context(ray_workers(work, number, threads=threads, calls=CALLS_IN_FLIGHT))
+        outcomes = answer_questions(
+            answering,
+            questions,
+            threads=threads,
+            journal=journal,
+            settings=settings,
+            max_failures=max_failures,
+            caps=SpendingCaps(**nested(caps)["caps"]),
+            on_notice=say,
+        )
+        _answer_many(questions, outcomes, out=out, journal=journal, trace=trace)
 
 
 def _read_questions(file: Path) -> list[AskedQuestion]:

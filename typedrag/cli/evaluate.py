@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 @options.metric_option_option
 @options.scorer_options("The LM behind judges, as --lm.")
 @options.speed_options("Questions and judgments")
+@options.executor_options()
 @options.cap_options
 @click.option(
     "--max-failures",

@@ -168,6 +168,15 @@ def speed_options(threads: str) -> Decorator:
     )
 
 
+def executor_options(default: str | None = None) -> Decorator:
+    """The options of what answers the questions of a run."""
+    return together(
+        click.option("--executor", default=default,
+            help="local, or workers of a Ray cluster: ray, ray:auto, ray:HOST:PORT, ray://HOST:PORT. Default: local."),
+        click.option("--workers", type=click.IntRange(1), help="Workers of --executor ray; default: one for each CPU."),
+    )  # fmt: skip
+
+
 cap_options = together(
     click.option("--max-tokens-spent", "caps__tokens", type=click.IntRange(1),
         help="Stop where LMs have read and written so many."),

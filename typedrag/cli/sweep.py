@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from typedrag.cli.opening import say
-from typedrag.cli.options import field_option, set_option, timeout_option, together
+from typedrag.cli.options import executor_options, field_option, set_option, timeout_option, together
 from typedrag.cli.progress import RunsProgress, counting
+from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
     from typedrag.optimizers.sweep.best import Best
-    from typedrag.optimizers.sweep.run import Sweep
+    from typedrag.optimizers.sweep.run import Sweep, Swept
 
 
 class _RunByDefault(click.Group):
@@ -83,6 +85,7 @@ def command() -> None:
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the sweep.")
 @_SETTINGS
+@executor_options("local")
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print the front as JSON.")
 @click.pass_context
@@ -90,6 +93,8 @@ def run(
     ctx: click.Context,
     file: Path,
     out: Path,
+    executor: str,
+    workers: int | None,
     storage: str | None,
     fields: dict[str, str],
     settings: tuple[str, ...],
@@ -105,9 +110,12 @@ def run(
 
     config = read_sweep(file, _flags(storage, fields), settings)
     if isinstance(config, SweepConfig):
-        stopped = _run(config, out, as_json=as_json, on_begun=lambda: keep_file(file, out))
+        run_it = _runner(executor, workers)
+        stopped = _run(config, out, run_it, as_json=as_json, on_begun=lambda: keep_file(file, out))
         say(f"next: {_next(out, storage, settings, fields)}")
         ctx.exit(int(bool(stopped)))
+    if executor != "local":
+        raise InputError("--executor is for trials, and weights need none", "Leave it out")
     _run_weights(config, out, as_json=as_json)
     keep_file(file, out)
 
@@ -202,9 +210,25 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dic
     return shlex.join(["typedrag", "sweep", "best", str(out), *again]) + (" --storage …" if hidden else "")
 
 
-def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[], None]) -> str:
+def _runner(executor: str, workers: int | None) -> Callable[..., Swept]:
+    """What runs a sweep: this process, or workers of a Ray cluster."""
+    from typedrag.experiments.executors.names import ray_address
+    from typedrag.optimizers.sweep import run_sweep
+
+    if ray_address(executor) is None:
+        if workers:
+            raise InputError("--workers are of --executor ray", "Leave them out, or add it")
+        return run_sweep
+    from typedrag.optimizers.sweep.on_ray import run_sweep_on_ray
+
+    return partial(run_sweep_on_ray, executor=executor, workers=workers)
+
+
+def _run(
+    config: SweepConfig, out: Path, run_it: Callable[..., Swept], *, as_json: bool, on_begun: Callable[[], None]
+) -> str:
     """Run a sweep and return why it was stopped; empty if it was not."""
-    from typedrag.optimizers.sweep import SweepProgress, run_sweep
+    from typedrag.optimizers.sweep import SweepProgress
     from typedrag.optimizers.sweep.page import counts, front_rows
 
     with RunsProgress(lambda: True, "the same command continues the sweep") as display:
@@ -214,7 +238,7 @@ def _run(config: SweepConfig, out: Path, *, as_json: bool, on_begun: Callable[[]
             say(_trial(trial, config))
 
         watching = SweepProgress(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
-        swept = run_sweep(config, out, watching=watching)
+        swept = run_it(config, out, watching=watching)
     say(counts(swept.sweep))
     if swept.stopped:
         say(f"stopped: {swept.stopped}")

@@ -5,12 +5,24 @@ from __future__ import annotations
 import sqlite3
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from typedrag.errors import InputError, StorageFull
 
 _PATIENCE = 60.0
 """Seconds to wait for other processes' writes."""
+
+
+class Tables(Protocol):
+    """Tables of a database, in this process or behind another."""
+
+    def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        ...
+
+    def close(self) -> None:
+        """Leave the database."""
+        ...
 
 
 class SQLiteFile:

@@ -1,8 +1,8 @@
 """LM calls that end in time, each of them counted.
 
 DSPy makes a call through an engine. Our engine leaves the call to DSPy's own LM (its client, or LiteLLM) and adds
-what DSPy has no setting for: a bound on tries and waits, a warning that says why a call takes long, and a count that
-does not depend on the tokens that a server reports.
+what DSPy has no setting for: a bound on tries and waits, a pause of all calls where a server asks one of them for it,
+a warning that says why a call takes long, and a count that does not depend on the tokens that a server reports.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_o
 from dspy.lm15 import Usage as ToldUsage
 
 from typedrag.events import followed
+from typedrag.lms.holds import HOLDS
 from typedrag.lms.spending import charge_call
 from typedrag.lms.streaming import await_reply
 from typedrag.lms.vllm.servers import Replicas, replicas_at
@@ -119,6 +120,7 @@ class Caller:
         self.retries = retries
         self.takes_sampling = takes_sampling
         self.replicas = replicas
+        self.server = f"{lm.model} at {lm.kwargs.get('api_base')}"
         self.noticed = -_NOTICE_EVERY
 
     @cached_property
@@ -148,6 +150,7 @@ class Caller:
             LMError: DSPy's error of the last try.
         """
         tries = _Tries(self)
+        time.sleep(HOLDS.left(self.server))
         while True:
             with self._call(request) as (lm, sent):
                 try:
@@ -182,6 +185,7 @@ class AsyncCaller:
     async def complete(self, request: Request) -> Response:
         """The reply; see `Caller.complete`."""
         tries = _Tries(self._caller)
+        await asyncio.sleep(HOLDS.left(self._caller.server))
         while True:
             with self._caller._call(request) as (lm, sent):
                 try:
@@ -220,6 +224,8 @@ class _Tries:
         lm, retry_after = self._caller.lm, error.retry_after
         timeout = f"no reply within {lm.kwargs.get('timeout', 0):g} s"
         self._made += 1
+        if retry_after is not None:
+            HOLDS.ask(self._caller.server, min(retry_after, LONGEST_WAIT))
         if _is_timeout(error):
             self._timed_out += 1
             if self._made > self._caller.retries or self._timed_out > RETRIES_AFTER_TIMEOUT:
@@ -234,7 +240,7 @@ class _Tries:
             self._caller.noticed = time.monotonic()
             reason = timeout if retry_after is None else f"its server asks to wait {retry_after:,.0f} s"
             logger.warning("LM '%s': %s; it is asked again in %.0f s", lm.model, reason, wait)
-        return wait
+        return max(wait, HOLDS.left(self._caller.server))
 
 
 def _is_timeout(error: dspy.LMError) -> bool:

@@ -60,6 +60,8 @@ TIMEOUT_SECONDS = {"embedded": 600.0, "reasoning": 300.0}
 OTHER_TIMEOUT_SECONDS = 120.0
 """The same for all other kinds."""
 
+CALLS_IN_FLIGHT = 16
+"""LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise."""
 PROVIDER = "typedrag-local"
 """DSPy's name for the provider of embedded LMs and of those on vLLM servers."""
 _PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "seed")
@@ -291,7 +293,7 @@ class _CallsInFlight(BaseCallback):
         return self  # the limit is the process's, also for copies that teleprompters make of an LM
 
 
-_calls_in_flight = _CallsInFlight(limit=16)
+_calls_in_flight = _CallsInFlight(CALLS_IN_FLIGHT)
 
 
 def _in_event_loop() -> bool:

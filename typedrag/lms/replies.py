@@ -18,30 +18,28 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dspy
 from dspy.clients.cache import Cache
 from dspy.utils.callback import BaseCallback
 
 from typedrag.errors import StorageFull
-from typedrag.files.sqlite import SQLiteFile
+from typedrag.files.sqlite import SQLiteFile, Tables
 from typedrag.lms.lm import PROVIDER
 from typedrag.lms.reply_cache import json_of
 from typedrag.lms.trail import replay
 
-if TYPE_CHECKING:
-    from typedrag.lms.postgresql import PostgreSQL
-
 REPLIES = "replies.sqlite"
 """The name of the file that holds the replies, if a file does."""
-_SQLITE, _HELD = "sqlite:///", "LM replies"
-_TABLES = (
+_SQLITE, HELD = "sqlite:///", "LM replies"
+TABLES = (
     "CREATE TABLE IF NOT EXISTS typedrag_replies"
     " (id VARCHAR(64) PRIMARY KEY, reply TEXT NOT NULL, seconds DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS typedrag_asked"
     " (id VARCHAR(64) PRIMARY KEY, worker VARCHAR(32) NOT NULL, until DOUBLE PRECISION NOT NULL)",
 )
+"""The statements that make the tables of replies."""
 _FIND = "SELECT reply, seconds FROM typedrag_replies WHERE id = :id"
 _KEEP = "INSERT INTO typedrag_replies VALUES (:id, :reply, :seconds) ON CONFLICT (id) DO NOTHING"
 _CLAIM = (
@@ -51,7 +49,8 @@ _CLAIM = (
 )
 _RENEW = "UPDATE typedrag_asked SET until = :until WHERE worker = :worker"
 _RELEASE = "DELETE FROM typedrag_asked WHERE id = :id AND worker = :worker"
-_RELEASE_ALL = "DELETE FROM typedrag_asked WHERE worker = :worker"
+RELEASE_ALL = "DELETE FROM typedrag_asked WHERE worker = :worker"
+"""The statement that gives up all claims of a worker, such as one that is lost."""
 _MISSED_BEATS = 3
 _LOOK_AGAIN = 0.02
 
@@ -68,18 +67,20 @@ class Replies(Cache):
     wait for its reply. A killed worker's claim lapses with its heartbeat.
 
     Args:
-        url: The address of an SQLite file or a PostgreSQL database; tables are made if need be.
+        place: The address of an SQLite file or a PostgreSQL database, in which tables are made if need be; or
+            a database that has them.
         heartbeat: Seconds between heartbeats; a claim lapses after three without one.
+        worker: A name for this worker; by default a new one.
 
     Raises:
         InputError: If the database cannot be used.
     """
 
-    def __init__(self, url: str, heartbeat: float = 10.0) -> None:
+    def __init__(self, place: str | Tables, heartbeat: float = 10.0, worker: str = "") -> None:
         super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=None)
-        self._worker = uuid.uuid4().hex
+        self._worker = worker or uuid.uuid4().hex
         self._lease = _MISSED_BEATS * heartbeat
-        self._database = _opened(url)
+        self._database = _opened(place) if isinstance(place, str) else place
         self._closed = threading.Event()
         self._beating = threading.Thread(target=self._beat, args=(heartbeat,), daemon=True)
         self._beating.start()
@@ -138,7 +139,7 @@ class Replies(Cache):
         self._closed.set()
         self._beating.join()
         with suppress(StorageFull):  # the claims lapse by themselves
-            self._database.run(_RELEASE_ALL, worker=self._worker)
+            self._database.run(RELEASE_ALL, worker=self._worker)
         self._database.close()
 
     def __len__(self) -> int:
@@ -180,15 +181,15 @@ class _Releasing(BaseCallback):
 
 
 @contextmanager
-def replies_kept(url: str, heartbeat: float = 10.0) -> Iterator[Replies]:
+def replies_kept(place: str | Tables, heartbeat: float = 10.0, worker: str = "") -> Iterator[Replies]:
     """Keep LM replies that may be cached within, and answer from them. DSPy has one cache a process: one sweep or
-    evaluation at a time.
+    evaluation at a time. See `Replies` for the arguments.
 
     Raises:
         InputError: If the database cannot be used.
     """
     before = vars(dspy).get("cache")  # DSPy makes its own only where it is asked for
-    dspy.cache = replies = Replies(url, heartbeat)
+    dspy.cache = replies = Replies(place, heartbeat, worker)
     try:
         with dspy.context(callbacks=[*dspy.settings.callbacks, _Releasing(replies)]):
             yield replies
@@ -220,9 +221,9 @@ def _count(request: Mapping[str, Any], reply: Mapping[str, Any], seconds: float)
         tracker.add_usage(str(request.get("model", "")), dict(reply.get("usage") or {}))
 
 
-def _opened(url: str) -> SQLiteFile | PostgreSQL:
+def _opened(url: str) -> Tables:
     if url.startswith(_SQLITE):
-        return SQLiteFile(Path(url.removeprefix(_SQLITE)), _HELD, *_TABLES)
+        return SQLiteFile(Path(url.removeprefix(_SQLITE)), HELD, *TABLES)
     from typedrag.lms.postgresql import PostgreSQL
 
-    return PostgreSQL(url, _HELD, *_TABLES)
+    return PostgreSQL(url, HELD, *TABLES)

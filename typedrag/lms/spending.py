@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -106,16 +106,17 @@ def in_dollars(amount: float) -> str:
 
 
 class Account:
-    """A sum of spending that many threads add to."""
+    """A sum of spending that many threads add to; `told` is called with each addition."""
 
-    def __init__(self, spent: Spending | None = None) -> None:
-        self._spent = spent or Spending()
+    def __init__(self, spent: Spending | None = None, told: Callable[[Spending], object] = lambda spent: None) -> None:
+        self._spent, self._told = spent or Spending(), told
         self._lock = threading.Lock()
 
     def add(self, spending: Spending) -> None:
         """Add spending to the sum."""
         with self._lock:
             self._spent += spending
+        self._told(spending)
 
     @property
     def spent(self) -> Spending:
@@ -159,7 +160,11 @@ def charge_call(call: Mapping[str, Any]) -> None:
     usage = Usage.of_call(call["usage"] or {}, calls)
     price = None if usage.uncounted else own_price(call["model"])
     cost = price.of(usage) if price else call["cost"]
-    spending = Spending(usage, cost or 0.0, unpriced=calls * int(cost is None))
+    charge(Spending(usage, cost or 0.0, unpriced=calls * int(cost is None)))
+
+
+def charge(spending: Spending) -> None:
+    """Charge what was spent, here or in another process."""
     for account in _charged():
         account.add(spending)
 

@@ -15,6 +15,7 @@ from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit,
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import ANSWERS
+from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.projection import Projection
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import open_text, usable_lines
@@ -123,7 +124,7 @@ def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion
 
 
 def answer_questions(
-    program: Program,
+    program: Program | Executor,
     questions: Sequence[AskedQuestion],
     *,
     threads: int,
@@ -140,7 +141,7 @@ def answer_questions(
     written; questions that it struck are asked again the next time.
 
     Args:
-        program: Called within the caller's `use_lm`, whose LM is metered.
+        program: Called within the caller's `use_lm`, whose LM is metered; or an executor, which answers elsewhere.
         questions: In any number.
         threads: Questions under way at once.
         journal: A file that each outcome is appended to at once. Outcomes that it holds already are
@@ -165,7 +166,8 @@ def answer_questions(
     projection.watch(len(records), lambda: records)
     yield from done.values()
     begun = len(done)
-    todo = (partial(_answer, program, i, q) for i, q in enumerate(questions) if i not in done)
+    executor = Here(program, {}) if isinstance(program, Program) else program
+    todo = (partial(_answer, executor, i, q) for i, q in enumerate(questions) if i not in done)
     faults = Faults(answered=any(outcome.answer for outcome in done.values()))
     ended: deque[tuple[Outcome, TypedRAGError | None]] = deque()
     tried, failed = 0, 0
@@ -211,10 +213,10 @@ def answer_questions(
         )
 
 
-def _answer(program: Program, index: int, question: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
+def _answer(executor: Executor, index: int, question: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
     with charging(Account()) as account:
         try:
-            answer = Answer.from_prediction(program(question=question.question))
+            answer = executor.answer(question.question)
         except (InputError, StepFailed, CallFailed) as error:
             return Outcome(index, question, None, str(error), account.spent), error
     return Outcome(index, question, answer, spent=account.spent), None

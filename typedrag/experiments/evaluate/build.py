@@ -56,13 +56,20 @@ class Components:
         config: The configuration of the evaluation.
         judgments: The file of stored judgments.
         among: The ids of questions to draw from; by default all of the split.
+        sources: Programs that were read already, by the configuration's word for them.
     """
 
-    def __init__(self, config: EvaluationConfig, judgments: Path, among: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        config: EvaluationConfig,
+        judgments: Path,
+        among: Collection[str] | None = None,
+        sources: Mapping[str, ProgramSource] | None = None,
+    ) -> None:
         self.config, self._judgments, self._among = config, judgments, among
         self._rerankers: dict[str, Reranker] = {}
         self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
-        self._sources: dict[str, ProgramSource] = {}
+        self._sources = dict(sources or {})
 
     def with_lm(self, lm: LMConfig) -> Components:
         """A copy with another LM that answers; all other objects are shared."""
@@ -187,9 +194,10 @@ class Components:
     @cached_property
     def metrics(self) -> dict[str, Metric]:
         """The metrics by name, in the order of the configuration."""
-        return self._metrics(Judgments(self._judgments))
+        return self.metrics_with(Judgments(self._judgments))
 
-    def _metrics(self, judgments: Judgments) -> dict[str, Metric]:
+    def metrics_with(self, judgments: Judgments) -> dict[str, Metric]:
+        """The metrics by name, with a store of judgments."""
         return {
             m.name: build_metric(m.name, self.scorer, judgments, **with_judges(m.name, m.options, self.scorer))
             for m in self.config.metrics
@@ -201,7 +209,7 @@ class Components:
         Raises:
             InputError: If there is one; it names the measures that the metric has, or what the questions lack.
         """
-        examples, metrics = self.examples, self._metrics(Judgments())  # in memory, so that a refusal leaves no file
+        examples, metrics = self.examples, self.metrics_with(Judgments())  # in memory, so that a refusal leaves no file
         for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
             if name in metrics:
                 _check_measure(metrics[name], measure)

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from typedrag.errors import InputError
+from typedrag.experiments.executors.names import ray_address
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
 from typedrag.lms.prices import PRICES
 from typedrag.lms.spending import Spending, in_dollars
@@ -133,6 +134,14 @@ class ProgramConfig(BaseModel):
 def _make(text: str) -> str:
     try:
         make_named(text)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _executor(text: str) -> str:
+    try:
+        ray_address(text)
     except InputError as error:
         raise ValueError(str(error)) from None
     return text
@@ -276,6 +285,11 @@ class EvaluationConfig(BaseModel):
     """Questions and judgments under way at once."""
     calls_in_flight: PositiveInt = 16
     """LM calls at once, over all threads."""
+    executor: Annotated[str, AfterValidator(_executor)] = "local"
+    """`local`, or a Ray cluster whose workers answer and measure: `ray`, `ray:auto`, `ray:HOST:PORT` or
+    `ray://HOST:PORT`. All limits are over all workers."""
+    workers: PositiveInt | None = None
+    """The number of Ray's workers; by default one for each CPU of the cluster."""
     caps: CapsConfig = CapsConfig()
     """Limits that stop a run."""
     judgments: Path | None = None

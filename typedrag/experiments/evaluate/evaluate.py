@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,8 @@ from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.evaluate.results import MetricResult, Run
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_records, read_run, taken
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
+from typedrag.experiments.executors.executor import Executor, Here
+from typedrag.experiments.executors.ray_cluster import connected
 from typedrag.experiments.projection import Projection, earlier_run
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.experiments.tracking.runs import Tracker
@@ -107,16 +109,18 @@ def run_evaluation(
     if not all(map(is_run, folders.values())):
         parts.check_measurable()
     check_tracking(config.tracking, parts.redactor)
-    for program in config.programs:
-        evaluated = _make_run(
-            parts, program, folders[program.name], account, judgments.with_name(REPLIES),
-            resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
-        )  # fmt: skip
-        yield evaluated
-        if reason := config.caps.reached(account.spent):
-            if evaluated.stopped or program is not config.programs[-1]:
-                on_notice(f"{reason}; what is done is kept")
-            return
+    threads, calls = config.threads, config.calls_in_flight
+    with connected(config.executor, config.workers, threads=threads, calls=calls) as workers:
+        for program in config.programs:
+            evaluated = _make_run(
+                parts, program, folders[program.name], account, judgments, workers,
+                resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
+            )  # fmt: skip
+            yield evaluated
+            if reason := config.caps.reached(account.spent):
+                if evaluated.stopped or program is not config.programs[-1]:
+                    on_notice(f"{reason}; what is done is kept")
+                return
 
 
 def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
@@ -131,7 +135,8 @@ def _make_run(
     config: ProgramConfig,
     folder: Path,
     account: Account,
-    replies: Path,
+    judgments: Path,
+    workers: int,
     *,
     resume: bool,
     retry_failed: bool,
@@ -159,14 +164,33 @@ def _make_run(
 
         stopped = "a fault ended it"
         try:
-            with replies_beside(replies):
-                stopped = Runner(parts, program, store, parts.examples, account, tracker, show).run()
+            with _executor(parts, config, program, judgments, workers) as executor:
+                stopped = Runner(parts, executor, store, parts.examples, account, tracker, show).run()
         finally:
             run = store.read()
             summary = summarize(run, metrics)
             tracker.end(run, summary, stopped)
             write_json(folder / RESULTS, summary.to_dict())
     return Evaluated(run, summary, stopped)
+
+
+@contextmanager
+def _executor(
+    parts: Components, config: ProgramConfig, program: Program, judgments: Path, workers: int
+) -> Iterator[Executor]:
+    """What makes a run, with its replies kept beside the judgments."""
+    replies = judgments.with_name(REPLIES)
+    if not workers:
+        with replies_beside(replies):
+            yield Here(program, parts.metrics)
+        return
+    from typedrag.experiments.executors.ray_workers import ray_workers
+    from typedrag.experiments.executors.works import databases, evaluated_work
+
+    work, shared = evaluated_work(parts, config), databases(replies, judgments)
+    threads, calls = parts.config.threads, parts.config.calls_in_flight
+    with ray_workers(work, workers, threads=threads, calls=calls, databases=shared) as pool:
+        yield pool
 
 
 def _open_store(parts: Components, program: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
@@ -180,7 +204,7 @@ class Runner:
     def __init__(
         self,
         parts: Components,
-        program: Program,
+        executor: Executor,
         store: RunStore,
         examples: Sequence[dspy.Example],
         account: Account,
@@ -188,7 +212,7 @@ class Runner:
         on_progress: Callable[[Progress], None],
     ) -> None:
         self.metrics, self.config, self.lm = parts.metrics, parts.config, parts.lm
-        self.program, self.store, self.account = program, store, account
+        self.executor, self.store, self.account = executor, store, account
         self.tracker, self.on_progress = tracker, on_progress
         run = store.read()
         self.name, self.planned = run.name, run.planned
@@ -244,7 +268,7 @@ class Runner:
         answer, error, fault = None, "", None
         with charging(Account()) as account, self.tracker.span("answer", example.id):
             try:
-                answer = Answer.from_prediction(self.program(question=example.question))
+                answer = self.executor.answer(example.question)
             except (InputError, StepFailed) as failure:
                 error = str(failure)
             except CallFailed as failure:
@@ -253,12 +277,11 @@ class Runner:
         return self._kept(_ANSWERS, fault, keep, partial(self._answered, example, answer, error, set()))
 
     def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
-        metric = self.metrics[name]
-        span = self.tracker.span(name, example.id) if metric.scorer else nullcontext()
+        span = self.tracker.span(name, example.id) if self.metrics[name].scorer else nullcontext()
         fault = None
         with charging(Account()) as account, span:
             try:
-                result = MetricResult(**metric(example, answer.to_prediction()))
+                result = self.executor.measure(name, example, answer)
             except NotMeasurable as reason:
                 result = MetricResult(None, problem=str(reason), measurable=False)
             except StepFailed as failure:

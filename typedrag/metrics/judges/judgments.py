@@ -11,26 +11,29 @@ from typing import Any
 
 import dspy
 
-from typedrag.files.sqlite import SQLiteFile
+from typedrag.files.sqlite import SQLiteFile, Tables
 from typedrag.lms.lm import lm_identity
 
-_TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT NOT NULL, judgment TEXT NOT NULL)"
+TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT NOT NULL, judgment TEXT NOT NULL)"
+"""The statement that makes the table of judgments."""
 
 
 class Judgments:
     """A store of judgments in one file, shared by threads and processes, that survives a kill.
 
     Args:
-        path: An SQLite file, created if need be; None keeps judgments in memory.
+        place: An SQLite file, created if need be, or a database that has the table; None keeps judgments in memory.
 
     Raises:
         InputError: If the file cannot be used.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, place: Path | Tables | None = None) -> None:
         self._lock = threading.Lock()
         self._under_way: dict[str, threading.Lock] = {}
-        self._file = SQLiteFile(path, "judgments", _TABLE)
+        self._file: Tables = (
+            SQLiteFile(place, "judgments", TABLE) if place is None or isinstance(place, Path) else place
+        )
 
     def get_or_make(
         self, judge: dspy.Module, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]]

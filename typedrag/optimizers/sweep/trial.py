@@ -14,6 +14,7 @@ from typedrag.experiments.evaluate.evaluate import Progress, Runner
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
 from typedrag.experiments.evaluate.summary import summarize
+from typedrag.experiments.executors.executor import Here
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.lms.spending import Account, charging
 from typedrag.optimizers.sweep.components import SweepComponents
@@ -75,6 +76,7 @@ def run_trial(
     folder = parts.out / TRIALS / key_of(point)
     held = read_run(folder).planned if is_run(folder) else 0
     sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
+    executor = Here(program, of_lm.metrics)
     tags = {POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice, parent=parent, tags=tags)
     notes = {**of_lm.notes(config), "knobs": dict(point), "trial": trial.number}
@@ -92,7 +94,7 @@ def run_trial(
             for size in sizes:
                 store.grow(questions[:size])
                 with _told(trial, account):
-                    stopped = Runner(of_lm, program, store, base.examples[:size], account, tracker, on_progress).run()
+                    stopped = Runner(of_lm, executor, store, base.examples[:size], account, tracker, on_progress).run()
                 done = with_objective(store.read(), parts.config.weights)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)

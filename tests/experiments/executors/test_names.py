@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from typedrag.cli.main import cli
+from typedrag.errors import InputError
+from typedrag.experiments.executors.names import ray_address
+from typedrag.experiments.executors.ray_cluster import connected
+from typedrag.extras import MissingExtra
+
+
+@pytest.mark.parametrize(
+    ("executor", "address"),
+    [
+        ("ray:head:6379", "head:6379"),
+        ("ray:[::1]:6379", "[::1]:6379"),
+        ("ray://head:10001/space", "ray://head:10001/space"),
+    ],
+)
+def test_an_executor_s_address(executor, address):
+    assert ray_address(executor) == address
+
+
+@pytest.mark.parametrize("executor", ["", "Ray", "raylet", "ray:", "ray://", "ray:head", "ray:head:port", "dask:a:1"])
+def test_what_is_no_executor_is_refused_with_the_forms(executor):
+    with pytest.raises(InputError, match="local, ray, ray:auto, ray:HOST:PORT or ray://HOST:PORT"):
+        ray_address(executor)
+
+
+def test_without_ray_the_line_that_installs_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with (
+        pytest.raises(MissingExtra, match=r"pip install 'typedrag\[ray\]'"),
+        connected("ray", None, threads=4, calls=4),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["Why?", "--executor", "ray"], "--executor is for the questions of --file"),
+        (["--file", "FILE", "--executor", "cloud"], "'cloud' is no executor"),
+        (["--file", "FILE", "--workers", "2"], "--workers are of --executor ray"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused_before_any_question(server, tmp_path, flags, problem):
+    (tmp_path / "questions.txt").write_text("Why?\n")
+    given = [str(tmp_path / "questions.txt") if flag == "FILE" else flag for flag in flags]
+    lm = ["--lm", "vllm:stub", "--api-base", server.api_base, "--program", "direct_lm"]
+    done = CliRunner().invoke(cli, ["ask", *given, *lm])
+    assert (done.exit_code, problem in done.stderr) == (2, True), done.stderr
+    assert not server.calls

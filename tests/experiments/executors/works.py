@@ -1,0 +1,35 @@
+"""Work that kills its worker."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from typedrag.lms.spending import Spending, charge
+from typedrag.records import Usage
+
+SPENT = Spending(Usage(1, 10, 5))
+
+
+class Deadly:
+    """Spends something, and then dies."""
+
+    @contextmanager
+    def opened(self, tables: object, worker: str) -> Iterator[Deadly]:
+        yield self
+
+    def die_once(self, file: Path) -> str:
+        """Die unless the file is there."""
+        charge(SPENT)
+        if not file.exists():
+            file.touch()
+            self.die()
+        return "alive"
+
+    def die(self) -> None:
+        """Die."""
+        time.sleep(0.2)  # until what was spent has been told
+        os._exit(1)

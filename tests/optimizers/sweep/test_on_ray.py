@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.lm_server import lm_server
+from tests.ray_cluster import needs_ray, ray_cluster
+from typedrag.cli.main import cli
+from typedrag.optimizers.sweep import SweepConfig, SweepProgress, view_sweep
+from typedrag.optimizers.sweep.on_ray import run_sweep_on_ray
+
+pytestmark = needs_ray
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with ray_cluster(2) as started:
+        yield started
+
+
+def values_of(server) -> dict:
+    return {
+        "program": {"program": "direct_lm"},
+        "knobs": {"lm.temperature": [0.0, 0.5], "lm.top_p": [0.5, 1.0]},
+        "objectives": ["defects/score", "cost/tokens"],
+        "sampler": {"name": "grid"},
+        "pruning": {"enabled": False},
+        "dataset": {"name": "sample", "split": "train", "limit": 6},
+        "metrics": ["defects"],
+        "lm": {"spec": "vllm:stub", "api_base": server.api_base},
+        "calls_in_flight": 4,
+        "tracking": {"enabled": False},
+    }
+
+
+def test_workers_share_the_trials_of_a_sweep_and_take_up_those_of_one_that_is_lost(cluster, tmp_path):
+    with lm_server(seconds=0.5) as server:
+        config, told = SweepConfig.model_validate(values_of(server)), []
+
+        def on_trial(trial):
+            if not told:
+                cluster.workers()[0].kill()
+            told.append(trial.number)
+
+        swept = run_sweep_on_ray(
+            config, tmp_path / "study", cluster.executor, 2, watching=SweepProgress(trial=on_trial)
+        )
+        assert swept.stopped == ""
+        assert server.most_at_once <= 4 + 2
+    with view_sweep(config, tmp_path / "study") as sweep:
+        trials = sweep.study.trials()
+    assert sorted(told) == sorted(trial.number for trial in trials if trial.state.name == "COMPLETE")
+    points = [tuple(sorted(trial.params.items())) for trial in trials if trial.state.name == "COMPLETE"]
+    assert len(points) == len(set(points)) == 4
+
+
+def test_workers_without_ray_are_refused(server, tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump(values_of(server)))
+    done = CliRunner().invoke(cli, ["sweep", str(file), "--out", str(tmp_path / "study"), "--workers", "2"])
+    assert done.exit_code == 2
+    assert "--workers are of --executor ray" in done.stderr

@@ -1,0 +1,45 @@
+"""What an executor does for a run, and the one that works in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import dspy
+
+from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.metrics import Metric
+from typedrag.programs import Program
+from typedrag.records import Answer
+
+
+class Executor(Protocol):
+    """Answers questions and measures answers; called from many threads, each within its `charging`.
+
+    Errors are those of programs and metrics, wherever they run.
+    """
+
+    def answer(self, question: str) -> Answer:
+        """The answer to a question."""
+        ...
+
+    def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
+        """The result of a metric on an answer."""
+        ...
+
+
+@dataclass(frozen=True)
+class Here:
+    """The executor `local`: this process, within the caller's `use_lm`."""
+
+    program: Program
+    metrics: Mapping[str, Metric]
+
+    def answer(self, question: str) -> Answer:
+        """See `Executor`."""
+        return Answer.from_prediction(self.program(question=question))
+
+    def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
+        """See `Executor`."""
+        return MetricResult(**self.metrics[metric](example, answer.to_prediction()))

@@ -1,0 +1,129 @@
+"""A Ray cluster to run on: the one at an address, or one that is started on this machine and stopped at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import InputError, Unavailable, first_line
+from typedrag.experiments.executors.names import CLIENT, ray_address
+from typedrag.extras import require
+
+_PATIENCE = 5.0
+"""Seconds in which something listens at an address, or the cluster counts as unreachable."""
+_TOKEN = "~/.ray/auth_token"
+_START = "Is it running? Start one: ray start --head"
+
+
+@contextmanager
+def connected(executor: str, workers: int | None, *, threads: int, calls: int) -> Iterator[int]:
+    """Connect to the Ray cluster that an executor names; yields the number of its workers, 0 for `local`.
+
+    Args:
+        executor: See `ray_address`.
+        workers: As many as are wanted; by default one for each CPU of the cluster that has something to do.
+        threads: Questions under way at once, over all workers.
+        calls: LM calls in flight at once, over all workers.
+
+    Raises:
+        MissingExtra: If Ray is not installed.
+        InputError: If there is no such executor, or more workers are wanted than can work.
+        Unavailable: If no cluster answers, or it has too few CPUs.
+    """
+    address, most = ray_address(executor), min(threads, calls)
+    if address is None:
+        if workers is not None:
+            raise InputError("--workers are of --executor ray", "Leave them out, or add it")
+        yield 0
+        return
+    require("ray")
+    _use_token()
+    if workers is not None and workers > most:
+        raise InputError(
+            f"{workers} workers cannot share {threads} questions and {calls} LM calls at once",
+            "Name fewer --workers, or raise --threads and --calls-in-flight",
+        )
+    import ray
+
+    mine = not ray.is_initialized()
+    if mine:
+        _connect(address or os.environ.get("RAY_ADDRESS", ""), workers)
+    try:
+        cpus = int(ray.cluster_resources().get("CPU", 0))
+        if cpus < (workers or 1):
+            raise Unavailable(
+                f"the Ray cluster has {cpus} CPUs for {workers or 1} workers", "Name fewer --workers, or add machines"
+            )
+        yield workers or min(cpus, most)
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+def is_one_machine() -> bool:
+    """True if all of the connected cluster is this machine."""
+    import ray
+
+    return len([node for node in ray.nodes() if node["Alive"]]) == 1
+
+
+def _connect(address: str, workers: int | None) -> None:
+    import ray
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    ray._private.worker._worker_logs_enabled = False  # it tells of lost workers on stdout, amid the answers
+    try:
+        with _own_signals():
+            if address:
+                _check_reachable(address)
+                ray.init(address, **quiet)
+            else:
+                os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+                cpus = max(workers or 1, os.cpu_count() or 1)
+                ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
+    except ImportError as error:
+        raise Unavailable(
+            f"Ray cannot use {address}: {first_line(error)}", "Install it: pip install 'ray[client]'"
+        ) from None
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.RayError) as error:
+        where = f"no Ray cluster answers at {address}" if address else "Ray cannot be started here"
+        raise Unavailable(f"{where}: {first_line(error)}", _START if address else "") from error
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.removeprefix(CLIENT).partition("/")[0].rpartition(":")
+    if not port.isdecimal():
+        return  # such as auto
+    try:
+        socket.create_connection((host, int(port)), _PATIENCE).close()
+    except OSError as error:
+        raise Unavailable(f"no Ray cluster answers at {address}: {error.strerror or error}", _START) from None
+
+
+def _use_token() -> None:
+    """Show a cluster this user's token, if there is one: `ray start` asks for it, but only a new local Ray shows it.
+
+    Ray reads this as it is imported.
+    """
+    if os.environ.get("RAY_AUTH_TOKEN") or Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or _TOKEN).expanduser().is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the handler of SIGTERM: Ray sets its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
