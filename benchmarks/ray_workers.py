@@ -76,7 +76,7 @@ def wait_for(condition: Callable[[], bool]) -> float:
 
 
 def asked(count: int) -> list[AskedQuestion]:
-    """So many questions."""
+    """Some questions of this number."""
     samples = sample_questions()
     texts = (
         f"{samples[n % len(samples)].question[:-1]}, said for the {n // len(samples) + 1}. time?" for n in range(count)

@@ -1,4 +1,4 @@
-"""How much of a vLLM server's throughput TypedRAG uses, and how much of its prompts the server has read before.
+"""The share of a vLLM server's throughput that TypedRAG uses, and of its prompts that the server has read before.
 
 questions per hour   Questions per hour of a program with 16 and with 32 LM calls in flight, beside the server's own
                      rate: the recorded prompts as bare HTTP requests, as many at once. The prompts are recorded in a

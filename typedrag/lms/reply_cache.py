@@ -97,7 +97,7 @@ def _opened(path: Path) -> SQLiteFile:
 
 
 def _server_at(api_base: str) -> str | list[str] | None:
-    """What tells a server from others with a model of the same name: its address, or the options that it was started
+    """The mark of a server among others with a model of the same name: its address, or the options that it was started
     with here. None for an embedded LM, whose name tells, and for several servers, which are one LM."""
     if embedded.is_served_at(api_base) or "," in api_base:
         return None

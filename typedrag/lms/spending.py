@@ -106,17 +106,19 @@ def in_dollars(amount: float) -> str:
 
 
 class Account:
-    """A sum of spending that many threads add to; `told` is called with each addition."""
+    """A sum of spending that many threads add to; `listener` is called with each addition."""
 
-    def __init__(self, spent: Spending | None = None, told: Callable[[Spending], object] = lambda spent: None) -> None:
-        self._spent, self._told = spent or Spending(), told
+    def __init__(
+        self, spent: Spending | None = None, listener: Callable[[Spending], object] = lambda spent: None
+    ) -> None:
+        self._spent, self._listener = spent or Spending(), listener
         self._lock = threading.Lock()
 
     def add(self, spending: Spending) -> None:
         """Add spending to the sum."""
         with self._lock:
             self._spent += spending
-        self._told(spending)
+        self._listener(spending)
 
     @property
     def spent(self) -> Spending:

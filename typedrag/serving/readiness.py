@@ -94,8 +94,8 @@ async def _answers(lm: dspy.LM) -> None:
     """Raise the error that asking its server gives, if any; of several servers one is enough. An LM without an address
     is not checked."""
     servers = addresses(lm.kwargs.get("api_base") or "")
-    asked = [_answers_at(server, lm.kwargs.get("api_key") or "EMPTY") for server in servers]
-    faults = [ended for ended in await asyncio.gather(*asked, return_exceptions=True) if ended is not None]
+    answers = [_answers_at(server, lm.kwargs.get("api_key") or "EMPTY") for server in servers]
+    faults = [ended for ended in await asyncio.gather(*answers, return_exceptions=True) if ended is not None]
     if faults and len(faults) == len(servers):
         raise faults[0]
 

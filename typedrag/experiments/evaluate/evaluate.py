@@ -178,7 +178,7 @@ def _make_run(
 def _executor(
     parts: Components, config: ProgramConfig, program: Program, judgments: Path, workers: int
 ) -> Iterator[Executor]:
-    """What makes a run, with its replies kept beside the judgments."""
+    """The executor of a run, with its replies kept beside the judgments."""
     replies = judgments.with_name(REPLIES)
     if not workers:
         with replies_beside(replies):

@@ -1,4 +1,4 @@
-"""What an executor does for a run, and the one that works in this process."""
+"""The executor of a run, and the one that works in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in the processes of a Ray cluster: workers, and a hub through which they share databases and pauses."""
+"""The actors in the processes of a Ray cluster: workers, and a hub through which they share databases and pauses."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Hub:
         self._spent[call] = self._spent[call] + spent if call in self._spent else spent
 
     def spent(self, call: str) -> Spending | None:
-        """What a call has spent, which is then forgotten; None for nothing."""
+        """The spending of a call, which is then forgotten; None for nothing."""
         return self._spent.pop(call, None)
 
     def hold(self, server: str, seconds: float) -> None:
@@ -82,7 +82,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class Place:
-    """What a worker takes over from the process where the run was begun.
+    """The settings that a worker takes over from the process where the run was begun.
 
     Attributes:
         folder: Its working folder, from which relative paths count.
@@ -160,7 +160,7 @@ class Worker:
         from typedrag.lms.spending import Account, charging
 
         value, fault = None, None
-        with charging(Account(told=lambda spent: self._hub.spend.remote(call, spent))) as account:
+        with charging(Account(listener=lambda spent: self._hub.spend.remote(call, spent))) as account:
             try:
                 value = getattr(self._executor, method)(*arguments)
             except TypedRAGError as error:

@@ -118,14 +118,14 @@ class OfflineEngine:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
         config = request.config
-        given = {name: value for name in _SAMPLING if (value := getattr(config, name)) is not None}
+        sampling = {name: value for name in _SAMPLING if (value := getattr(config, name)) is not None}
         defaults = {name: getattr(self._default, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")}
         form = config.response_format or {}
         if form.get("type") == "json_schema":
-            given["structured_outputs"] = StructuredOutputsParams(json=form["schema"])
+            sampling["structured_outputs"] = StructuredOutputsParams(json=form["schema"])
         elif form:
-            given["structured_outputs"] = StructuredOutputsParams(json_object=True)
-        return SamplingParams(**{**defaults, **given}, stop=list(config.stop) or None, logprobs=config.logprobs)
+            sampling["structured_outputs"] = StructuredOutputsParams(json_object=True)
+        return SamplingParams(**{**defaults, **sampling}, stop=list(config.stop) or None, logprobs=config.logprobs)
 
     @property
     def _default(self) -> Any:
@@ -194,7 +194,7 @@ def _messages(request: Request) -> list[dict[str, str]]:
 
 
 def _reply(call: _Call, output: Any) -> Response:
-    """What a server would send, read as if it had."""
+    """The reply of a server to the same call, as DSPy reads it."""
     [written] = output.outputs
     prompt, completion = len(output.prompt_token_ids or ()), len(written.token_ids)
     choice: dict[str, Any] = {

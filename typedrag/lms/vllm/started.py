@@ -45,7 +45,7 @@ _USERS, _STATE, _LOG = "users", "server.json", "vllm.log"
 
 @dataclass(frozen=True)
 class _Server:
-    """What users share of a server: how it was started, where it is, and what it serves."""
+    """The record of a server for its users: its command, its address, and what it serves."""
 
     host: str
     options: list[str]
@@ -188,7 +188,7 @@ def _wait_until_it_answers(health: str, model: str, keeper: subprocess.Popen[byt
     import httpx
 
     logger.info("vLLM starts with %s, which takes a minute or more; its log is %s", model, log)
-    began = told = time.monotonic()
+    began = noticed = time.monotonic()
     while True:
         try:
             if httpx.get(health, timeout=5).is_success:
@@ -202,8 +202,8 @@ def _wait_until_it_answers(health: str, model: str, keeper: subprocess.Popen[byt
         now = time.monotonic()
         if now > began + START_SECONDS:
             raise LMUnavailable(f"vLLM has not started within {START_SECONDS:.0f} s", f"Look at its log: {log}")
-        if now > told + _TELL_EVERY:
-            told = now
+        if now > noticed + _TELL_EVERY:
+            noticed = now
             logger.info("vLLM starts since %.0f s: %s", now - began, lines[-1][:200] if lines else "")
         time.sleep(0.2)
     logger.info("vLLM serves %s after %.0f s", model, time.monotonic() - began)

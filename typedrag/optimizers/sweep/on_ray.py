@@ -25,7 +25,7 @@ _LIVES = 1000
 
 @dataclass(frozen=True)
 class SweepWork:
-    """What a worker is told of a sweep; see `experiments.executors.works.Work`."""
+    """The description of a sweep for its workers; see `experiments.executors.works.Work`."""
 
     config: SweepConfig
     out: Path
