@@ -1,4 +1,4 @@
-"""The description of a run for its workers: names and settings, from which it builds the program and the metrics once."""
+"""The description of a run for its workers: names and settings, by which each builds program and metrics once."""
 
 from __future__ import annotations
 
