@@ -121,7 +121,8 @@ def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
         if name is None:
             raise InputError(f"{setting}: there is no '{part}'", f"There are: {', '.join(names or places) or 'none'}")
         rest, place = path[len(name) + 1 :], places[name]
-        item = _put(named(holder[place]) if rest else holder[place], rest, value, setting, name)
+        nested = rest or isinstance(value, Mapping)
+        item = _put(named(holder[place]) if nested else holder[place], rest, value, setting, name)
         return [*holder[:place], item, *holder[place + 1 :]]
     if not isinstance(holder, Mapping | None):
         raise InputError(f"{setting}: {of} is a value already", "Set it once")
@@ -156,11 +157,36 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]:
-    """Read the settings of a YAML file without substituting variables; `mend` is the hint if it cannot be read.
+    """Read the settings of a YAML file without substituting variables.
+
+    A file that `extends` another, named relative to its own folder, is laid over the settings of that one. A mapping
+    over a list changes the items that it names, as in `programs: {rag: {options: {top_k: 3}}}`; a list replaces a list.
+
+    Args:
+        file: The file.
+        mend: The hint if it cannot be read.
 
     Raises:
-        InputError: If the file cannot be read or holds no settings.
+        InputError: If it or a file that it extends cannot be read or holds no settings, or they extend one another.
     """
+    return _read_extended(file, mend, ())
+
+
+def _read_extended(file: Path, mend: str, above: tuple[Path, ...]) -> dict[str, Any]:
+    values = _read_one(file, mend)
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise InputError(f"{file}: extends names no file", "Write extends: FILE.yaml, relative to this file")
+    other = file.parent / base
+    if other.resolve() in {f.resolve() for f in (*above, file)}:
+        chain = " extends ".join(map(str, (*above, file, other)))
+        raise InputError(f"{chain}: these files extend one another", "Take extends out of one of them")
+    return _laid(_read_extended(other, f"Mend what {file} extends", (*above, file)), values)
+
+
+def _read_one(file: Path, mend: str) -> dict[str, Any]:
     import yaml
 
     try:
@@ -175,14 +201,18 @@ def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]
 
 
 def _laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested settings; those above override those below."""
+    """Merge nested settings; those above override those below. A mapping over a list is laid over its named items."""
     for naming, own in _OF_THE_NAMED.items():
         if above.get(naming) and below.get(naming) not in (None, above[naming]):
             below = {name: value for name, value in below.items() if name not in own}
     laid = dict(below)
     for name, value in above.items():
         held = below.get(name)
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and isinstance(held, list):
+            for item, inner in value.items():
+                held = _put(held, item, inner, f"{name}.{item}")
+            value = held
+        elif isinstance(value, Mapping):
             value = _laid(held if isinstance(held, Mapping) else {}, value)
         laid[name] = value
     return laid
