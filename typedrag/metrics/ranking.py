@@ -18,6 +18,7 @@ from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.gold import needed_passages
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.rouge import Part, rouge
+from typedrag.metrics.steps import require_passages, require_steps
 from typedrag.records import Passage, Step
 from typedrag.retrieval import reciprocal_rank_fusion
 from typedrag.signatures.roles import Role
@@ -156,7 +157,7 @@ class _FoundPassages(Metric):
             raise InputError(f"a cutoff of {self.k} leaves no passage", "Use 1 or more")
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """The ids of passages, best first."""
+        """The ids of passages, best first; `NotMeasurable` if they are not known."""
         raise NotImplementedError
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
@@ -188,6 +189,7 @@ class Retrieval(_FoundPassages):
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
         """The ids of the passages that the answer was written from, in their order."""
+        require_passages(prediction)
         return [passage.id for passage in prediction.get("passages") or ()]
 
 
@@ -203,6 +205,7 @@ class Rewrite(_FoundPassages):
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
         """The fused rankings of all queries."""
+        require_steps(prediction)
         return [p.id for p in reciprocal_rank_fusion([[Passage(i, "") for i in ids] for ids in searches(prediction)])]
 
 

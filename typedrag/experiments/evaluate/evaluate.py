@@ -12,6 +12,7 @@ from pathlib import Path
 import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.experiments.evaluate.answers_file import AnswersFile
 from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.evaluate.results import MetricResult, Run
@@ -101,6 +102,9 @@ def run_evaluation(
     account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
     with charging(account):  # naming types may ask the LM
         _ = parts.questions
+    for given in parts.given.values():
+        if notice := given.unanswered(parts.dataset.split(parts.split)):
+            on_notice(f"{notice} of split '{parts.split}'; the others are left out")
     for program in config.programs:  # no run begins if another is refused
         if is_run(folders[program.name]):
             _open_store(parts, program, folders[program.name], resume=resume).close()
@@ -138,12 +142,16 @@ def _make_run(
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> Evaluated:
-    program = parts.program(config)  # first, so that a refusal leaves no folder
+    source = parts.source(config)
+    given = source if isinstance(source, AnswersFile) else None
+    program = None if given else parts.program(config)  # first, so that a refusal leaves no folder
     metrics = parts.metrics
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
     with _open_store(parts, config, folder, resume=resume) as store:
         if retry_failed and (again := store.forget_failures()):
             on_notice(f"{again} failed answers and judgments are made again")
+        if given:
+            given.fill(store, parts.examples)
         tracker.begin(store)
         before = store.read()
         others = account.spent + before.spent.times(-1)
@@ -175,19 +183,22 @@ def _open_store(parts: Components, program: ProgramConfig, folder: Path, *, resu
 
 
 class Runner:
-    """Answers and judges what is left of a run that is open, whose planned examples these are."""
+    """Answers and judges what is left of a run that is open, whose planned examples these are.
+
+    Without a program, all of them are answered already.
+    """
 
     def __init__(
         self,
         parts: Components,
-        program: Program,
+        program: Program | None,
         store: RunStore,
         examples: Sequence[dspy.Example],
         account: Account,
         tracker: Tracker,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self.metrics, self.config, self.lm = parts.metrics, parts.config, parts.lm
+        self.metrics, self.config, self.lm = parts.metrics, parts.config, parts.answering_lm
         self.program, self.store, self.account = program, store, account
         self.tracker, self.on_progress = tracker, on_progress
         run = store.read()
@@ -222,7 +233,7 @@ class Runner:
             return partial(fail, fault) if job and fault else job
 
         self._report()
-        with use_lm(self.lm), charging(self.account):
+        with use_lm(self.lm) if self.lm else nullcontext(), charging(self.account):
             for take in run_jobs(next_job, self.config.threads):
                 take()
                 self._report()
@@ -244,6 +255,7 @@ class Runner:
         answer, error, fault = None, "", None
         with charging(Account()) as account, self.tracker.span("answer", example.id):
             try:
+                assert self.program, "all questions are answered"
                 answer = Answer.from_prediction(self.program(question=example.question))
             except (InputError, StepFailed) as failure:
                 error = str(failure)
