@@ -6,6 +6,7 @@ import shutil
 from itertools import cycle
 from pathlib import Path
 
+from benchmarks.stub_server import ANSWER
 from tests.datasets.files import write_jsonl, write_questions
 from tests.retrieval.encoders import save_encoder
 from tests.retrieval.rerank.list_ranker.tiny import WORDS
@@ -51,9 +52,15 @@ def write_data(folder: Path, sample_index: Path) -> dict[str, str]:
         for e in samples
     ]
     places["PREQRAG_QUESTIONS"] = write_jsonl(folder / "preqrag.jsonl", *rows)
-    places["OPEN_QUESTIONS"] = write_jsonl(folder / "open.jsonl", *({"question": e.question} for e in samples))
+    types = ("core", "background", "follow-up")
+    asked_of = [{"text": f"What of the {t}?", "type": t} for t in types]
+    open_questions = [{"question": e.question, "sub_questions": asked_of} for e in samples]
+    places["OPEN_QUESTIONS"] = write_jsonl(folder / "open.jsonl", *open_questions)
     for engine in ("YOU_COM", "PERPLEXITY", "BING_CHAT"):
-        given = [{"question": e.question, "answer": f"So says {engine}.", "passages": ["It is so."]} for e in samples]
+        given = [
+            {"question": e.question, "answer": ANSWER if n % 2 else "No.", "passages": [ANSWER, "It is so."][n % 3 :]}
+            for n, e in enumerate(samples)
+        ]
         places[engine] = write_jsonl(folder / f"{engine}.jsonl", *given)
     for pools in ("WIKIPASSAGEQA_POOLS", "WIKIASP_POOLS"):
         places[pools] = write_jsonl(folder / f"{pools}.jsonl", *(_pool(e.question, n) for n, e in enumerate(samples)))

@@ -42,7 +42,8 @@ _READS: dict[Kind, tuple[str, ...]] = {
 def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) -> None:
     """List the tables of the papers and what each needs; `typedrag papers run NAME` makes one.
 
-    LM calls, tokens and dollars are estimated by what programs and judges typically take, hours at 3 s a call, 16 at once.
+    LM calls, tokens and dollars are estimated by what programs and judges typically take, and hours at 3 s a call, 16
+    at once.
     """
     if ctx.invoked_subcommand is None:
         _list(folder, limit, as_json)
@@ -134,12 +135,13 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
     from typedrag.papers.estimate import estimate
     from typedrag.papers.experiments import experiments_of, needed
 
-    rows, told = [], []
+    rows, told, about = [], [], dict[str, str]()
     for table in find_tables(folder):
         experiments = experiments_of(table, {})
         expected = estimate(table, experiments, table.folder, limit)
         needs = needed(experiments)
         set_ = [f"{name} ✓" if name in os.environ else name for name in needs]
+        about |= {n: table.config.needs[n] for n in needs if n in table.config.needs}
         spent = expected.spent
         rows.append([table.name, table.config.title, ", ".join(set_), *_figures(expected)])
         told.append(
@@ -155,8 +157,8 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
         return
     headings = ("table", "", "needs", "questions", "LM calls", "tokens", "hours", "dollars")
     draw_table(headings, rows, left=("", "needs"))
-    for name, about in {n: v["is"] for t in told for n, v in t["needs"].items() if v["is"]}.items():
-        click.echo(f"{name}: {about}")
+    for name, what in about.items():
+        click.echo(f"{name}: {what}")
 
 
 def _figures(expected: Estimated) -> list[str]:

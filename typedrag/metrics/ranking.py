@@ -150,7 +150,7 @@ class _FoundPassages(Metric):
         cutoffs: Further cutoffs, each of which adds two measures, such as `recall@3` and `mrr@3`.
     """
 
-    measures = ("recall", "mrr", "map", "ndcg")
+    measures: ClassVar[tuple[str, ...]] = ("recall", "mrr", "map", "ndcg")
     needs = needed_passages
 
     k: int = 10

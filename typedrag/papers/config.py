@@ -32,8 +32,9 @@ class Where(BaseModel):
     """The name of the program, or of the ranker."""
     measure: str | None = None
     """`METRIC/MEASURE`, also one over all answers; `cost/tokens`, …; `route/accuracy`, the share of answers whose route
-    is the question's subset; `win-rate` over the run `against`; of rankers `ndcg`, `map`, `ncom` or `seconds`; of weights
-    `found` or a name of `baselines`; of a dataset `questions` or the words of a field, such as `question_words`."""
+    is the question's subset; `win-rate` over the run `against`. Of rankers `ndcg`, `map`, `ncom` or `seconds`; of
+    weights `found`, or how a baseline's name begins; of a dataset `questions`, or the mean words of a field such as
+    `question_words`, or its length, such as `aspects_count`."""
     against: str | None = None
     """The run that a win rate is against."""
     subset: str | None = None
@@ -123,7 +124,7 @@ class TableConfig(BaseModel):
     """Settings of a sweep over weights."""
     dataset: dict[str, Any] | None = None
     """Settings of a dataset whose questions are counted."""
-    variants: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"": {}})
+    variants: dict[str, dict[str, Any]] = {"": {}}
     """The experiments: settings that are laid over those above."""
     columns: Annotated[
         tuple[Annotated[Column, BeforeValidator(_named)], ...], Field(min_length=1), AfterValidator(_distinct)
@@ -182,7 +183,6 @@ class PaperTable:
         self.values = written(file)
         self.config = validated(TableConfig, "papers", read_yaml(file), file, mend="See configs/papers/README.md")
 
-
     @property
     def folder(self) -> Path:
         """The folder of its experiments by default: its own, or that of the table whose experiments these are."""
@@ -218,7 +218,7 @@ def find_table(name: str, folder: Path = FOLDER) -> PaperTable:
             f"there is no table '{name}' in {folder}",
             f"There are: {', '.join(known)}" if known else "Name the --folder of a checkout's configs/papers",
         )
-    return PaperTable(name.removesuffix(".yaml"), file)
+    return PaperTable(file.stem if name.endswith(".yaml") else name, file)
 
 
 def _name(folder: Path, file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -23,9 +24,11 @@ from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.pairwise import PairwiseComparison, compare_pairwise
 from typedrag.lms.lm import use_lm
 from typedrag.lms.spending import Account, charging
+from typedrag.lms.trail import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
-from typedrag.optimizers.list_ranker.evaluate import RankerReport, evaluate_rankers
+from typedrag.optimizers.list_ranker.evaluate import rank_pool
+from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
 from typedrag.optimizers.sweep.config import WeightsConfig
 from typedrag.optimizers.sweep.weights.run import run_weights
 from typedrag.papers.config import PaperTable, RankersConfig, Where
@@ -33,7 +36,7 @@ from typedrag.records import Estimate
 from typedrag.retrieval import open_reranker
 from typedrag.texts.words import question_key, words_of
 
-WIN_RATE, ROUTE, CUTOFF = "win-rate", "route/accuracy", 10
+WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
 _RESAMPLES = 300
 """Of measures over all answers, each of which is computed anew from all of them."""
 
@@ -108,6 +111,8 @@ def make_experiment(
             return _rank(rankers, {w.k or CUTOFF for w in cells})
         if config.kind == "weights":
             weights = validated(WeightsConfig, "papers", {"judgments": out / JUDGMENTS, **settings}, file)
+            folds = max(2, min(weights.folds, weights.limit or weights.folds))  # a small trial has few questions
+            weights = weights.model_copy(update={"folds": folds})
             return _Weights(run_weights(weights, folder, stage=hooks.stage, on_notice=hooks.notice).to_dict())
         return _Counts.of(validated(DatasetConfig, "papers", settings, file))
 
@@ -115,9 +120,7 @@ def make_experiment(
 def _evaluate(config: EvaluationConfig, folder: Path, judgments: Path, pairwise: bool, hooks: Hooks) -> _Evaluated:
     config = config.model_copy(update={"judgments": config.judgments or judgments})  # variants share replies
     runs: dict[str, Run] = {}
-    for evaluated in run_evaluation(
-        config, folder, resume=True, on_progress=hooks.progress, on_notice=hooks.notice
-    ):
+    for evaluated in run_evaluation(config, folder, resume=True, on_progress=hooks.progress, on_notice=hooks.notice):
         runs[evaluated.run.name] = evaluated.run
         if evaluated.stopped:
             hooks.notice(f"{evaluated.run.name}: stopped: {evaluated.stopped}")
@@ -175,7 +178,9 @@ def _is_of(question: QuestionResult, where: Where) -> bool:
 def _why_none(questions: Sequence[QuestionResult], metric: str, measure: str) -> str:
     results = [q.metrics[metric] for q in questions if metric in q.metrics]
     problems = dict.fromkeys(r.problem for r in results if r.problem)
-    return next(iter(problems), "no answer was measured" if not results else f"there is no '{measure}' of these answers")
+    return next(
+        iter(problems), "no answer was measured" if not results else f"there is no '{measure}' of these answers"
+    )
 
 
 def _over_all(metric: Metric, questions: Sequence[QuestionResult]) -> dict[str, Estimate]:
@@ -202,27 +207,33 @@ def _over_all(metric: Metric, questions: Sequence[QuestionResult]) -> dict[str, 
 
 def _rank(config: RankersConfig, cutoffs: set[int]) -> _Ranked:
     pools = read_pools(config.pools)[: config.limit]
-    rankers = {name: open_reranker(spec) for name, spec in config.rankers.items()}
-    if any(spec.startswith("lm-") for spec in config.rankers.values()):
-        with use_lm(open_metered(config.lm)):
-            return _Ranked({k: evaluate_rankers(pools, rankers, k=k) for k in sorted(cutoffs)})
-    return _Ranked({k: evaluate_rankers(pools, rankers, k=k) for k in sorted(cutoffs)})
+    asks = any(spec.startswith("lm-") for spec in config.rankers.values())
+    measures: dict[tuple[str, str], list[float]] = {}
+    with use_lm(open_metered(config.lm)) if asks else nullcontext():
+        for name, spec in config.rankers.items():
+            ranker = open_reranker(spec)
+            for pool in pools:
+                watch = Stopwatch()
+                ranking = rank_pool(ranker, pool)
+                measures.setdefault((name, SECONDS), []).append(watch.seconds)
+                table = utility_table(pool)
+                for k in cutoffs:
+                    for measure, value in pool_measures(pool, ranking, table, k).items():
+                        measures.setdefault((name, f"{measure}@{k}"), []).append(value)
+    return _Ranked(measures)
 
 
 @dataclass(frozen=True)
 class _Ranked:
-    """Rankers' measures on pools, by the cutoff."""
+    """Rankers' measures on pools, by the ranker and the measure with its cutoff."""
 
-    reports: Mapping[int, RankerReport]
+    measures: Mapping[tuple[str, str], Sequence[float]]
 
     def value(self, where: Where) -> Estimate | str:
-        """The mean over pools, or the median of the seconds."""
-        scores = {s.ranker: s for s in self.reports[where.k or CUTOFF].scores}.get(where.run or "")
-        if scores is None:
-            return f"ranker '{where.run}' was not measured"
-        if where.measure == "seconds":
-            return Estimate(scores.seconds, scores.seconds, scores.seconds, self.reports[where.k or CUTOFF].pools)
-        return scores.means.get(where.measure or "") or f"the pools do not let '{where.measure}' be measured"
+        """The mean over pools."""
+        measure = SECONDS if where.measure == SECONDS else f"{where.measure}@{where.k or CUTOFF}"
+        values = self.measures.get((where.run or "", measure), ())
+        return mean_estimate(values) or f"the pools do not let '{measure}' of '{where.run}' be measured"
 
 
 @dataclass(frozen=True)

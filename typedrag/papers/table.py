@@ -38,8 +38,12 @@ class Cell:
         Example:
             >>> str(Cell("RAG", "MRR", Estimate(0.5, 0.4, 0.6, 40), 0.5294)), str(Cell("BGM", "F1", None, 0.3, "gone"))
             ('0.500 [0.400, 0.600] / 0.529', '- / 0.300')
+            >>> str(Cell("Debate", "NQ-NF", Estimate(1, 1, 1, 1), 1))
+            '1 / 1'
         """
-        return f"{format_estimate(self.ours)} / {format_value(self.published)}"
+        certain = self.ours and self.ours.low == self.ours.high
+        ours = _number(self.ours.value) if self.ours and certain else format_estimate(self.ours)
+        return f"{ours} / {_number(self.published)}"
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,10 @@ def fill_table(table: PaperTable, results: Mapping[str, Results], spent: Spendin
     for row in config.rows:
         published = row.published or (None,) * len(config.columns)
         cells.append(
-            tuple(_cell(table, row, column, value, results) for column, value in zip(config.columns, published, strict=True))
+            tuple(
+                _cell(table, row, column, value, results)
+                for column, value in zip(config.columns, published, strict=True)
+            )
         )
     return MadeTable(table, tuple(cells), spent)
 
@@ -124,7 +131,7 @@ def _cell(table: PaperTable, row: Any, column: Any, published: float | None, res
     where = table.config.cell(row, column)
     if where.lacks:
         return Cell(row.name, column.name, None, published, where.lacks)
-    if where.variant not in results:
+    if where.variant is None or where.variant not in results:
         return Cell(row.name, column.name, None, published, f"variant '{where.variant}' was left out")
     value = results[where.variant].value(where)
     if isinstance(value, str):
@@ -134,7 +141,9 @@ def _cell(table: PaperTable, row: Any, column: Any, published: float | None, res
     return Cell(row.name, column.name, scaled, published)
 
 
+def _number(value: float | None) -> str:
+    return format_value(value, 0 if value is not None and float(value).is_integer() else None)
+
+
 def _few(places: list[str], most: int = 3) -> str:
     return "; ".join(places[:most]) + (f" and {len(places) - most} more" if len(places) > most else "")
-
-
