@@ -16,14 +16,16 @@ from typedrag.datasets.splits import SPLITS
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.build import Components, dataset_of, open_metered
-from typedrag.experiments.evaluate.config import DatasetConfig, EvaluationConfig
+from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
 from typedrag.experiments.evaluate.config_file import laid, validated, variables_in, with_settings
 from typedrag.experiments.evaluate.evaluate import JUDGMENTS, Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.evaluate.run_store import FILE as RUN_FILE
+from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.pairwise import PairwiseComparison, compare_pairwise
 from typedrag.lms.lm import use_lm
-from typedrag.lms.spending import Account, charging
+from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.trail import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
@@ -105,6 +107,10 @@ def make_experiment(
     with charging(account):
         if config.kind == "evaluation":
             evaluation = validated(EvaluationConfig, "papers", settings, file)
+            caps = _left(evaluation.caps, _spent_below(out) + _spent_below(folder).times(-1))
+            if caps is None:
+                return _NotMade("what may be spent was spent before it")
+            evaluation = evaluation.model_copy(update={"caps": caps})
             return _evaluate(evaluation, folder, out / JUDGMENTS, any(w.against for w in cells), hooks)
         if config.kind == "rankers":
             rankers = validated(RankersConfig, "papers", settings, file)
@@ -115,6 +121,28 @@ def make_experiment(
             weights = weights.model_copy(update={"folds": folds})
             return _Weights(run_weights(weights, folder, stage=hooks.stage, on_notice=hooks.notice).to_dict())
         return _Counts.of(validated(DatasetConfig, "papers", settings, file))
+
+
+def _spent_below(folder: Path) -> Spending:
+    return sum((read_run(file.parent).spent for file in folder.rglob(RUN_FILE)), Spending())
+
+
+def _left(caps: CapsConfig, spent: Spending) -> CapsConfig | None:
+    """The caps that a table's other experiments leave to one; None if they leave nothing."""
+    amounts = {"tokens": spent.tokens, "lm_calls": spent.usage.lm_calls, "cost": spent.dollars}
+    left = {name: cap - amounts[name] for name in amounts if (cap := getattr(caps, name)) is not None}
+    return None if any(amount <= 0 for amount in left.values()) else caps.model_copy(update=left)
+
+
+@dataclass(frozen=True)
+class _NotMade:
+    """An experiment that was not made, with the reason."""
+
+    reason: str
+
+    def value(self, where: Where) -> Estimate | str:
+        """The reason."""
+        return self.reason
 
 
 def _evaluate(config: EvaluationConfig, folder: Path, judgments: Path, pairwise: bool, hooks: Hooks) -> _Evaluated:

@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class MadeTable:
-    """A table, its cells by row and column, and what it took."""
+    """A table, its cells by row and column, and what this last took."""
 
     table: PaperTable
     cells: tuple[tuple[Cell, ...], ...]
@@ -101,7 +101,7 @@ class MadeTable:
             yield ""
             yield from (f"- {line}" for line in config.differs)
             yield ""
-        yield f"{self.spent.usage.in_words()}; typedrag {__version__}."
+        yield f"When it was last made, this took {self.spent.usage.in_words()}; typedrag {__version__}."
 
     def write(self, folder: Path) -> Path:
         """Write the page and the JSON into a folder, each by the table's name; gives the page."""
