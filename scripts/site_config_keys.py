@@ -17,6 +17,7 @@ from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.revelator import TrainingSettings
 from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
+from typedrag.papers.config import RankersConfig, TableConfig
 from typedrag.programs import Options, program_class, program_names
 from typedrag.serving.settings import Settings
 
@@ -27,6 +28,8 @@ CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
     "typedrag sweep, kind: weights": (WeightsConfig, "The file, for the weights of sub-question coverage."),
     "typedrag ranker train": (RankerTrainConfig, "The file of `--config`."),
     "typedrag revelator train": (TrainingSettings, "What `--set` takes."),
+    "typedrag papers run": (TableConfig, "The file of a table."),
+    "typedrag papers run, rankers": (RankersConfig, "Its `rankers`."),
     "typedrag serve": (Settings, "What `--limit` takes."),
     "Options of programs": (Options, "What `-o` takes, and `programs.NAME.options` of a file."),
 }

@@ -12,6 +12,8 @@ from typedrag.question_types import QuestionType, SubQuestionType
 
 FALLBACK = "fallback"
 """The name of a step which says that another step failed and what was done instead."""
+ELSEWHERE = "elsewhere"
+"""The name of the only step of an answer that no program of typedrag made, whose making is not known."""
 CUT_OFF = "the reply was cut off at max_tokens"
 """The reason in such a step if the LM's reply ended because it reached its token limit."""
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import lm_server
 from typedrag.cli.main import cli
+from typedrag.datasets import load_dataset
 from typedrag.experiments import read_run
 
 STUB = "vllm:stub"
@@ -100,6 +101,87 @@ def test_one_file_makes_a_whole_table(evaluate, server, tmp_path):
     assert "Runs: direct, rag, typed" in refused.stderr
 
 
+def test_an_option_reaches_one_run_of_several(evaluate):
+    runs = [{"name": "short", "program": "rag"}, {"name": "long", "program": "rag", "options": {"top_k": 5}}]
+    config = {"programs": runs, "dataset": {"name": "sample", "limit": 2}, "lm": {"spec": STUB}, "metrics": ["length"]}
+    Path("table.yaml").write_text(yaml.safe_dump(config))
+    done = evaluate("--config", "table.yaml", "-o", "short.top_k=2", "-o", "short.answer_passages=1", "--out", "a")
+    assert done.exit_code == 0, done.output
+    kept = [read_run(Path("a") / name).settings["options"] for name in ("short", "long")]
+    assert [(o["top_k"], o["answer_passages"]) for o in kept] == [(2, 1), (5, kept[1]["answer_passages"])]
+    refused = evaluate("--config", "table.yaml", "-o", "tall.top_k=2", "--out", "b")
+    assert "there is no 'tall'. There are: short, long" in refused.stderr
+
+
+def test_answers_made_elsewhere_are_measured_like_our_own(evaluate, server, tmp_path):
+    questions = [e.question for e in load_dataset("sample").examples]
+    lines = [
+        {"question": questions[0], "answer": "Because of the yeast.", "passages": ["Yeast makes gas."]},
+        {"question": questions[1].upper(), "answer": "No."},
+        {"question": questions[2], "answer": None},
+        {"question": "Another?", "answer": "Yes."},
+    ]
+    Path("engine.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    given = ["--answers", "engine.jsonl", "--dataset", "sample", "--split", "all", "--scorer", STUB]
+    done = evaluate(*given, "--metric", "tiny,length,retrieval,steps", "--system", "engine", "--out", "runs", "--json")
+    assert done.exit_code == 0, done.output
+    assert (
+        f"engine.jsonl answers 3 of {len(questions)} questions of split 'all'; the others are left out" in done.stderr
+    )
+    summary = json.loads(done.stdout)[0]["overall"]
+    assert (summary["questions"], summary["failed"], summary["metrics"]["tiny"]["n"]) == (3, 1, 2)
+    assert [summary["metrics"][m]["not_measurable"] for m in ("retrieval", "steps")] == [1, 2]
+    assert summary["cost"] == {}
+    assert len(server.calls) == 2  # the judge's alone
+    run = read_run(tmp_path / "runs" / "engine")
+    assert (run.name, run.settings["program"], "lm" in run.settings) == ("engine", "engine", False)
+    problems = {r.problem for q in run.questions for r in q.metrics.values() if not r.measurable}
+    assert "the answer was made elsewhere, and does not tell how it was searched for" in problems
+
+    ours = evaluate("--program", "rag", *given[2:], "--lm", STUB, "--metric", "tiny,length", "--out", "runs/rag")
+    assert ours.exit_code == 0, ours.output
+    compared = CliRunner().invoke(cli, ["compare", "runs/rag", "runs/engine"])
+    assert compared.exit_code == 0, compared.output
+    assert CliRunner().invoke(cli, ["report", "runs/rag", "runs/engine", "--out", "page.html"]).exit_code == 0
+    again = evaluate("--answers", "runs/rag", *given[2:], "--metric", "length", "--out", "last-year")
+    assert again.exit_code == 0, again.output
+    assert read_run(Path("last-year")).planned == len(questions)
+
+
+def test_answers_of_our_own_ask_keep_their_steps(evaluate):
+    Path("q.txt").write_text(load_dataset("sample").examples[0].question)
+    asked = CliRunner().invoke(cli, ["ask", "--file", "q.txt", "--lm", STUB, "--out", "answers.jsonl"])
+    assert asked.exit_code == 0, asked.output
+    given = ["--answers", "answers.jsonl", "--dataset", "sample", "--split", "all"]
+    done = evaluate(*given, "--metric", "retrieval,steps", "--out", "a", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)[0]["overall"]["metrics"]["steps"]["n"] == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (['{"question": "Why?", "answer": "So."}', '{"question": "why", "answer": "No."}'],
+         "engine.jsonl, line 2 cannot be used: it answers the same question as engine.jsonl, line 1"),
+        (['{"answer": "So."}'], "line 1 cannot be used: it has neither the question nor its id"),
+        (['{"question": "Why?"}'], 'line 1 cannot be used: it has no answer ("answer": null says'),
+        (['{"question": "Why?", "answer": 7}'], "line 1 cannot be used: answer: Input should be a valid string"),
+        (['{"question": "Why?", "Answer": "So."}'], "Call it 'answer'"),
+        (['{"question": "Why?", "answer": "So.", "citations": ["p"]}'], "it cites 'p', which is the id of none"),
+        (["so"], "line 1 cannot be used: it is not JSON"),
+        ([], "engine.jsonl holds no answer. Write one a line"),
+        (['{"question": "Why?", "answer": "So."}'], "engine.jsonl answers no question of split 'all' of dataset"),
+    ],
+)  # fmt: skip
+def test_bad_answers_are_named_by_their_line(evaluate, lines, said):
+    Path("engine.jsonl").write_text("\n".join(lines))
+    done = evaluate("--answers", "engine.jsonl", "--dataset", "sample", "--metric", "length", "--out", "a")
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not Path("a").exists()
+
+
 def test_a_cap_stops_with_a_line_that_says_so_and_how_to_go_on(evaluate, server):
     arguments = [*BASIC, "--metric", "tiny", "--threads", 1, "--out", "a"]
     stopped = evaluate(*arguments, "--max-lm-calls", 5)
@@ -146,7 +228,9 @@ def test_failures_are_retried_if_that_is_wanted(evaluate, server):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--dataset", "sample", "--metric", "tiny"], "Name --program or --config"),
+        (["--dataset", "sample", "--metric", "tiny"], "Name --program, --answers or --config"),
+        (["--config", "absent.yaml", "--answers", "x.jsonl", "--program", "rag"], "Leave out either"),
+        (["--dataset", "sample", "--metric", "tiny", "--system", "bing"], "Name them: --answers FILE"),
         (["--program", "rag", "--metric", "tiny"], "dataset is missing"),
         (["--program", "rag", "--dataset", "sample"], "metrics is missing"),
         ([*BASIC, "--metric", "tinny"], "no metric is called 'tinny'"),

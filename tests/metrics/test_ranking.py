@@ -21,7 +21,7 @@ from typedrag.metrics.ranking import (
     ranking_measures,
 )
 from typedrag.metrics.rouge import rouge
-from typedrag.records import Passage, Reference, Step
+from typedrag.records import ELSEWHERE, Passage, Reference, Step
 from typedrag.signatures.roles import Role
 
 labels = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), min_size=1).filter(lambda d: any(d.values()))
@@ -122,6 +122,29 @@ def test_the_metric_names_what_is_missing() -> None:
     assert found.score == 0.5 and found.details == {"missing": ["a"]} and "a" in found.feedback
     assert found.measures == pytest.approx({"recall": 0.5, "mrr": 0.5, "map": 0.5, "ndcg": 0.387}, abs=1e-3)
     assert _retrieved("b", "a").score == 1 and _retrieved().score == 0
+
+
+def test_further_cutoffs_add_measures() -> None:
+    metric = build_metric("retrieval", cutoffs=[1, 2])
+    passages = tuple(Passage(i, "text") for i in ("x", "b", "y"))
+    scored = metric(dspy.Example(passage_ids=("a", "b")), dspy.Prediction(answer="", passages=passages))
+    assert set(scored.measures) == set(metric.measures)
+    at_cutoffs = {name: scored.measures[name] for name in ("recall@1", "recall@2", "mrr@1", "mrr@2")}
+    assert at_cutoffs == {"recall@1": 0, "recall@2": 0.5, "mrr@1": 0, "mrr@2": 0.5}
+    with pytest.raises(InputError, match="a cutoff of 0 leaves no passage"):
+        build_metric("retrieval", cutoffs=[3, 0])
+
+
+def test_an_answer_made_elsewhere_tells_no_ranking_unless_it_has_passages() -> None:
+    elsewhere = (Step(ELSEWHERE, output="an engine"),)
+    example = dspy.Example(passage_ids=("a",))
+    with pytest.raises(NotMeasurable, match="does not tell which passages"):
+        build_metric("retrieval").score(example, dspy.Prediction(answer="", steps=elsewhere, passages=()))
+    told = dspy.Prediction(answer="", steps=elsewhere, passages=(Passage("a", "text"),))
+    assert build_metric("retrieval").score(example, told).score == 1
+    for metric in ("rewrite", "steps"):
+        with pytest.raises(NotMeasurable, match="does not tell how it was searched for"):
+            build_metric(metric).score(example, told)
 
 
 QUERIES = (

@@ -13,7 +13,7 @@ from typedrag.metrics.arithmetic.coverage import Judged, coverage_measures
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
-from typedrag.records import Passage, SubQuestion
+from typedrag.records import ELSEWHERE, Passage, Step, SubQuestion
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 from typedrag.signatures.roles import Role
@@ -166,6 +166,17 @@ def test_passages_need_not_be_judged():
     assert tuple(result.measures) == SubQuestionCoverage(scripted_judge({})[0], passages=False).measures
     assert engine.asked() == ["FindAnswers"]
     assert all(s["retrieved"] == [] for s in result.details["sub_questions"])
+
+
+def test_an_answer_made_elsewhere_without_passages_says_nothing_of_its_retrieval():
+    metric = SubQuestionCoverage(scripted_judge(REPLIES)[0])
+    elsewhere = dspy.Prediction(answer=ANSWER, passages=(), steps=(Step(ELSEWHERE),))
+    result = metric(EXAMPLE, elsewhere)
+    assert not [name for name in result.measures if name.startswith("retrieved")]
+    over_all = metric.over_all([Scored(result.score, "", result.measures, result.details)])
+    assert "pooled_core" in over_all
+    assert not over_all.keys() & {"knowledge_identification", "pooled_retrieved_core", "core_both"}
+    assert "retrieved_core" in metric(EXAMPLE, prediction(passages=())).measures  # a program of ours found none
 
 
 def test_a_question_is_decomposed_and_typed_where_the_example_has_no_sub_questions():

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     help="typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
     "one run, in --out itself.",
 )  # fmt: skip
+@click.option("--answers", type=click.Path(path_type=Path),
+    help="Measure answers made elsewhere: JSONL with question or id, answer, perhaps passages; or a run's folder.",
+)  # fmt: skip
+@click.option("--system", help="Of --answers: the system they are of, which names its run and folder below --out.")
 @options.program_options
 @options.index_option
 @click.option(
@@ -83,14 +87,15 @@ def command(
 ) -> None:
     """Answer the questions of a dataset and measure the answers.
 
-    Answers and judgments are written as they come, and --resume continues an interrupted run. The summary
-    goes to stdout, everything else to stderr. The exit status is 1 if a cap or too many failures stopped a run.
+    With --answers, those that another system gave are measured. Answers and judgments are written as they come, and
+    --resume continues an interrupted run. The summary goes to stdout, everything else to stderr. The exit status is 1
+    if a cap or too many failures stopped a run.
     """
     if retry_failed and not resume:
         raise InputError("--retry-failed is for runs that are continued", "Add --resume")
     values = _values_of(flags)
-    if config is None and values["programs"] is None and not settings:
-        raise InputError("nothing is named to be evaluated", "Name --program or --config")
+    if config is None and not isinstance(values["programs"], list) and not settings:
+        raise InputError("nothing is named to be evaluated", "Name --program, --answers or --config")
 
     from typedrag.experiments.evaluate.config_file import read_config
     from typedrag.experiments.evaluate.evaluate import run_evaluation
@@ -125,16 +130,27 @@ def command(
 
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags in the shape of `EvaluationConfig`."""
+    """Flags in the shape of `EvaluationConfig`; options of the runs of a --config are laid over these."""
     values = options.nested(flags)
     program = {name: value for name, value in values.pop("program").items() if value}
-    if program and "program" not in program:
+    answers, system = values.pop("answers"), values.pop("system")
+    if answers:
+        if program:
+            raise InputError("--answers are measured as they are, not those of a program", "Leave out either")
+        program = {"program": f"answers:{answers}", **({"name": system} if system else {})}
+    elif system:
+        raise InputError("--system is of --answers", "Name them: --answers FILE")
+    programs: Any = [program] if program else None
+    if program.keys() == {"options"} and all(isinstance(options, dict) for options in program["options"].values()):
+        programs = {run: {"options": options} for run, options in program["options"].items()}
+    elif program and "program" not in program:
         raise InputError(
-            "--as-published, --option, --reranker and --retriever are of a --program", "Name one: --program NAME"
+            "--as-published, --option, --reranker and --retriever are of a --program",
+            "Name one: --program NAME; or a run of --config: -o RUN.NAME=VALUE, --set programs.RUN.reranker=…",
         )
     names = [name for name in (values["metrics"] or "").split(",") if name]
     metrics = options.metrics_of(values.pop("metric_options"), [{"name": name} for name in names])
-    return {**values, "programs": [program] if program else None, "metrics": metrics}
+    return {**values, "programs": programs, "metrics": metrics}
 
 
 def _end_of(evaluated: Evaluated) -> str:

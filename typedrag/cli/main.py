@@ -33,6 +33,7 @@ COMMANDS = (
     "keys",
     "mcp",
     "models",
+    "papers",
     "ranker",
     "registry",
     "report",

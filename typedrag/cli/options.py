@@ -118,7 +118,8 @@ config_options = together(
 program_options = together(
     click.option("--as-published", "program__as_published", is_flag=True, default=None,
         help="Use the options of the Typed-RAG paper."),
-    assignments("-o", "--option", "program__options", help="Set any option of --program; repeatable."),
+    assignments("-o", "--option", "program__options",
+        help="Set any option of --program; of a run of several in --config by RUN.NAME=VALUE; repeatable."),
     click.option("--reranker", "program__reranker",
         help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …"),
     click.option("--retriever", "program__retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT], auto or http://HOST:PORT."),

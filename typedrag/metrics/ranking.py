@@ -18,6 +18,7 @@ from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.gold import needed_passages
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.rouge import Part, rouge
+from typedrag.metrics.steps import require_passages, require_steps
 from typedrag.records import Passage, Step
 from typedrag.retrieval import reciprocal_rank_fusion
 from typedrag.signatures.roles import Role
@@ -134,6 +135,9 @@ def _weights(covered: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 - covered / total if total > 0 else 1 - covered
 
 
+_AT_CUTOFFS = ("recall", "mrr")
+
+
 @dataclass(eq=False, repr=False)
 class _FoundPassages(Metric):
     """The base of both metrics: a ranking against the passages labelled as needed.
@@ -143,27 +147,35 @@ class _FoundPassages(Metric):
 
     Args:
         k: The cutoff.
+        cutoffs: Further cutoffs, each of which adds two measures, such as `recall@3` and `mrr@3`.
     """
 
-    measures = ("recall", "mrr", "map", "ndcg")
+    measures: ClassVar[tuple[str, ...]] = ("recall", "mrr", "map", "ndcg")
     needs = needed_passages
 
     k: int = 10
+    cutoffs: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.k < 1:
-            raise InputError(f"a cutoff of {self.k} leaves no passage", "Use 1 or more")
+        if (least := min((self.k, *self.cutoffs))) < 1:
+            raise InputError(f"a cutoff of {least} leaves no passage", "Use 1 or more")
+        further = tuple(f"{name}@{k}" for k in self.cutoffs for name in _AT_CUTOFFS)
+        self.measures = (*type(self).measures, *further)  # type: ignore[misc]
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """The ids of passages, best first."""
+        """The ids of passages, best first; `NotMeasurable` if they are not known."""
         raise NotImplementedError
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Compare the ids; the feedback names the missing ones."""
         needed = list(needed_passages(example))
         ranking = self.ranking(prediction)
-        measures = ranking_measures(ranking, dict.fromkeys(needed, 1), self.k)
+        relevance = dict.fromkeys(needed, 1)
+        measures = ranking_measures(ranking, relevance, self.k)
+        for k in self.cutoffs:
+            at = ranking_measures(ranking, relevance, k)
+            measures |= {f"{name}@{k}": at[name] for name in _AT_CUTOFFS}
         missing = [i for i in needed if i not in ranking[: self.k]]
         feedback = f"Not among the first {self.k}: {', '.join(missing)}" if missing else "All needed passages are there"
         return Scored(measures["recall"], feedback, measures, {"missing": missing})
@@ -188,6 +200,7 @@ class Retrieval(_FoundPassages):
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
         """The ids of the passages that the answer was written from, in their order."""
+        require_passages(prediction)
         return [passage.id for passage in prediction.get("passages") or ()]
 
 
@@ -203,6 +216,7 @@ class Rewrite(_FoundPassages):
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
         """The fused rankings of all queries."""
+        require_steps(prediction)
         return [p.id for p in reciprocal_rank_fusion([[Passage(i, "") for i in ids] for ids in searches(prediction)])]
 
 

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import dspy
 
+from typedrag.errors import NotMeasurable
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.records import Step
+from typedrag.records import ELSEWHERE, Step
 
 _AT_ONCE = "sub-queries"
 """The step whose sub-steps run at once."""
@@ -36,6 +37,33 @@ def _cycles(step: Step) -> int:
     return retrieval_cycles(step.steps)
 
 
+def knows_steps(prediction: dspy.Prediction) -> bool:
+    """False if an answer was made elsewhere, so that nothing is known of its making.
+
+    Example:
+        >>> knows_steps(dspy.Prediction(steps=(Step(ELSEWHERE),))), knows_steps(dspy.Prediction(steps=()))
+        (False, True)
+    """
+    return all(step.name != ELSEWHERE for step in prediction.get("steps") or ())
+
+
+def knows_passages(prediction: dspy.Prediction) -> bool:
+    """False if an answer was made elsewhere and does not tell its passages."""
+    return bool(prediction.get("passages")) or knows_steps(prediction)
+
+
+def require_passages(prediction: dspy.Prediction) -> None:
+    """Raise `NotMeasurable` if an answer that was made elsewhere does not tell its passages."""
+    if not knows_passages(prediction):
+        raise NotMeasurable("the answer was made elsewhere, and does not tell which passages it was written from")
+
+
+def require_steps(prediction: dspy.Prediction) -> None:
+    """Raise `NotMeasurable` if an answer was made elsewhere."""
+    if not knows_steps(prediction):
+        raise NotMeasurable("the answer was made elsewhere, and does not tell how it was searched for")
+
+
 @metric
 class Steps(Metric):
     """The retrieval-generation cycles of an answer, fewer being better.
@@ -48,5 +76,6 @@ class Steps(Metric):
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Count the cycles in the steps that the program recorded."""
+        require_steps(prediction)
         cycles = retrieval_cycles(prediction.get("steps") or ())
         return Scored(1 / (1 + cycles), f"{cycles} retrieval-generation cycles", {"steps": float(cycles)})

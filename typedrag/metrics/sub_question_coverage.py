@@ -14,6 +14,7 @@ from typedrag.metrics.arithmetic.coverage import Judged, Scenario, coverage_meas
 from typedrag.metrics.feedback import PredictorCall, listed, touched
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.steps import knows_passages
 from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
@@ -37,6 +38,7 @@ class SubQuestionCoverage(Metric):
     the answer; and if the passages are judged, metric 2 by type, `retrieved_core` and so on. The
     score is the rating, scaled to between 0 and 1. Over many answers each is a mean of questions;
     measures that pool all sub-questions, as the paper's tables 1 and 2, have other names: see `over_all`.
+    Of answers that do not tell their passages, those measures are left out.
 
     Args:
         scorer: The LM that writes and types sub-questions, and judges if the judge asks one. Without a scorer,
@@ -111,7 +113,7 @@ class SubQuestionCoverage(Metric):
             score=scaled_rating(judged, self.weights) or 0.0,
             feedback=_in_words(verdicts, self.passages),
             measures={
-                **self._of_one_answer(judged),
+                **self._of_one_answer(judged, self.passages and knows_passages(prediction)),
                 "rating": rating(judged, self.weights) or 0.0,
                 "invalid": fmean(f["invalid"] for f in verdicts),
             },
@@ -155,8 +157,9 @@ class SubQuestionCoverage(Metric):
         left out, as are those that need judged passages without them.
         """
         judged = [_judged(s) for one in scored for s in one.details["sub_questions"]]
-        measures, of_answers = self._renamed(coverage_measures(judged)), self._of_one_answer(judged)
-        shares = {type: scenarios(judged, type) for type in SubQuestionType} if self.passages else {}
+        passages = self.passages and any(j.retrieved for j in judged)
+        measures, of_answers = self._renamed(coverage_measures(judged), passages), self._of_one_answer(judged, passages)
+        shares = {type: scenarios(judged, type) for type in SubQuestionType} if passages else {}
         return {
             **{f"pooled_{name}" if name in of_answers else name: value for name, value in measures.items()},
             **{
@@ -206,13 +209,12 @@ class SubQuestionCoverage(Metric):
             for sub_question, by_answer, *by_passages in zip(sub_questions, answer, *behind, strict=True)
         ]
 
-    def _of_one_answer(self, judged: Sequence[Judged]) -> dict[str, float]:
-        return {
-            name: value for name, value in self._renamed(coverage_measures(judged)).items() if name in self.measures
-        }
+    def _of_one_answer(self, judged: Sequence[Judged], passages: bool) -> dict[str, float]:
+        measures = self._renamed(coverage_measures(judged), passages)
+        return {name: value for name, value in measures.items() if name in self.measures}
 
-    def _renamed(self, measures: Mapping[str, float]) -> dict[str, float]:
-        defined = measures if self.passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
+    def _renamed(self, measures: Mapping[str, float], passages: bool) -> dict[str, float]:
+        defined = measures if passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
         return {name.removeprefix("answered_"): value for name, value in defined.items()}
 
 

@@ -10,7 +10,7 @@ import yaml
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.experiments.evaluate.build import Components, options_of
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig
-from typedrag.experiments.evaluate.config_file import read_config, read_into
+from typedrag.experiments.evaluate.config_file import read_config, read_into, read_yaml
 from typedrag.experiments.loading import program_source
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
@@ -72,6 +72,43 @@ def test_flags_have_the_last_word_and_what_is_none_says_nothing(file):
     assert [m.name for m in config.metrics] == ["f1"]
     assert (config.tracking.enabled, config.tracking.uri) == (False, "sqlite:///x.db")
     assert config.index == Path("/somewhere")
+
+
+def test_a_file_may_extend_another(file):
+    (file.parent / "sub").mkdir()
+    above = file.parent / "sub" / "above.yaml"
+    above.write_text("""
+extends: ../config.yaml
+programs: {published: {options: {top_k: 9}}}
+index: elsewhere
+dataset: {limit: 3}
+metrics: {linkage: {options: {draws: 4}}}
+""")
+    config = read_config(above)
+    assert [p.name for p in config.programs] == ["direct", "published"]
+    assert config.programs[1].options == {"top_k": 9, "reason": {"combine": "pool"}}
+    assert (config.index, config.dataset.limit, config.dataset.path) == (Path("elsewhere"), 3, Path("/data/x.jsonl"))
+    assert [m.options for m in config.metrics] == [{}, {"draws": 4}]
+    above.write_text("extends: ../config.yaml\ndataset: {name: sample}\nmetrics: [f1]")
+    config = read_config(above)
+    assert (config.dataset.path, config.dataset.limit, [m.name for m in config.metrics]) == (None, 7, ["f1"])
+
+
+@pytest.mark.parametrize(
+    ("base", "text", "said"),
+    [
+        ("above.yaml", "", "extends above.yaml: these files extend one another. Take extends out of one of them"),
+        ("absent.yaml", "", "absent.yaml cannot be read (No such file or directory). Mend what above.yaml extends"),
+        ("[a, b]", "", "above.yaml: extends names no file. Write extends: FILE.yaml"),
+        ("config.yaml", "programs: {third: {options: {}}}", "there is no 'third'. There are: direct, published"),
+    ],
+)
+def test_what_is_extended_wrongly_is_told(file, monkeypatch, base, text, said):
+    monkeypatch.chdir(file.parent)
+    Path("above.yaml").write_text(f"extends: {base}\n{text}")
+    with pytest.raises(InputError) as error:
+        read_config(Path("above.yaml"))
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -279,10 +316,10 @@ OWN_WAY = {"hanrag": 0.0}
 """Programs that set the cutoff themselves."""
 
 
-@pytest.mark.parametrize("file", [f for f in CONFIGS if "programs:" in f.read_text()], ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", [f for f in CONFIGS if "programs" in read_yaml(f)], ids=lambda f: f.stem)
 def test_programs_that_are_compared_pass_over_passages_alike(file, monkeypatch):
     """What is not reranked is cut off by its score: at the same share, or a baseline has fewer passages."""
-    for variable in re.findall(r"\$\{(\w+)\}", file.read_text()):
+    for variable in re.findall(r"\$\{(\w+)\}", str(read_yaml(file))):
         monkeypatch.setenv(variable, "somewhere")
     cutoffs, passages = {}, {}
     for wanted in read_config(file).programs:

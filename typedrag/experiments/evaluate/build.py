@@ -16,6 +16,7 @@ import dspy
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.balance import question_type_of
+from typedrag.experiments.evaluate.answers_file import AnswersFile, read_answers
 from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of, with_types
 from typedrag.experiments.evaluate.results import PlannedQuestion
@@ -97,6 +98,8 @@ class Components:
     def check_program(self, program: ProgramConfig) -> None:
         """Raise an `InputError` if a program names an unknown option, retriever or reranker."""
         source = self.source(program)
+        if isinstance(source, AnswersFile):
+            return
         source.check(options_of(program, source))
         check_retriever(program.retriever or source.retriever)
         check_reranker(program.reranker or source.reranker)
@@ -122,6 +125,17 @@ class Components:
         """The LM that answers."""
         return open_metered(self.config.lm)
 
+    @property
+    def answering_lm(self) -> dspy.LM | None:
+        """The LM that answers; None, and none is opened, if all answers were made elsewhere."""
+        return None if all(p.program in self.given for p in self.config.programs) else self.lm
+
+    @property
+    def given(self) -> dict[str, AnswersFile]:
+        """The files of answers that stand in the place of programs, by their specs."""
+        sources = {p.program: self.source(p) for p in self.config.programs}
+        return {spec: source for spec, source in sources.items() if isinstance(source, AnswersFile)}
+
     @cached_property
     def scorer(self) -> dspy.LM | None:
         """The LM behind judges."""
@@ -135,7 +149,7 @@ class Components:
     @cached_property
     def redactor(self) -> Redactor:
         """A redactor of the keys and addresses of both LMs and of the index servers."""
-        lms = [self.lm] if self.scorer is None else [self.lm, self.scorer]
+        lms = [lm for lm in (self.answering_lm, self.scorer) if lm]
         return redactor_for(lms, addresses=self.addresses)
 
     @cached_property
@@ -157,6 +171,13 @@ class Components:
                 f"dataset '{self.dataset.name}' has no question in split '{self.split}'",
                 "Name another --split or --subset",
             )
+        for source in self.given.values():
+            split = [e for e in split if source.answer_to(e)]
+            if not split:
+                raise InputError(
+                    f"{source.path} answers no question of split '{self.split}' of dataset '{self.dataset.name}'",
+                    "Give each line the question as it is there, or its id, or name another --split",
+                )
         data = self.config.dataset
         return sample(self.typed(split), data.limit or len(split), data.seed, question_type_of)
 
@@ -228,7 +249,8 @@ class Components:
         """The source of a program, read only once, since it may change."""
         if program.program not in self._sources:
             uri = self.config.tracking.uri
-            self._sources[program.program] = program_source(program.program, tracking_uri=uri)
+            given = read_answers(program)
+            self._sources[program.program] = given or program_source(program.program, tracking_uri=uri)
         return self._sources[program.program]
 
     def program(self, config: ProgramConfig) -> Program:
@@ -245,13 +267,20 @@ class Components:
         data = self.config.dataset
         source = self.source(program)
         options = options_of(program, source)
+        made_here = (
+            {}
+            if isinstance(source, AnswersFile)
+            else {
+                "options": options.model_dump(mode="json"),
+                **reranker_identity(program.reranker or source.reranker),
+                **(self.retriever(program).identity if source.retrieves else {"index": None}),
+                "lm": self.config.lm.spec or default_spec(),
+                "lm settings": reply_settings(self.lm),
+            }
+        )
         return {
             **source.settings,
-            "options": options.model_dump(mode="json"),
-            **reranker_identity(program.reranker or source.reranker),
-            **(self.retriever(program).identity if source.retrieves else {"index": None}),
-            "lm": self.config.lm.spec or default_spec(),
-            "lm settings": reply_settings(self.lm),
+            **made_here,
             "dataset": data.name,
             "dataset fingerprint": self.dataset.fingerprint,
             "subset": data.subset,

@@ -58,11 +58,22 @@ def read_into(
         InputError: If the file cannot be read, names an unknown setting or an unset variable, or lacks a
             required setting.
     """
-    written = _mapped(read_yaml(file), _Written) if file else {}
-    values = _laid(written, _set_flags(flags or {}))
+    of_file = written(file) if file else {}
+    values = laid(of_file, _set_flags(flags or {}))
     if isinstance(values.get("metrics"), list):
-        values["metrics"] = [_with_options(metric, written.get("metrics")) for metric in values["metrics"]]
-    values = _mapped(with_settings(values, settings), lambda text: _substituted(text, file))
+        values["metrics"] = [_with_options(metric, of_file.get("metrics")) for metric in values["metrics"]]
+    return validated(model, command, with_settings(values, settings), file, mend=mend)
+
+
+def written(file: Path) -> dict[str, Any]:
+    """The settings of a YAML file, whose variables `validated` substitutes if they survive; see `read_yaml`."""
+    values: dict[str, Any] = _mapped(read_yaml(file), _Written)
+    return values
+
+
+def validated(model: type[M], command: str, values: Mapping[str, Any], file: Path | None, *, mend: str = "") -> M:
+    """Settings as their model, with the variables of texts that are from a file; see `read_into`."""
+    values = _mapped(dict(values), lambda text: _substituted(text, file))
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -112,7 +123,7 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str 
 def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
     """A copy of `holder` with the value at a path; a name with dots is preferred to a path of its parts."""
     if not path:
-        return _laid(holder, value) if isinstance(holder, Mapping) and isinstance(value, Mapping) else value
+        return laid(holder, value) if isinstance(holder, Mapping) and isinstance(value, Mapping) else value
     part = path.partition(".")[0]
     if isinstance(holder, list):
         names = {str(named(item)["name"]): n for n, item in enumerate(holder) if _has_name(item)}
@@ -121,12 +132,13 @@ def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
         if name is None:
             raise InputError(f"{setting}: there is no '{part}'", f"There are: {', '.join(names or places) or 'none'}")
         rest, place = path[len(name) + 1 :], places[name]
-        item = _put(named(holder[place]) if rest else holder[place], rest, value, setting, name)
+        nested = rest or isinstance(value, Mapping)
+        item = _put(named(holder[place]) if nested else holder[place], rest, value, setting, name)
         return [*holder[:place], item, *holder[place + 1 :]]
     if not isinstance(holder, Mapping | None):
         raise InputError(f"{setting}: {of} is a value already", "Set it once")
     name = _first_name(path, holder or {}) or part
-    return _laid(holder or {}, {name: _put((holder or {}).get(name), path[len(name) + 1 :], value, setting, name)})
+    return laid(holder or {}, {name: _put((holder or {}).get(name), path[len(name) + 1 :], value, setting, name)})
 
 
 def _has_name(item: Any) -> bool:
@@ -156,11 +168,36 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]:
-    """Read the settings of a YAML file without substituting variables; `mend` is the hint if it cannot be read.
+    """Read the settings of a YAML file without substituting variables.
+
+    A file that `extends` another, named relative to its own folder, is laid over the settings of that one. A mapping
+    over a list changes the items that it names, as in `programs: {rag: {options: {top_k: 3}}}`; a list replaces a list.
+
+    Args:
+        file: The file.
+        mend: The hint if it cannot be read.
 
     Raises:
-        InputError: If the file cannot be read or holds no settings.
+        InputError: If it or a file that it extends cannot be read or holds no settings, or they extend one another.
     """
+    return _read_extended(file, mend, ())
+
+
+def _read_extended(file: Path, mend: str, above: tuple[Path, ...]) -> dict[str, Any]:
+    values = _read_one(file, mend)
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise InputError(f"{file}: extends names no file", "Write extends: FILE.yaml, relative to this file")
+    other = file.parent / base
+    if other.resolve() in {f.resolve() for f in (*above, file)}:
+        chain = " extends ".join(map(str, (*above, file, other)))
+        raise InputError(f"{chain}: these files extend one another", "Take extends out of one of them")
+    return laid(_read_extended(other, f"Mend what {file} extends", (*above, file)), values)
+
+
+def _read_one(file: Path, mend: str) -> dict[str, Any]:
     import yaml
 
     try:
@@ -174,18 +211,22 @@ def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]
     return values
 
 
-def _laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested settings; those above override those below."""
+def laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested settings; those above override those below. A mapping over a list is laid over its named items."""
     for naming, own in _OF_THE_NAMED.items():
         if above.get(naming) and below.get(naming) not in (None, above[naming]):
             below = {name: value for name, value in below.items() if name not in own}
-    laid = dict(below)
+    merged = dict(below)
     for name, value in above.items():
         held = below.get(name)
-        if isinstance(value, Mapping):
-            value = _laid(held if isinstance(held, Mapping) else {}, value)
-        laid[name] = value
-    return laid
+        if isinstance(value, Mapping) and isinstance(held, list):
+            for item, inner in value.items():
+                held = _put(held, item, inner, f"{name}.{item}")
+            value = held
+        elif isinstance(value, Mapping):
+            value = laid(held if isinstance(held, Mapping) else {}, value)
+        merged[name] = value
+    return merged
 
 
 def _set_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,11 +235,11 @@ def _set_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != {}}
 
 
-def _with_options(metric: Any, written: Any) -> Any:
+def _with_options(metric: Any, of_file: Any) -> Any:
     """A metric that a flag names, with the file's options and weight if the flag gives no options."""
     settings = named(metric)
     if isinstance(settings, dict) and not settings.get("options"):
-        for known in written if isinstance(written, list) else ():
+        for known in of_file if isinstance(of_file, list) else ():
             if isinstance(known, dict) and known.get("name") == settings.get("name"):
                 return {**known, **{k: v for k, v in settings.items() if k != "options"}}
     return metric
@@ -211,6 +252,24 @@ def _mapped(value: Any, text: Callable[[str], str]) -> Any:
     if isinstance(value, list):
         return [_mapped(inner, text) for inner in value]
     return text(value) if isinstance(value, str) else value
+
+
+def variables_in(value: Any) -> set[str]:
+    """The names of the environment variables that the texts from a file in a value ask for, at any depth.
+
+    Example:
+        >>> sorted(variables_in({"lm": _Written("${LM}"), "data": [_Written("$${A} of ${FOLDER}/x"), "${flag}"]}))
+        ['FOLDER', 'LM']
+    """
+    names: set[str] = set()
+
+    def collect(text: str) -> str:
+        if isinstance(text, _Written):
+            names.update(Template(text).get_identifiers())
+        return text
+
+    _mapped(value, collect)
+    return names
 
 
 def _substituted(text: str, file: Path | None) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.experiments.evaluate.answers_file import AnswersFile
 from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.evaluate.results import MetricResult, Run
@@ -103,6 +104,9 @@ def run_evaluation(
     account = Account(sum((read_run(f).spent for f in folders.values() if is_run(f)), Spending()))
     with charging(account):  # naming types may ask the LM
         _ = parts.questions
+    for answers in parts.given.values():
+        if notice := answers.unanswered(parts.dataset.split(parts.split)):
+            on_notice(f"{notice} of split '{parts.split}'; the others are left out")
     for program in config.programs:  # no run begins if another is refused
         if is_run(folders[program.name]):
             _open_store(parts, program, folders[program.name], resume=resume).close()
@@ -143,12 +147,16 @@ def _make_run(
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> Evaluated:
-    program = parts.program(config)  # first, so that a refusal leaves no folder
+    source = parts.source(config)
+    answers = source if isinstance(source, AnswersFile) else None
+    program = None if answers else parts.program(config)  # first, so that a refusal leaves no folder
     metrics = parts.metrics
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
     with _open_store(parts, config, folder, resume=resume) as store:
         if retry_failed and (again := store.forget_failures()):
             on_notice(f"{again} failed answers and judgments are made again")
+        if answers:
+            answers.fill(store, parts.examples)
         tracker.begin(store)
         before = store.read()
         others = account.spent + before.spent.times(-1)
@@ -176,11 +184,11 @@ def _make_run(
 
 @contextmanager
 def _executor(
-    parts: Components, config: ProgramConfig, program: Program, judgments: Path, workers: int
+    parts: Components, config: ProgramConfig, program: Program | None, judgments: Path, workers: int
 ) -> Iterator[Executor]:
-    """The executor of a run, with its replies kept beside the judgments."""
+    """The executor of a run, with its replies kept beside the judgments; this process for answers made elsewhere."""
     replies = judgments.with_name(REPLIES)
-    if not workers:
+    if program is None or not workers:
         with replies_beside(replies):
             yield Here(program, parts.metrics)
         return
@@ -211,7 +219,7 @@ class Runner:
         tracker: Tracker,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self.metrics, self.config, self.lm = parts.metrics, parts.config, parts.lm
+        self.metrics, self.config, self.lm = parts.metrics, parts.config, parts.answering_lm
         self.executor, self.store, self.account = executor, store, account
         self.tracker, self.on_progress = tracker, on_progress
         run = store.read()
@@ -246,7 +254,7 @@ class Runner:
             return partial(fail, fault) if job and fault else job
 
         self._report()
-        with use_lm(self.lm), charging(self.account):
+        with use_lm(self.lm) if self.lm else nullcontext(), charging(self.account):
             for take in run_jobs(next_job, self.config.threads):
                 take()
                 self._report()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 COSTS: Mapping[str, Callable[[Answer], float | None]] = {
     "tokens": lambda answer: answer.usage.tokens,
-    "lm_calls": lambda answer: answer.usage.lm_calls,
-    "seconds": lambda answer: answer.seconds,
+    "lm_calls": lambda answer: answer.usage.lm_calls or (None if answer.usage.uncounted else 0),
+    "seconds": lambda answer: answer.seconds or None,
 }
 """The costs of an answer by name; None if a cost is not known."""
 

@@ -31,13 +31,14 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """The executor `local`: this process, within the caller's `use_lm`."""
+    """The executor `local`: this process, within the caller's `use_lm`; without a program it only measures."""
 
-    program: Program
+    program: Program | None
     metrics: Mapping[str, Metric]
 
     def answer(self, question: str) -> Answer:
         """See `Executor`."""
+        assert self.program, "all questions are answered"
         return Answer.from_prediction(self.program(question=question))
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:

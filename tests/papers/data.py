@@ -1,0 +1,94 @@
+"""Small files of each dataset's real shape, on what the sample corpus holds, by the variables of the papers' tables."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import cycle
+from pathlib import Path
+
+from benchmarks.stub_server import ANSWER
+from tests.datasets.files import write_jsonl, write_questions
+from tests.retrieval.encoders import save_encoder
+from tests.retrieval.rerank.list_ranker.tiny import WORDS
+from typedrag.datasets import load_dataset
+from typedrag.retrieval import Encoder, build_dense, read_passages
+from typedrag.retrieval.rerank.list_ranker.folder import start_list_ranker
+
+STUB = "vllm:stub"
+WIKI_NFQA = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
+NATIVE = {
+    "SQUAD": "squad",
+    "NATURAL_QUESTIONS": "natural-questions",
+    "TRIVIAQA": "triviaqa",
+    "MUSIQUE": "musique",
+    "HOTPOTQA": "hotpotqa",
+    "TWO_WIKI": "2wikimultihopqa",
+    "COMPOUND": "compound",
+    "WIKIPASSAGEQA": "wikipassageqa",
+    "WIKIASP": "wikiasp",
+    "WEBGPT": "webgpt",
+}
+
+
+def write_data(folder: Path, sample_index: Path) -> dict[str, str]:
+    """Files for all variables of the tables."""
+    every = load_dataset("sample").examples
+    samples = every[::4]  # one of each type
+    asked = [(e.question, part) for e, part in zip(every, cycle(("train", "dev", "test")), strict=False)]
+    places = {name: write_questions(dataset, folder / dataset, asked) for name, dataset in NATIVE.items()}
+    for subset in WIKI_NFQA:
+        rows = [
+            {
+                "question_id": f"{subset}-{e.id}", "question_text": e.question,
+                "answer_list": ["Nobody knows.", e.question, "It depends."], "answer_label": [0, 1, 3],
+            }
+            for e in samples
+        ]  # fmt: skip
+        write_jsonl(folder / "wiki-nfqa" / f"{subset}.jsonl", *rows)
+    scopes = ("single-document", "multi-document")
+    rows = [
+        {"id": f"{s}-{e.id}", "question": e.question, "subset": s, "answers": ["Yes."], "passage_ids": [*e.passage_ids]}
+        for s in scopes
+        for e in samples
+    ]
+    places["PREQRAG_QUESTIONS"] = write_jsonl(folder / "preqrag.jsonl", *rows)
+    types = ("core", "background", "follow-up")
+    asked_of = [{"text": f"What of the {t}?", "type": t} for t in types]
+    open_questions = [{"question": e.question, "sub_questions": asked_of} for e in samples]
+    places["OPEN_QUESTIONS"] = write_jsonl(folder / "open.jsonl", *open_questions)
+    for engine in ("YOU_COM", "PERPLEXITY", "BING_CHAT"):
+        given = [
+            {"question": e.question, "answer": ANSWER if n % 2 else "No.", "passages": [ANSWER, "It is so."][n % 3 :]}
+            for n, e in enumerate(samples)
+        ]
+        places[engine] = write_jsonl(folder / f"{engine}.jsonl", *given)
+    for pools in ("WIKIPASSAGEQA_POOLS", "WIKIASP_POOLS"):
+        places[pools] = write_jsonl(folder / f"{pools}.jsonl", *(_pool(e.question, n) for n, e in enumerate(samples)))
+    places |= {"WIKI_NFQA": folder / "wiki-nfqa", "INDEX": _index(folder, sample_index)}
+    ranker = f"list:{_ranker(folder / 'ranker')}"
+    rerankers = {"RANKER": ranker, "SFT_RANKER": ranker, "RERANKER": "none", "RERANKER_V2_M3": "none"}
+    return {name: str(place) for name, place in places.items()} | rerankers
+
+
+def variable(name: str, places: dict[str, str]) -> str:
+    """The value of a table's variable: all indexes are one, and what is no data is an LM."""
+    return places["INDEX"] if name.endswith("_INDEX") else places.get(name, STUB)
+
+
+def _pool(question: str, number: int) -> dict[str, object]:
+    words = WORDS[number : number + 6]
+    passages = [{"id": w, "text": f"All about {w}.", "label": n % 2} for n, w in enumerate(words)]
+    return {"id": str(number), "question": question, "passages": passages, "sub_answers": [f"All about {words[1]}."]}
+
+
+def _index(folder: Path, sample_index: Path) -> Path:
+    from typedrag.datasets.sample import PASSAGES
+
+    shutil.copytree(sample_index, index := folder / "index")
+    build_dense(read_passages([PASSAGES]), index, Encoder(save_encoder(folder)), sources=["sample"])
+    return index
+
+
+def _ranker(folder: Path) -> Path:
+    start_list_ranker("scratch", texts=[" ".join(WORDS)]).save(folder)
+    return folder

@@ -1,0 +1,194 @@
+"""Every table of the papers is made, on small files of its data's real shape and by the smallest LM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.lm_server import lm_server
+from tests.papers.data import variable, write_data
+from tests.retrieval.berts import save_bert
+from typedrag.cli.main import cli
+from typedrag.experiments import read_run
+from typedrag.metrics import Scored, build_metric
+from typedrag.papers.config import find_table, find_tables
+from typedrag.papers.experiments import experiments_of, needed
+
+FOLDER = Path(__file__).parents[2] / "configs" / "papers"
+TABLES = find_tables(FOLDER)
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory, sample_index):
+    return write_data(tmp_path_factory.mktemp("papers"), sample_index)
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    return save_bert(tmp_path_factory.mktemp("bert"), labels=0)
+
+
+@pytest.fixture(scope="module")
+def stub():
+    """One server for all tables: a program's second LM stays connected to it."""
+    with lm_server() as served:
+        yield served
+
+
+@pytest.fixture
+def make(places, bert, tmp_path, monkeypatch, stub):
+    monkeypatch.setenv("TYPEDRAG_API_BASE", stub.api_base)
+    monkeypatch.chdir(tmp_path)
+
+    def run(table, *arguments, limit=3):
+        for name in needed(experiments_of(table, {})):
+            monkeypatch.setenv(name, variable(name, places))
+        small = ["--set", f"metrics.bertscore.options.model={bert}"] if "bertscore" in str(table.values) else []
+        given = ["--folder", str(FOLDER), "--limit", str(limit), "--no-tracking", *small, *map(str, arguments)]
+        return CliRunner().invoke(cli, ["papers", "run", table.name, *given], catch_exceptions=False)
+
+    return run
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_a_table_is_made_to_its_end_and_its_page_shows_all_cells(table, make):
+    done = make(table)
+    assert done.exit_code == 0, done.output
+    page = (table.folder / f"{Path(table.name).name}.md").read_text()
+    cells = _cells(table)
+    assert len(cells) == len(table.config.rows) * len(table.config.columns)
+    for row in table.config.rows:
+        for column, published in zip(table.config.columns, row.published, strict=bool(row.published)):
+            assert cells[row.name, column.name]["published"] == published
+        assert f"| {row.name} |" in page
+    for cell in cells.values():
+        assert (cell["ours"] is None) == bool(cell["lacks"])
+    lines = page.splitlines()
+    assert all(line.count("|") == len(table.config.columns) + 2 for line in lines if line.startswith("| "))
+    # a cell lacks a value because the table says so, or three questions are few, but not by a name that is wrong
+    reasons = {c["lacks"] for c in cells.values()} - _DECLARED - {"", "no question of this group was drawn"}
+    assert not reasons - _ALLOWED.get(table.name, set())
+    assert any(c["ours"] for c in cells.values())
+
+
+_ALLOWED = {
+    "richrag/table-2": {"no question has aspects", "no question has sub_answers"},
+    "sub-question-coverage/table-4": {"nothing was compared"},  # a program with itself
+}
+_DECLARED = {
+    where.lacks for t in TABLES for row in t.config.rows for column in t.config.columns
+    if (where := t.config.cell(row, column)).lacks
+}  # fmt: skip
+
+
+def test_what_a_cell_shows_is_what_the_runs_hold(make):
+    table = find_table("sub-question-coverage/table-2", FOLDER)
+    assert make(table, limit=6).exit_code == 0
+    cells = _cells(table)
+    run = read_run(table.folder / "you-com")
+    judged = [s for q in run.questions for s in q.metrics["coverage"].details["sub_questions"] if s["type"] == "core"]
+    ours = cells["Metric #1 (core)", "You.com"]["ours"]
+    assert ours["value"] == pytest.approx(100 * sum(s["answered"] for s in judged) / len(judged))
+    assert ours["low"] < ours["value"] < ours["high"]
+    by_position = cells["Metric #6", "You.com"]["ours"]["value"]
+    metric = build_metric("coverage", cite="similarity")
+    scored = [Scored(r.score or 0, "", r.measures, r.details) for q in run.questions for r in q.metrics.values()]
+    assert by_position == pytest.approx(100 * metric.over_all(scored)["position_alignment"])
+
+
+def test_a_larger_limit_adds_to_what_is_there_and_pays_for_nothing_twice(make, stub):
+    table = find_table("preqrag/table-1", FOLDER)
+    assert make(table, limit=2).exit_code == 0
+    first = len(stub.calls)
+    assert make(table, limit=2).exit_code == 0
+    assert len(stub.calls) == first
+    done = make(table, limit=4)
+    assert done.exit_code == 0
+    assert len(stub.calls) > first
+    of_rule = [c["ours"] for c in _cells(table).values() if c["column"] == "Rule Based"]
+    assert sum(ours["n"] for ours in of_rule if ours) == 4
+
+
+def test_a_table_is_estimated_before_anything_is_asked(make, stub, monkeypatch):
+    table = find_table("typed-rag/table-3", FOLDER)
+    monkeypatch.setenv("TYPEDRAG_PRICES", "prices.yaml")
+    Path("prices.yaml").write_text("vllm:stub: {prompt: 1, completion: 1}")
+    before = len(stub.calls)
+    done = make(table, "--estimate", limit=10)
+    # an answer of each of three programs by two LMs (1 + 1 + 3 calls), and four judgments of each program's
+    assert "40 questions, about 220 LM calls" in done.output
+    assert "$0.27 (by what is typical)" in done.output
+    assert len(stub.calls) == before
+    assert not table.folder.exists()
+    assert make(table, "--variant", "llama-by-gpt", limit=6).exit_code == 0
+    assert "(by earlier runs)" in make(table, "--estimate", "--variant", "llama-by-gpt", limit=100).output
+    assert "variant 'mistral-by-gpt' was left out" in Path("papers/typed-rag/table-3/table-3.md").read_text()
+
+
+def test_a_cap_holds_for_all_experiments_of_a_table_together(make, stub):
+    table = find_table("typed-rag/table-3", FOLDER)
+    before = len(stub.calls)
+    assert make(table, "--max-lm-calls", 8, "--threads", 1, limit=3).exit_code == 0
+    assert len(stub.calls) - before <= 10  # those under way still end
+    reasons = {c["lacks"] for c in _cells(table).values()}
+    assert "what may be spent was spent before it" in reasons
+
+
+def test_the_list_tells_what_each_table_needs(monkeypatch):
+    monkeypatch.setenv("WIKI_NFQA", "somewhere")
+    done = CliRunner().invoke(cli, ["papers", "--folder", str(FOLDER), "--limit", "100", "--json"])
+    tables = {t["name"]: t for t in json.loads(done.stdout)}
+    assert len(tables) == len(TABLES) >= 30
+    assert tables["typed-rag/table-3"]["needs"]["WIKI_NFQA"]["set"]
+    assert tables["typed-rag/table-2"]["lm_calls"] == 0
+    shown = CliRunner().invoke(cli, ["papers", "--folder", str(FOLDER)])
+    assert "WIKI_NFQA ✓" in shown.stdout
+    assert "SQUAD: file or folder of SQuAD 1.1" in shown.stdout
+
+
+def test_every_variable_is_told_by_its_table():
+    for table in TABLES:
+        assert set(needed(experiments_of(table, {}))) <= set(table.config.needs), table.name
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("columns: [a]\nrows: [{name: r}]\ntitle: t", "it has not one of evaluation, rankers, weights, dataset"),
+        ("dataset: {}\ncolumns: [a]\nrows: [{name: r}]\ntitle: t", "row 'r', column 'a': no measure is named"),
+        ("dataset: {}\ncolumns: [{name: a, measure: questions}]\nrows: [{name: r, variant: x}]\ntitle: t",
+         "row 'r', column 'a': there is no variant 'x'"),
+        ("dataset: {}\ncolumns: [{name: a, measure: questions}]\nrows: [{name: r, published: [1, 2]}]\ntitle: t",
+         "row 'r' has 2 published values for 1 columns"),
+        ("dataset: {name: file, path: '${NOWHERE}'}\ncolumns: [{name: a, measure: questions}]\nrows: [{name: r}]\n"
+         "title: t\nneeds: {NOWHERE: your questions}", "variables that are not set: NOWHERE (your questions)"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_wrong_is_told_with_its_mend(tmp_path, monkeypatch, text, said):
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(text)
+    done = CliRunner().invoke(cli, ["papers", "run", "own.yaml"])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    refused = CliRunner().invoke(cli, ["papers", "run", "typed-rag/table-99", "--folder", str(FOLDER)])
+    assert "there is no table 'typed-rag/table-99'" in refused.stderr
+    assert "typed-rag/table-3" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["typed-rag/figure-4", "sub-question-coverage/table-2"])
+def test_a_real_lm_makes_a_table(small_lm, make, name):
+    table = find_table(name, FOLDER)
+    given = ["--lm", "embedded:smollm2-135m", "--scorer", "embedded:smollm2-135m"]
+    variants = list(table.config.variants)
+    few = ["--variant", variants[0]] if len(variants) > 1 else []
+    done = make(table, *given, *few, "--set", "caps.failures=1", limit=1)
+    assert done.exit_code == 0, done.output
+    assert table.folder.joinpath(f"{Path(name).name}.md").is_file()
+
+
+def _cells(table):
+    told = json.loads((table.folder / f"{Path(table.name).name}.json").read_text())
+    return {(c["row"], c["column"]): c for c in told["cells"]}

@@ -1,0 +1,187 @@
+"""`typedrag papers`: make the tables of the papers, beside what was published."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from typedrag.cli import options
+from typedrag.cli.opening import say
+from typedrag.cli.progress import RunsProgress, counting
+from typedrag.errors import InputError
+
+if TYPE_CHECKING:
+    from typedrag.papers.config import Kind, PaperTable
+    from typedrag.papers.estimate import Estimated
+    from typedrag.papers.table import MadeTable
+
+_AGAIN = "the same command continues"
+_FOLDER = click.option(
+    "--folder", type=click.Path(path_type=Path), default=Path("configs/papers"), show_default=True,
+    help="The tables' files.",
+)  # fmt: skip
+_LIMIT = click.option("--limit", type=click.IntRange(1), help="Maximum questions of each experiment; default: all.")
+_READS: dict[Kind, tuple[str, ...]] = {
+    "evaluation": ("lm", "scorer", "index", "dataset", "threads", "calls_in_flight", "caps", "tracking"),
+    "weights": ("scorer", "threads", "limit", "tracking"),
+    "rankers": ("lm", "limit"),
+    "dataset": (),
+}
+"""The settings that each kind of table takes from flags."""
+
+
+@click.group(invoke_without_command=True)
+@_FOLDER
+@_LIMIT
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.pass_context
+def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) -> None:
+    """List the tables of the papers and what each needs; `typedrag papers run NAME` makes one.
+
+    LM calls, tokens and dollars are estimated by what programs and judges typically take, and hours at 3 s a call, 16
+    at once.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(folder, limit, as_json)
+
+
+@command.command()
+@click.argument("name")
+@_FOLDER
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the runs and the page; default: papers/NAME.")
+@_LIMIT
+@click.option("--variant", "variants", multiple=True, help="Only this one of the table's experiments; repeatable.")
+@options.set_option
+@options.index_option
+@click.option("--lm", "lm__spec", help="The LM that answers, in the place of all of the table's.")
+@options.timeout_option
+@click.option("--api-base", "lm__api_base", help="Address of an OpenAI-compatible server, for the LM.")
+@options.scorer_options("The LM behind judges, in the place of all of the table's.")
+@options.speed_options("Questions and judgments")
+@options.cap_options
+@options.tracking_options
+@click.option("--estimate", "only_estimated", is_flag=True, help="Only tell what it would take.")
+@click.option("--json", "as_json", is_flag=True, help="Print the cells as JSON.")
+def run(
+    name: str,
+    folder: Path,
+    out: Path | None,
+    limit: int | None,
+    variants: tuple[str, ...],
+    settings: tuple[str, ...],
+    only_estimated: bool,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Make the table NAME, such as typed-rag/table-3, and print each cell beside the published one.
+
+    A page and the same as JSON are written into --out. The same command continues what was interrupted, and a
+    larger --limit adds questions. NAME may be a YAML file of your own.
+    """
+    from typedrag.lms.spending import Account
+    from typedrag.papers.config import find_table
+    from typedrag.papers.estimate import estimate
+    from typedrag.papers.experiments import Hooks, Results, experiments_of, lacking, make_experiment
+    from typedrag.papers.table import fill_table
+
+    table = find_table(name, folder)
+    out = out or table.folder
+    experiments = experiments_of(table, _flags_for(table, flags, limit), settings, variants)
+    expected = estimate(table, experiments, out, limit)
+    say(f"{table.name}: {_in_words(expected)}")
+    if only_estimated:
+        return
+    if missing := lacking(table, experiments, os.environ):
+        raise InputError(
+            f"{table.name} needs environment variables that are not set: {'; '.join(missing)}",
+            "Set them, or name --lm, --scorer, --index, or only a --variant",
+        )
+    account, results = Account(), dict[str, Results]()
+    with RunsProgress(out.exists, _AGAIN) as display:
+        hooks = Hooks(display.show, say, counting)
+        for variant, values in experiments.items():
+            if variant:
+                display.end()
+                say(f"{table.name}, {variant}")
+            results[variant] = make_experiment(table, variant, values, out, account, hooks)
+    made = fill_table(table, results, account.spent)
+    page = made.write(out)
+    if as_json:
+        click.echo(json.dumps(made.to_dict(), ensure_ascii=False, indent=1))
+    else:
+        _draw(made)
+    say(f"{made.made} cells made ({account.spent.usage.in_words()}): {page}")
+
+
+def _flags_for(table: PaperTable, flags: dict[str, Any], limit: int | None) -> dict[str, Any]:
+    kind = table.config.kind
+    values = options.nested(flags)
+    values |= {"dataset": {"limit": limit}} if kind == "evaluation" else {"limit": limit}
+    set_ = {name: _chosen(value) for name, value in values.items() if name in _READS[kind]}
+    return {name: value for name, value in set_.items() if value not in (None, {})}
+
+
+def _chosen(value: Any) -> Any:
+    return options.chosen(**value) if isinstance(value, dict) else value
+
+
+def _list(folder: Path, limit: int | None, as_json: bool) -> None:
+    from typedrag.cli.tables import draw_table
+    from typedrag.papers.config import find_tables
+    from typedrag.papers.estimate import estimate
+    from typedrag.papers.experiments import experiments_of, needed
+
+    rows, told, about = [], [], dict[str, str]()
+    for table in find_tables(folder):
+        experiments = experiments_of(table, {})
+        expected = estimate(table, experiments, table.folder, limit)
+        needs = needed(experiments)
+        set_ = [f"{name} ✓" if name in os.environ else name for name in needs]
+        about |= {n: table.config.needs[n] for n in needs if n in table.config.needs}
+        spent = expected.spent
+        rows.append([table.name, table.config.title, ", ".join(set_), *_figures(expected)])
+        told.append(
+            {
+                "name": table.name, "title": table.config.title,
+                "needs": {n: {"is": table.config.needs.get(n, ""), "set": n in os.environ} for n in needs},
+                "questions": expected.questions, "lm_calls": spent.usage.lm_calls, "tokens": spent.tokens,
+                "hours": expected.hours, "dollars": spent.cost,
+            }
+        )  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(told, ensure_ascii=False, indent=1))
+        return
+    headings = ("table", "", "needs", "questions", "LM calls", "tokens", "hours", "dollars")
+    draw_table(headings, rows, left=("", "needs"))
+    for name, what in about.items():
+        click.echo(f"{name}: {what}")
+
+
+def _figures(expected: Estimated) -> list[str]:
+    from typedrag.lms.spending import in_dollars
+
+    spent = expected.spent
+    questions = "?" if expected.questions is None else f"{expected.questions:,}"
+    dollars = "–" if spent.cost is None else in_dollars(spent.cost)
+    return [questions, f"{spent.usage.lm_calls:,}", f"{spent.tokens:,}", f"{expected.hours:,.1f}", dollars]
+
+
+def _in_words(expected: Estimated) -> str:
+    questions, calls, tokens, hours, dollars = _figures(expected)
+    source = "by earlier runs" if expected.by_runs else "by what is typical"
+    price = "" if dollars == "–" else f", {dollars}"
+    return f"{questions} questions, about {calls} LM calls, {tokens} tokens, {hours} hours{price} ({source})"
+
+
+def _draw(made: MadeTable) -> None:
+    from typedrag.cli.tables import draw_table
+
+    config = made.table.config
+    rows = [[row[0].row, *map(str, row)] for row in made.cells]
+    draw_table(["", *(column.name for column in config.columns)], rows, title=f"{config.title}: ours / published")
+    for reason, places in made.reasons.items():
+        click.echo(f"{len(places)} without a value of ours: {reason}")

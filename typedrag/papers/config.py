@@ -1,0 +1,230 @@
+"""The file of a paper's table: which experiments make it, where each cell is found in them, and what was published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PositiveInt, model_validator
+
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.config import CLOSED, LMConfig
+from typedrag.experiments.evaluate.config_file import read_yaml, validated, written
+
+FOLDER = Path("configs/papers")
+"""The folder of the tables, in a checkout."""
+Kind = Literal["evaluation", "rankers", "weights", "dataset"]
+OUT = Path("papers")
+"""The folder of what is made, by default."""
+KINDS: tuple[Kind, ...] = ("evaluation", "rankers", "weights", "dataset")
+"""The keys of a table that say what is done: programs are evaluated, rankers are measured on pools, weights of coverage
+are searched, or the questions of a dataset are counted."""
+
+
+class Where(BaseModel):
+    """The place of a value in the experiments: what a column says goes before what its row says."""
+
+    model_config = CLOSED
+
+    variant: str | None = None
+    """The experiment among `variants`."""
+    run: str | None = None
+    """The name of the program, or of the ranker."""
+    measure: str | None = None
+    """`METRIC/MEASURE`, also one over all answers; `cost/tokens`, …; `route/accuracy`, the share of answers whose route
+    is the question's subset; `win-rate` over the run `against`. Of rankers `ndcg`, `map`, `ncom` or `seconds`; of
+    weights `found`, or how a baseline's name begins; of a dataset `questions`, or the mean words of a field such as
+    `question_words`, or its length, such as `aspects_count`."""
+    against: str | None = None
+    """The run that a win rate is against."""
+    subset: str | None = None
+    """Only questions of this subset."""
+    type: str | None = None
+    """Only questions of this type."""
+    part: str | None = None
+    """The split of a dataset whose questions are counted."""
+    k: PositiveInt | None = None
+    """The cutoff of a ranker's measure; by default 10."""
+    scale: float | None = None
+    """What the value is multiplied by, such as 100 for percent; by default 1."""
+    lacks: str | None = None
+    """Why the value cannot be made; the cell then shows only what was published."""
+
+    def under(self, column: Where) -> Where:
+        """The place of a cell in this row and a column.
+
+        Example:
+            >>> Where(run="rag", measure="f1/f1").under(Where(variant="squad", scale=100)).run
+            'rag'
+        """
+        return Where(**{n: v for w in (self, column) for n in Where.model_fields if (v := getattr(w, n)) is not None})
+
+
+class Column(Where):
+    """A column of a table."""
+
+    name: str
+    """Its heading."""
+
+
+class Row(Where):
+    """A row of a table."""
+
+    name: str
+    """What stands before it."""
+    published: tuple[float | None, ...] = ()
+    """What the paper gives, in the order of the columns; null for a cell that it leaves empty. Nothing if it only draws
+    the values."""
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _distinct(of: tuple[Any, ...]) -> tuple[Any, ...]:
+    names = [item.name for item in of]
+    if len(set(names)) < len(names):
+        raise ValueError("two have the same name")
+    return of
+
+
+class RankersConfig(BaseModel):
+    """Rankers that are measured on pools."""
+
+    model_config = CLOSED
+
+    pools: Path
+    """The pools, see `typedrag ranker pools`."""
+    rankers: dict[str, str]
+    """Their specs, as for `--reranker`, by the names of their rows."""
+    lm: LMConfig = LMConfig()
+    """The LM of those that ask one."""
+    limit: PositiveInt | None = None
+    """Only the first pools."""
+
+
+class TableConfig(BaseModel):
+    """A table or figure of a paper."""
+
+    model_config = CLOSED
+
+    title: str
+    """The paper, the number and what it shows."""
+    needs: dict[str, str] = Field(default_factory=dict)
+    """What the environment variables of the paper's tables stand for."""
+    shares: str = ""
+    """The table of the same paper whose experiments these are, so that they are made once."""
+    questions: dict[str, PositiveInt] = Field(default_factory=dict)
+    """How many questions the paper asked, by variant, or `all` for each: what is spent is estimated by it."""
+    evaluation: dict[str, Any] | None = None
+    """Settings of `typedrag evaluate`."""
+    rankers: dict[str, Any] | None = None
+    """Settings of `RankersConfig`."""
+    weights: dict[str, Any] | None = None
+    """Settings of a sweep over weights."""
+    dataset: dict[str, Any] | None = None
+    """Settings of a dataset whose questions are counted."""
+    variants: dict[str, dict[str, Any]] = {"": {}}
+    """The experiments: settings that are laid over those above."""
+    columns: Annotated[
+        tuple[Annotated[Column, BeforeValidator(_named)], ...], Field(min_length=1), AfterValidator(_distinct)
+    ]
+    """The columns."""
+    rows: Annotated[tuple[Row, ...], Field(min_length=1), AfterValidator(_distinct)]
+    """The rows."""
+    differs: tuple[str, ...] = ()
+    """What is not as in the paper."""
+
+    @property
+    def kind(self) -> Kind:
+        """What is done."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    def cell(self, row: Row, column: Column) -> Where:
+        """The place of a cell; its variant is the only one if none is named."""
+        where = row.under(column)
+        return where if where.variant else where.model_copy(update={"variant": next(iter(self.variants))})
+
+    def questions_of(self, variant: str, limit: int | None) -> int | None:
+        """The questions that a variant asks, by the paper's number and a limit; None if that is not known."""
+        asked = self.questions.get(variant, self.questions.get("all"))
+        return min(filter(None, (asked, limit)), default=None)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if sum(getattr(self, kind) is not None for kind in KINDS) != 1:
+            raise ValueError(f"it has not one of {', '.join(KINDS)}")
+        for row in self.rows:
+            if row.published and len(row.published) != len(self.columns):
+                raise ValueError(
+                    f"row '{row.name}' has {len(row.published)} published values for {len(self.columns)} columns"
+                )
+            for column in self.columns:
+                where = self.cell(row, column)
+                if where.variant not in self.variants:
+                    raise ValueError(f"row '{row.name}', column '{column.name}': there is no variant '{where.variant}'")
+                if not (where.lacks or where.measure):
+                    raise ValueError(f"row '{row.name}', column '{column.name}': no measure is named")
+        return self
+
+
+class PaperTable:
+    """A table's file.
+
+    Attributes:
+        name: Its name, as `typed-rag/table-3`.
+        file: Its file.
+        values: Its settings, with the variables that they ask for.
+        config: The same, checked.
+    """
+
+    def __init__(self, name: str, file: Path) -> None:
+        self.name, self.file = name, file
+        self.values = written(file)
+        self.config = validated(TableConfig, "papers", read_yaml(file), file, mend="See configs/papers/README.md")
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its experiments by default: its own, or that of the table whose experiments these are."""
+        place = OUT / self.name
+        return place.with_name(self.config.shares) if self.config.shares else place
+
+
+def find_tables(folder: Path = FOLDER) -> list[PaperTable]:
+    """All tables below a folder, by paper and number.
+
+    Raises:
+        InputError: If there is none, or one cannot be read.
+    """
+    files = sorted(folder.glob("*/*.yaml"), key=_order)
+    tables = [PaperTable(_name(folder, file), file) for file in files if file.stem.startswith(("table-", "figure-"))]
+    if not tables:
+        raise InputError(
+            f"{folder} holds no table of a paper", "Run it where the repository is checked out, or name its --folder"
+        )
+    return tables
+
+
+def find_table(name: str, folder: Path = FOLDER) -> PaperTable:
+    """The table of a name, such as `typed-rag/table-3`, or of a file of one's own.
+
+    Raises:
+        InputError: If there is none, or it cannot be read.
+    """
+    file = Path(name) if name.endswith(".yaml") else folder / f"{name}.yaml"
+    if not file.is_file():
+        known = [_name(folder, other) for other in sorted(folder.glob("*/[tf]*-*.yaml"), key=_order)]
+        raise InputError(
+            f"there is no table '{name}' in {folder}",
+            f"There are: {', '.join(known)}" if known else "Name the --folder of a checkout's configs/papers",
+        )
+    return PaperTable(file.stem if name.endswith(".yaml") else name, file)
+
+
+def _name(folder: Path, file: Path) -> str:
+    return file.relative_to(folder).with_suffix("").as_posix()
+
+
+def _order(file: Path) -> tuple[str, str, int, str]:
+    kind, _, number = file.stem.partition("-")
+    return file.parent.name, {"table": "1"}.get(kind, "2"), int(number) if number.isdecimal() else 99, number

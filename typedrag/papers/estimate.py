@@ -1,0 +1,174 @@
+"""What a table will take, before anything is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple
+
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.run_store import AGAIN, is_run, read_records
+from typedrag.experiments.projection import ENOUGH, projected
+from typedrag.lms.prices import own_price
+from typedrag.lms.spending import Spending
+from typedrag.papers.config import PaperTable
+from typedrag.records import Usage
+
+
+class _Typical(NamedTuple):
+    """LM calls of one answer or judgment, and the tokens that they read and write."""
+
+    calls: float
+    read: int
+    written: int
+
+
+_PROGRAMS: Mapping[str, _Typical] = {
+    "direct_lm": _Typical(1, 70, 150),
+    "rag": _Typical(1, 1_100, 150),
+    "typed_rag": _Typical(3, 2_400, 400),
+    "preqrag": _Typical(3, 1_000, 250),
+    "hanrag": _Typical(12, 3_200, 400),
+    "ircot": _Typical(5, 8_000, 300),
+    "adaptive_rag": _Typical(3, 4_000, 250),
+    "richrag": _Typical(2, 1_500, 300),
+    "rag_fusion": _Typical(2, 1_300, 250),
+    "coverage_definition": _Typical(1, 1_200, 200),
+    "coverage_sub_questions": _Typical(3, 2_500, 600),
+    "coverage_retrieval": _Typical(3, 2_200, 600),
+    "coverage_end_to_end": _Typical(10, 7_000, 1_500),
+}
+"""As measured with a 1.5B model, rounded up: docs/results."""
+_METRICS: Mapping[str, _Typical] = {
+    "linkage": _Typical(1, 1_500, 20),
+    "coverage": _Typical(2, 1_000, 700),
+    "equivalence": _Typical(1, 500, 10),
+    "relevance": _Typical(1, 400, 10),
+    "faithfulness": _Typical(1, 1_200, 10),
+    "correctness": _Typical(1, 500, 10),
+}
+"""Metrics that ask a scorer; others ask nobody."""
+_BY_LM = _Typical(2, 800, 300)
+"""A text whose coverage an LM judges, in two calls of ten sub-questions."""
+_COMPARED = _Typical(2, 1_500, 20)
+"""Two answers that are compared, in both orders."""
+_PASSAGES = 5
+_SECONDS_A_CALL = 3.0
+_IN_FLIGHT = 16
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """What a table will take.
+
+    Attributes:
+        questions: The questions, over all variants; None if their number is not known.
+        runs: The runs of programs.
+        spent: LM calls and tokens; `spent.cost` is None if the price of no LM is known.
+        by_runs: Whether some of it is projected by what earlier runs have spent.
+    """
+
+    questions: int | None
+    runs: int
+    spent: Spending
+    by_runs: bool
+
+    @property
+    def hours(self) -> float:
+        """The time that its LM calls take at 3 s each, 16 at once."""
+        return self.spent.usage.lm_calls * _SECONDS_A_CALL / _IN_FLIGHT / 3600
+
+
+def estimate(
+    table: PaperTable, experiments: Mapping[str, Mapping[str, Any]], out: Path | None = None, limit: int | None = None
+) -> Estimated:
+    """Estimate what a table's experiments will take.
+
+    Args:
+        table: The table.
+        experiments: Their settings, by variant; see `experiments_of`.
+        out: A folder with earlier runs of them, perhaps on fewer questions, by which they are projected.
+        limit: The most questions of each.
+    """
+    total, questions, runs, by_runs = Spending(), 0, 0, False
+    known, asked_before = True, set[str]()
+    for variant, settings in experiments.items():
+        asked = table.config.questions_of(variant, limit)
+        known &= asked is not None
+        count = asked or 0
+        questions += count
+        if table.config.kind == "weights":
+            total += _spent(_all_of(table, settings), count, settings.get("scorer"))
+        for program in settings.get("programs") or ():
+            runs += 1
+            earlier = out and _earlier(out / variant / str(program.get("name", "")), count)
+            by_runs |= bool(earlier)
+            total += earlier or _of_judges(settings, count)
+            same = str((program, *(settings.get(part) for part in ("lm", "dataset", "index"))))
+            if not earlier and same not in asked_before:  # its replies are kept
+                total += _of_program(program, settings, count)
+            asked_before.add(same)
+        if any(table.config.cell(r, c).against for r in table.config.rows for c in table.config.columns):
+            names = settings.get("programs") or ()
+            total += _spent([_COMPARED] * (len(names) * (len(names) - 1) // 2), count, settings.get("scorer"))
+    return Estimated(questions if known else None, runs, total, by_runs)
+
+
+def _earlier(folder: Path, questions: int) -> Spending | None:
+    if not is_run(folder):
+        return None
+    try:
+        _, records = read_records(folder)
+    except InputError:  # of another version
+        return None
+    records = [(role, spent) for role, spent in records if role != AGAIN]
+    return projected(records, questions) if len(records) >= ENOUGH else None
+
+
+def _of_program(program: Mapping[str, Any], settings: Mapping[str, Any], questions: int) -> Spending:
+    answering = [typical] if (typical := _PROGRAMS.get(str(program.get("program")))) else []
+    return _spent(answering, questions, settings.get("lm"))
+
+
+def _of_judges(settings: Mapping[str, Any], questions: int) -> Spending:
+    judging = [t for metric in settings.get("metrics") or () for t in _of_metric(metric)]
+    return _spent(judging, questions, settings.get("scorer"))
+
+
+def _of_metric(metric: Any) -> Iterator[_Typical]:
+    name, options = (metric, {}) if isinstance(metric, str) else (metric["name"], metric.get("options") or {})
+    if name in _METRICS:
+        yield _METRICS[name]
+    if name == "coverage" and options.get("cite", "similarity") != "similarity":
+        yield from [_BY_LM] * (1 + _PASSAGES * bool(options.get("passages", True)))
+
+
+def _all_of(table: PaperTable, settings: Mapping[str, Any]) -> list[_Typical]:
+    """A pair of answers in a sweep over weights: sub-questions, both answers, and which one is better."""
+    cite = {"name": "coverage", "options": {"cite": settings.get("cite", "similarity"), "passages": False}}
+    return [*_of_metric(cite), *_of_metric(cite), *([_COMPARED] if settings.get("lm_judge", True) else [])]
+
+
+def _spent(each: list[_Typical], questions: int, lm: Mapping[str, Any] | None) -> Spending:
+    calls, read, written = (round(sum(t[place] for t in each) * questions) for place in range(3))
+    spec = Template(str((lm or {}).get("spec") or "")).safe_substitute(os.environ)
+    dollars = _dollars(spec, read, written) if calls else None
+    return Spending(Usage(calls, read, written), dollars or 0.0, 0 if dollars is not None else calls)
+
+
+def _dollars(spec: str, read: int, written: int) -> float | None:
+    """The price of tokens of an LM; None if it is not known, or which LM it will be."""
+    if "$" in spec or "/" not in spec or spec.startswith(("vllm:", "embedded")):
+        price = own_price(spec.removeprefix("vllm:").removeprefix("embedded:")) if spec and "$" not in spec else None
+        return price.of(Usage(0, read, written)) if price else None
+    if price := own_price(spec):
+        return price.of(Usage(0, read, written))
+    import litellm
+
+    try:
+        return float(sum(litellm.cost_per_token(model=spec, prompt_tokens=read, completion_tokens=written)))
+    except Exception:  # LiteLLM raises one of its own for a model that its table lacks
+        return None

@@ -1,0 +1,314 @@
+"""The experiments of a table, and the values of its cells in their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+import dspy
+
+from typedrag.datasets.pools import read_pools
+from typedrag.datasets.splits import SPLITS
+from typedrag.errors import InputError
+from typedrag.experiments.balance import question_type_of
+from typedrag.experiments.evaluate.build import Components, dataset_of, open_metered
+from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
+from typedrag.experiments.evaluate.config_file import laid, validated, variables_in, with_settings
+from typedrag.experiments.evaluate.evaluate import JUDGMENTS, Progress, run_evaluation
+from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.evaluate.run_store import FILE as RUN_FILE
+from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.judges.judging import Stage, unseen
+from typedrag.experiments.judges.pairwise import PairwiseComparison, compare_pairwise
+from typedrag.lms.lm import use_lm
+from typedrag.lms.spending import Account, Spending, charging
+from typedrag.lms.trail import Stopwatch
+from typedrag.metrics import Metric, Scored, mean_estimate
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.optimizers.list_ranker.evaluate import rank_pool
+from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
+from typedrag.optimizers.sweep.config import WeightsConfig
+from typedrag.optimizers.sweep.weights.run import run_weights
+from typedrag.papers.config import PaperTable, RankersConfig, Where
+from typedrag.records import Estimate
+from typedrag.retrieval import open_reranker
+from typedrag.texts.words import question_key, words_of
+
+WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
+_RESAMPLES = 300
+"""Of measures over all answers, each of which is computed anew from all of them."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What is told while a table is made."""
+
+    progress: Callable[[Progress], None] = lambda progress: None
+    notice: Callable[[str], None] = lambda notice: None
+    stage: Stage = unseen
+
+
+class Results(Protocol):
+    """The results of an experiment."""
+
+    def value(self, where: Where) -> Estimate | str:
+        """The value of a cell, or why it has none."""
+
+
+def experiments_of(
+    table: PaperTable, flags: Mapping[str, Any], settings: Iterable[str] = (), only: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """The settings of the experiments that a table's cells come from, by variant, with flags and settings laid over.
+
+    Args:
+        flags: Settings of the table's kind, nested; those of other kinds are left out.
+        settings: `PATH=VALUE`, as `--set` gives them.
+        only: The variants to make; empty for all.
+
+    Raises:
+        InputError: If there is no such variant, or environment variables that one needs are not set.
+    """
+    config, base = table.config, table.values[table.config.kind]
+    if unknown := [name for name in only if name not in config.variants]:
+        raise InputError(f"{table.name} has no variant '{unknown[0]}'", f"Variants: {', '.join(config.variants)}")
+    used = {config.cell(r, c).variant for r in config.rows for c in config.columns if not config.cell(r, c).lacks}
+    chosen = [name for name in config.variants if name in (only or used)]
+    variants = table.values.get("variants") or {"": {}}
+    return {name: with_settings(laid(laid(base, variants[name] or {}), flags), settings) for name in chosen}
+
+
+def needed(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The names of the environment variables that experiments need."""
+    return sorted(variables_in(dict(experiments)))
+
+
+def lacking(table: PaperTable, experiments: Mapping[str, Mapping[str, Any]], given: Mapping[str, str]) -> list[str]:
+    """The variables that the experiments need and that are not set, each with what it stands for."""
+    needs = table.config.needs
+    return [f"{n} ({needs[n]})" if n in needs else n for n in needed(experiments) if n not in given]
+
+
+def make_experiment(
+    table: PaperTable, variant: str, settings: Mapping[str, Any], out: Path, account: Account, hooks: Hooks
+) -> Results:
+    """Make one of a table's experiments, or go on with it.
+
+    Raises:
+        InputError: If its settings cannot be used.
+        Unavailable: If an LM, an index or a reranker cannot be used; finished work is kept.
+    """
+    config, file = table.config, table.file
+    cells = [where for r in config.rows for c in config.columns if (where := config.cell(r, c)).variant == variant]
+    folder = out / variant if variant else out
+    with charging(account):
+        if config.kind == "evaluation":
+            evaluation = validated(EvaluationConfig, "papers", settings, file)
+            caps = _left(evaluation.caps, _spent_below(out) + _spent_below(folder).times(-1))
+            if caps is None:
+                return _NotMade("what may be spent was spent before it")
+            evaluation = evaluation.model_copy(update={"caps": caps})
+            return _evaluate(evaluation, folder, out / JUDGMENTS, any(w.against for w in cells), hooks)
+        if config.kind == "rankers":
+            rankers = validated(RankersConfig, "papers", settings, file)
+            return _rank(rankers, {w.k or CUTOFF for w in cells})
+        if config.kind == "weights":
+            weights = validated(WeightsConfig, "papers", {"judgments": out / JUDGMENTS, **settings}, file)
+            folds = max(2, min(weights.folds, weights.limit or weights.folds))  # a small trial has few questions
+            weights = weights.model_copy(update={"folds": folds})
+            return _Weights(run_weights(weights, folder, stage=hooks.stage, on_notice=hooks.notice).to_dict())
+        return _Counts.of(validated(DatasetConfig, "papers", settings, file))
+
+
+def _spent_below(folder: Path) -> Spending:
+    return sum((read_run(file.parent).spent for file in folder.rglob(RUN_FILE)), Spending())
+
+
+def _left(caps: CapsConfig, spent: Spending) -> CapsConfig | None:
+    """The caps that a table's other experiments leave to one; None if they leave nothing."""
+    amounts = {"tokens": spent.tokens, "lm_calls": spent.usage.lm_calls, "cost": spent.dollars}
+    left = {name: cap - amounts[name] for name in amounts if (cap := getattr(caps, name)) is not None}
+    return None if any(amount <= 0 for amount in left.values()) else caps.model_copy(update=left)
+
+
+@dataclass(frozen=True)
+class _NotMade:
+    """An experiment that was not made, with the reason."""
+
+    reason: str
+
+    def value(self, where: Where) -> Estimate | str:
+        """The reason."""
+        return self.reason
+
+
+def _evaluate(config: EvaluationConfig, folder: Path, judgments: Path, pairwise: bool, hooks: Hooks) -> _Evaluated:
+    config = config.model_copy(update={"judgments": config.judgments or judgments})  # variants share replies
+    runs: dict[str, Run] = {}
+    for evaluated in run_evaluation(config, folder, resume=True, on_progress=hooks.progress, on_notice=hooks.notice):
+        runs[evaluated.run.name] = evaluated.run
+        if evaluated.stopped:
+            hooks.notice(f"{evaluated.run.name}: stopped: {evaluated.stopped}")
+    parts = Components(config, config.judgments or judgments)
+    compared = None
+    if pairwise and len(runs) > 1:
+        if parts.scorer is None:
+            raise InputError("a win rate needs a scorer", "Name one: --scorer SPEC")
+        compared = compare_pairwise(
+            list(runs.values()), parts.scorer, Judgments(config.judgments), threads=config.threads, stage=hooks.stage
+        )
+    return _Evaluated(runs, parts.metrics, compared)
+
+
+@dataclass
+class _Evaluated:
+    """Runs of programs over the same questions, with the judge's preferences between them if they were compared."""
+
+    runs: Mapping[str, Run]
+    metrics: Mapping[str, Metric]
+    compared: PairwiseComparison | None
+    pooled: dict[tuple[str | None, ...], dict[str, Estimate]] = field(default_factory=dict)
+
+    def value(self, where: Where) -> Estimate | str:
+        """The mean over the run's questions, or the measure over all of them."""
+        run = self.runs.get(where.run or next(iter(self.runs), ""))
+        if run is None:
+            return f"run '{where.run}' was not made"
+        if where.measure == WIN_RATE:
+            return self._win_rate(run.name, where.against or "")
+        questions = [q for q in run.questions if _is_of(q, where)]
+        if not questions:
+            return "no question of this group was drawn"
+        if where.measure == ROUTE:
+            right = [float(q.answer.route == q.subset) for q in questions if q.answer and q.answer.route]
+            return mean_estimate(right) or "no answer names its route"
+        measure = where.measure or ""
+        if mean := run.mean(measure, {q.id for q in questions}):
+            return mean
+        metric, _, name = measure.partition("/")
+        key = (run.name, where.subset, where.type, metric)
+        if metric in self.metrics and key not in self.pooled:
+            self.pooled[key] = _over_all(self.metrics[metric], [q for q in questions if metric in q.metrics])
+        return self.pooled.get(key, {}).get(name) or _why_none(questions, metric, measure)
+
+    def _win_rate(self, run: str, other: str) -> Estimate | str:
+        rates = self.compared.win_rates if self.compared else ()
+        return next((r.rate for r in rates if (r.run, r.other) == (run, other) and r.rate), "nothing was compared")
+
+
+def _is_of(question: QuestionResult, where: Where) -> bool:
+    return where.subset in (None, question.subset) and where.type in (None, question.question_type)
+
+
+def _why_none(questions: Sequence[QuestionResult], metric: str, measure: str) -> str:
+    results = [q.metrics[metric] for q in questions if metric in q.metrics]
+    problems = dict.fromkeys(r.problem for r in results if r.problem)
+    return next(
+        iter(problems), "no answer was measured" if not results else f"there is no '{measure}' of these answers"
+    )
+
+
+def _over_all(metric: Metric, questions: Sequence[QuestionResult]) -> dict[str, Estimate]:
+    """The measures that a metric defines over all answers, with bootstrap intervals over questions."""
+    import numpy as np
+
+    scored = [(question_key(q.question), q.metrics[metric.name]) for q in questions]
+    units: dict[str, list[Scored]] = {}
+    for key, r in scored:
+        if r.score is not None:
+            units.setdefault(key, []).append(Scored(r.score, r.feedback, r.measures, r.details))
+    if not units:
+        return {}
+    groups = list(units.values())
+    values = metric.over_all([s for group in groups for s in group])
+    draws = np.random.default_rng(0).integers(len(groups), size=(_RESAMPLES if len(groups) > 1 else 0, len(groups)))
+    resampled = [metric.over_all([s for place in draw for s in groups[place]]) for draw in draws]
+    estimates = {}
+    for name, value in values.items():
+        ends = np.quantile([r[name] for r in resampled if name in r] or [value], [0.025, 0.975])
+        estimates[name] = Estimate(value, float(ends[0]), float(ends[1]), len(groups))
+    return estimates
+
+
+def _rank(config: RankersConfig, cutoffs: set[int]) -> _Ranked:
+    pools = read_pools(config.pools)[: config.limit]
+    asks = any(spec.startswith("lm-") for spec in config.rankers.values())
+    measures: dict[tuple[str, str], list[float]] = {}
+    with use_lm(open_metered(config.lm)) if asks else nullcontext():
+        for name, spec in config.rankers.items():
+            ranker = open_reranker(spec)
+            for pool in pools:
+                watch = Stopwatch()
+                ranking = rank_pool(ranker, pool)
+                measures.setdefault((name, SECONDS), []).append(watch.seconds)
+                table = utility_table(pool)
+                for k in cutoffs:
+                    for measure, value in pool_measures(pool, ranking, table, k).items():
+                        measures.setdefault((name, f"{measure}@{k}"), []).append(value)
+    return _Ranked(measures)
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Rankers' measures on pools, by the ranker and the measure with its cutoff."""
+
+    measures: Mapping[tuple[str, str], Sequence[float]]
+
+    def value(self, where: Where) -> Estimate | str:
+        """The mean over pools."""
+        measure = SECONDS if where.measure == SECONDS else f"{where.measure}@{where.k or CUTOFF}"
+        values = self.measures.get((where.run or "", measure), ())
+        return mean_estimate(values) or f"the pools do not let '{measure}' of '{where.run}' be measured"
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What a sweep over weights found: the accuracies with which weights and judges predict what people prefer."""
+
+    result: Mapping[str, Any]
+
+    def value(self, where: Where) -> Estimate | str:
+        """The accuracy of the weights that were found, cross-validated, or of a baseline."""
+        accuracies = {"found": self.result["accuracy"], **self.result["baselines"]}
+        named = (a for name, a in accuracies.items() if name.startswith(where.measure or "?"))
+        estimate = next(filter(None, named), None)
+        known = ", ".join(accuracies)
+        return Estimate(**estimate) if estimate else f"there is no accuracy of '{where.measure}' (there are: {known})"
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """The questions of a dataset, by split."""
+
+    examples: Mapping[str, Sequence[dspy.Example]]
+
+    @classmethod
+    def of(cls, config: DatasetConfig) -> _Counts:
+        """Those of a dataset's splits, and all of them as `all`."""
+        dataset = dataset_of(config)
+        return cls({part: dataset.split(part) for part in ("all", *SPLITS)})
+
+    def value(self, where: Where) -> Estimate | str:
+        """A number of questions, or a mean of words or things of each."""
+        part = where.part or "all"
+        if part not in self.examples:
+            return f"the dataset has no split '{part}'"
+        of = [e for e in self.examples[part] if where.subset in (None, e.get("subset"))]
+        of = [e for e in of if where.type is None or question_type_of(e) == where.type]
+        if where.measure == "questions":
+            return Estimate(len(of), len(of), len(of), len(of))
+        name, _, unit = (where.measure or "").rpartition("_")
+        texts = [_texts(e, name) for e in of]
+        if unit == "count":
+            return mean_estimate([float(len(t)) for t in texts if t]) or f"no question has {name}"
+        counts = [fmean(len(words_of(text)) for text in t) for t in texts if t]
+        return mean_estimate(counts) or f"no question has {name}"
+
+
+def _texts(example: dspy.Example, name: str) -> list[str]:
+    """The texts of a field, which may be references."""
+    value = example.get(name) or ()
+    return [value] if isinstance(value, str) else [getattr(v, "text", v) for v in value]

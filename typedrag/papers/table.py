@@ -1,0 +1,149 @@
+"""A table that was made: each cell beside the published one, as a page and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from typedrag import __version__
+from typedrag.experiments.formats import format_estimate, format_value, markdown_table
+from typedrag.files.text_files import write_json, write_text
+from typedrag.lms.spending import Spending
+from typedrag.papers.config import PaperTable
+from typedrag.papers.experiments import Results
+from typedrag.records import Estimate
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell.
+
+    Attributes:
+        ours: The value that was made here, with its 95 % interval; None if there is none.
+        published: The paper's; None if it gives none.
+        lacks: Why there is no value of ours; empty if there is one.
+    """
+
+    row: str
+    column: str
+    ours: Estimate | None
+    published: float | None
+    lacks: str = ""
+
+    def __str__(self) -> str:
+        """Both values.
+
+        Example:
+            >>> str(Cell("RAG", "MRR", Estimate(0.5, 0.4, 0.6, 40), 0.5294)), str(Cell("BGM", "F1", None, 0.3, "gone"))
+            ('0.500 [0.400, 0.600] / 0.529', '- / 0.300')
+            >>> str(Cell("Debate", "NQ-NF", Estimate(1, 1, 1, 1), 1))
+            '1 / 1'
+        """
+        certain = self.ours and self.ours.low == self.ours.high
+        ours = _number(self.ours.value) if self.ours and certain else format_estimate(self.ours)
+        return f"{ours} / {_number(self.published)}"
+
+
+@dataclass(frozen=True)
+class MadeTable:
+    """A table, its cells by row and column, and what this last took."""
+
+    table: PaperTable
+    cells: tuple[tuple[Cell, ...], ...]
+    spent: Spending
+
+    @property
+    def made(self) -> int:
+        """The number of cells that have a value of ours."""
+        return sum(cell.ours is not None for row in self.cells for cell in row)
+
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """The rows and columns of cells without a value of ours, by the reason."""
+        reasons: dict[str, list[str]] = {}
+        for row in self.cells:
+            for cell in row:
+                if cell.lacks:
+                    reasons.setdefault(cell.lacks, []).append(f"{cell.row}, {cell.column}")
+        return reasons
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table as JSON values."""
+        return {
+            "table": self.table.name,
+            "title": self.table.config.title,
+            "cells": [asdict(cell) for row in self.cells for cell in row],
+            "differs": list(self.table.config.differs),
+            "spent": {**self.spent.to_dict(), "cost": self.spent.cost},
+            "typedrag": __version__,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the table as lines of Markdown: in each cell our value with its interval, then the published one."""
+        config = self.table.config
+        yield f"# {config.title}"
+        yield ""
+        yield "Ours with its 95 % interval over questions / as published."
+        yield ""
+        yield from markdown_table(
+            ("", *(column.name for column in config.columns)),
+            [(row[0].row, *map(str, row)) for row in self.cells],
+        )
+        if reasons := self.reasons:
+            yield "Without a value of ours:"
+            yield ""
+            yield from (f"- {_few(places)}: {reason}" for reason, places in reasons.items())
+            yield ""
+        if config.differs:
+            yield "Not as in the paper:"
+            yield ""
+            yield from (f"- {line}" for line in config.differs)
+            yield ""
+        yield f"When it was last made, this took {self.spent.usage.in_words()}; typedrag {__version__}."
+
+    def write(self, folder: Path) -> Path:
+        """Write the page and the JSON into a folder, each by the table's name; gives the page."""
+        folder.mkdir(parents=True, exist_ok=True)
+        page = folder / f"{Path(self.table.name).name}.md"
+        write_text(page, "\n".join(self.lines()) + "\n")
+        write_json(page.with_suffix(".json"), self.to_dict())
+        return page
+
+
+def fill_table(table: PaperTable, results: Mapping[str, Results], spent: Spending) -> MadeTable:
+    """The table with the values that the experiments' results, by variant, give its cells."""
+    config = table.config
+    cells = []
+    for row in config.rows:
+        published = row.published or (None,) * len(config.columns)
+        cells.append(
+            tuple(
+                _cell(table, row, column, value, results)
+                for column, value in zip(config.columns, published, strict=True)
+            )
+        )
+    return MadeTable(table, tuple(cells), spent)
+
+
+def _cell(table: PaperTable, row: Any, column: Any, published: float | None, results: Mapping[str, Results]) -> Cell:
+    where = table.config.cell(row, column)
+    if where.lacks:
+        return Cell(row.name, column.name, None, published, where.lacks)
+    if where.variant is None or where.variant not in results:
+        return Cell(row.name, column.name, None, published, f"variant '{where.variant}' was left out")
+    value = results[where.variant].value(where)
+    if isinstance(value, str):
+        return Cell(row.name, column.name, None, published, value)
+    scale = where.scale or 1.0
+    scaled = Estimate(value.value * scale, value.low * scale, value.high * scale, value.n)
+    return Cell(row.name, column.name, scaled, published)
+
+
+def _number(value: float | None) -> str:
+    return format_value(value, 0 if value is not None and float(value).is_integer() else None)
+
+
+def _few(places: list[str], most: int = 3) -> str:
+    return "; ".join(places[:most]) + (f" and {len(places) - most} more" if len(places) > most else "")
