@@ -35,6 +35,7 @@ from benchmarks.claims import Claim, report
 from benchmarks.evaluation import Recorder, bare_seconds
 from benchmarks.latency import timed
 from typedrag import BM25Retriever, open_lm, use_lm
+from typedrag.cli.main import log_to_stderr
 from typedrag.cli.script import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
@@ -75,8 +76,12 @@ class Server(NamedTuple):
         after = self._counted()
         return (after["hits"] - before["hits"]) / (after["queries"] - before["queries"])
 
+    def counts(self) -> bool:
+        """True if it counts them."""
+        return bool(self._counted())
+
     def _counted(self) -> dict[str, float]:
-        metrics = httpx.get(f"{self.api_base.removesuffix('/v1')}/metrics", timeout=60).raise_for_status().text
+        metrics = httpx.get(f"{self.api_base.removesuffix('/v1')}/metrics", timeout=60).text
         counted: dict[str, float] = defaultdict(float)
         for name, value in _COUNTER.findall(metrics):
             counted[name] += float(value)
@@ -129,8 +134,11 @@ def measure(
 
 
 def print_shares(server: Server, bodies: list[dict[str, Any]]) -> None:
-    """Print the shares of cached tokens."""
+    """Print the shares of cached tokens; none of a server that has no metrics of vLLM."""
     print()
+    if not server.counts():
+        print("cached tokens: the server does not tell")
+        return
     for name, prompts in (("as they are", bodies), ("question first", [question_first(body) for body in bodies])):
         share = server.cached_share(prompts, IN_FLIGHT[0])
         print(f"cached tokens of {len(prompts)} prompts, {name}: {share:.3f}")
@@ -168,6 +176,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2, help="rounds that medians are taken of (default: 2)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
     args = parser.parse_args()
+    log_to_stderr(verbose=False)
     lm = open_lm(args.lm, api_base=args.api_base, cache=False, max_tokens=args.max_tokens, timeout=args.timeout)
     server = Server(addresses(lm.kwargs["api_base"])[0], lm.kwargs["api_key"])
     source = program_source(args.program)

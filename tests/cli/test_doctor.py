@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import pytest
@@ -99,3 +100,13 @@ def test_a_vllm_server_that_does_not_answer_is_named(monkeypatch):
     _, checks = doctor()
     assert not checks["vLLM server"]["works"]
     assert f"no vLLM server answers at {base}" in checks["vLLM server"]["finding"]
+
+
+def test_the_command_that_starts_vllm_is_named(monkeypatch, tmp_path):
+    command = tmp_path / "vllm"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    _, checks = doctor()
+    assert checks["vLLM server"]["works"]
+    assert checks["vLLM server"]["finding"] == f"TYPEDRAG_API_BASE is not set; {command} starts one"

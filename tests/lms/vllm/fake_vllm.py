@@ -1,7 +1,7 @@
 """A command like `vllm` that serves no model: `fake_vllm.py serve MODEL [--port N] …`.
 
-It has a child, as vLLM has, writes what it was started with to the file of FAKE_VLLM_STARTS, and takes two options of
-its own: `--slow SECONDS` to start late, and `--fail TEXT` to not start at all.
+It has a child, as vLLM has, writes what it was started with to the file of FAKE_VLLM_STARTS, and takes options of its
+own: `--wait FILE` to start once a file is there, `--fail TEXT` to not start at all, `--seconds N` for each call.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def main() -> None:
         with Path(starts).open("a") as file:
             file.write(json.dumps(started) + "\n")
     print("INFO loading weights", flush=True)
-    time.sleep(float(option("--slow", "0")))
+    while (file := option("--wait", "")) and not Path(file).exists():
+        time.sleep(0.05)
     if text := option("--fail", ""):
         print(f"ERROR {text}", flush=True)
         sys.exit(1)
