@@ -1,7 +1,7 @@
 """The rate of 1, 2 and 4 workers of a Ray on this machine, and what the loss of one costs.
 
-workers    Questions per hour of 2 and of 4 workers after their first ones, beside as many times those of one: the share of the
-           ideal. Each worker has 4 questions under way, and as many LM calls in flight.
+workers    Questions per hour of 2 and of 4 workers after their first ones, beside as many times those of one: the share
+           of the ideal. Each worker has 4 questions under way, and as many LM calls in flight.
 recovery   One of 4 workers is killed while all are at work: seconds until the questions that were under way then are
            all answered, and until another worker has built its program.
 
