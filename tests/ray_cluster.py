@@ -55,7 +55,7 @@ def ray_cluster(cpus: int) -> Iterator[Cluster]:
             patch.undo()
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
     """Wait until something is so."""
     end = time.monotonic() + seconds
     while not condition():
