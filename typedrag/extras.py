@@ -14,6 +14,7 @@ PACKAGES = {
     "documents": ("bs4", "lxml", "mammoth", "pptx", "pypdfium2", "spellchecker", "trafilatura"),
     "embedded": ("xllamacpp",),
     "evaluate": tuple("bert_score datasets dateutil ir_measures nltk rouge_score scipy sklearn text_to_num".split()),
+    "milvus": ("pymilvus",),
     "mlflow": ("mlflow",),
     "optuna": ("matplotlib", "optuna"),
     "train": ("accelerate", "peft"),

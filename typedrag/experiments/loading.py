@@ -23,8 +23,8 @@ from typedrag.programs.makes import make_named
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
 from typedrag.retrieval.gate.makes import gate_named
+from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
-from typedrag.retrieval.search.remote import is_remote
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class ProgramSource:
                 reason to send questions anywhere.
         """
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
-        if is_remote(spec):
+        if brings_index(spec):
             raise InputError(f"{self.name} was compiled with retriever {shown(spec)}", "Name a --retriever yourself")
         check_retriever(spec)
         return spec
@@ -219,7 +219,7 @@ def load_program(
     program = ProgramSource(compiled.program, compiled)
     own = program.options(as_published=False, overrides=options)
     if isinstance(retriever, str) or (retriever is None and compiled.retrieves):
-        if not (index or os.environ.get("TYPEDRAG_INDEX") or is_remote(retriever or "")):
+        if not (index or os.environ.get("TYPEDRAG_INDEX") or brings_index(retriever or "")):
             raise InputError(f"{source} needs an index", "Name one: load_program(…, index=FOLDER), or TYPEDRAG_INDEX")
         compiled.without_index(own)
         retriever = program.open_retriever(index, retriever)
