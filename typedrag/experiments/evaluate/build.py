@@ -263,11 +263,17 @@ class Components:
     def _commit(self) -> str | None:
         return git_commit()
 
+    def _place(self, program: ProgramConfig) -> str:
+        """Where a program's passages come from, if it is no folder."""
+        elsewhere = self.source(program).retrieves and brings_index(program.retriever or "")
+        return self.retriever(program).place if elsewhere else ""
+
     def notes(self, program: ProgramConfig) -> dict[str, Any]:
         """Other facts about a run, which do not make it another run."""
         return {
             "name": program.name,
             **({"compiled program": program.program} if self.source(program).compiled else {}),
+            **({"passages from": self.redactor(place)} if (place := self._place(program)) else {}),
             "data": self.dataset.source,
             "licence": self.dataset.licence,
             "git commit": self._commit,

@@ -53,7 +53,7 @@ class MilvusAddress:
         shown = without_keys(spec)
         place, _, query = spec.removeprefix(_SCHEME).partition("?")
         server, _, collection = place.rpartition("/")
-        if not _NAME.fullmatch(collection):
+        if not is_milvus(spec) or not _NAME.fullmatch(collection):
             raise InputError(f"'{shown}' names no collection of Milvus", f"Write it like {FORM}")
         if not (_is_url(server) if "://" in server else server.endswith(".db")):
             raise InputError(
