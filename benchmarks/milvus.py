@@ -26,21 +26,22 @@ from benchmarks.claims import Claim, report
 from benchmarks.index_server import SIZES, rate
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
-from typedrag.metrics.arithmetic.ranks import ranking_measures
+from typedrag.metrics.ranking import ranking_measures
 from typedrag.records import Passage
-from typedrag.retrieval import IndexRetriever, open_retriever, parts_of
+from typedrag.retrieval import IndexRetriever, Retriever, open_retriever, parts_of
 
 DEPTH = 10
 
 
-def ways(folder: IndexRetriever, milvus: IndexRetriever) -> dict[str, list[IndexRetriever]]:
+def ways(folder: IndexRetriever, milvus: IndexRetriever) -> dict[str, tuple[Retriever, Retriever]]:
     """The two retrievers of each way of searching."""
-    both = {
-        "bm25": [parts_of(side).sparse for side in (milvus, folder)],
-        "dense": [parts_of(side).dense for side in (milvus, folder)],
-        "hybrid": [milvus, folder],
-    }
-    return {name: sides for name, sides in both.items() if None not in sides}  # type: ignore[misc]
+    (mine, my_dense), (theirs, their_dense) = parts_of(milvus), parts_of(folder)
+    sides: dict[str, tuple[Retriever, Retriever]] = {}
+    if mine and theirs:
+        sides["bm25"] = mine, theirs
+    if my_dense and their_dense:
+        sides["dense"] = my_dense, their_dense
+    return sides | ({"hybrid": (milvus, folder)} if len(sides) == 2 else {})
 
 
 def ndcg(rankings: Sequence[Sequence[Passage]], examples: Sequence[dspy.Example]) -> float:
@@ -71,17 +72,17 @@ def main() -> None:
     for name, sides in ways(*opened).items():
         rankings = [side.search(questions, DEPTH) for side in sides]
         shared = fmean(
-            len({p.id for p in mine} & {p.id for p in theirs}) / DEPTH for mine, theirs in zip(*rankings, strict=True)
+            len({p.id for p in some} & {p.id for p in others}) / DEPTH for some, others in zip(*rankings, strict=True)
         )
-        goodness = [ndcg(side, examples) for side in rankings]
-        claims.append(Claim(f"{name}: nDCG@{DEPTH} ({shared:.0%} of passages shared)", *goodness, ""))
+        mine, theirs = (ndcg(side, examples) for side in rankings)
+        claims.append(Claim(f"{name}: nDCG@{DEPTH} ({shared:.0%} of passages shared)", mine, theirs, ""))
         for clients, size in itertools.product(arguments.clients, SIZES):
             batches = [questions[at : at + size] for at in range(0, len(questions), size)]
             rates = [
                 [rate(side, batches, clients, arguments.seconds) for side in sides] for _ in range(arguments.rounds + 1)
             ]
-            medians = [statistics.median(column) for column in zip(*rates[1:], strict=True)]
-            claims.append(Claim(f"{name}: {clients} clients, {size} at a time", *medians, "queries/s"))
+            mine, theirs = (statistics.median(column) for column in zip(*rates[1:], strict=True))
+            claims.append(Claim(f"{name}: {clients} clients, {size} at a time", mine, theirs, "queries/s"))
     sys.exit(report(claims, check=False))
 
 

@@ -195,7 +195,7 @@ class Collection:
 
     def create(self, manifest: CollectionManifest) -> None:
         """Make the collection, without rows, unless it is there."""
-        self.ask(lambda client: client.has_collection(self.name) or _create(client, self.name, manifest))
+        self.ask(lambda client: None if client.has_collection(self.name) else _create(client, self.name, manifest))
 
     def drop(self) -> None:
         """Delete the collection, then its manifest."""
