@@ -27,7 +27,7 @@ from benchmarks.claims import Claim, report
 from benchmarks.retrieval import K, draw_queries, synthetic_passages
 from typedrag import BM25Retriever
 from typedrag.cli.script import run
-from typedrag.retrieval import IndexRetriever, build_index, open_retriever
+from typedrag.retrieval import IndexRetriever, Retriever, build_index, open_retriever
 
 GOAL = 0.8
 SIZES = (1, 16)
@@ -51,7 +51,7 @@ def serving(index: Path, replicas: int) -> Iterator[str]:
         process.wait()
 
 
-def rate(retriever: IndexRetriever, batches: Sequence[Sequence[str]], clients: int, seconds: float) -> float:
+def rate(retriever: Retriever, batches: Sequence[Sequence[str]], clients: int, seconds: float) -> float:
     """Queries a second that so many clients get, each with its next batch once it has the last one's passages."""
     begun = time.perf_counter()
     turns = itertools.cycle(batches)

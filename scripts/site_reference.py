@@ -31,6 +31,7 @@ VARIABLES = {
     "TYPEDRAG_ENCODER": "The model of an index's dense part.",
     "TYPEDRAG_PRICES": "A YAML file of prices of your own LMs; see [cost](../how-to/cost.md).",
     "TYPEDRAG_RETRIEVER_KEY": "The key of an index server.",
+    "MILVUS_TOKEN": "The key of a Milvus server; see [search engine](../how-to/search-engine.md).",
     "OPENAI_API_KEY": "The key of OpenAI's LMs; those of other providers are named likewise.",
     "OPENAI_API_BASE": "The address of a server in OpenAI's place; `OPENAI_BASE_URL` is the same.",
     "MLFLOW_TRACKING_URI": "MLflow's store. Default: SQLite in typedrag's cache folder.",

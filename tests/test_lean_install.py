@@ -107,6 +107,7 @@ def test_commands_answer_and_list(server):
         (["index", "build", "page.html", "--out", "index"], "documents"),
         (["ask", "Why?", "--program", "direct_lm", "--lm", "embedded:model.gguf"], "embedded"),
         (["ask", "Why?", "--program", "models:/bread@champion"], "mlflow"),
+        (["index", "search", "milvus:http://localhost:1/wiki", "Why?"], "milvus"),
         (["sweep", "run", "model.gguf", "--out", "sweep"], "optuna"),
         (["serve", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
         (["mcp", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),

@@ -15,6 +15,7 @@ PACKAGES = {
     "embedded": ("xllamacpp",),
     "vllm": ("vllm",),
     "evaluate": tuple("bert_score datasets dateutil ir_measures nltk rouge_score scipy sklearn text_to_num".split()),
+    "milvus": ("pymilvus",),
     "mlflow": ("mlflow",),
     "optuna": ("matplotlib", "optuna"),
     "train": ("accelerate", "peft"),

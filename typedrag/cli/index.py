@@ -16,6 +16,7 @@ from typedrag.cli.served import listen, listening
 
 if TYPE_CHECKING:
     from typedrag.retrieval.index.building import Built
+    from typedrag.retrieval.milvus.collection import CollectionManifest
 
 
 @click.group(name="index")
@@ -25,8 +26,14 @@ def command() -> None:
 
 @command.command()
 @click.argument("sources", nargs=-1, type=click.Path(path_type=Path), metavar="SOURCE…")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the index.")
+@click.option(
+    "--to",
+    metavar="ADDRESS",
+    help="In the place of a folder, a collection of Milvus: milvus:http://HOST:PORT/COLLECTION.",
+)
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
+@click.option("--metadata", default="", help="With --to: further fields of rows, which filters can name: year,lang.")
 @click.option("--k1", type=float, default=0.9, show_default=True, help="BM25's term frequency saturation.")
 @click.option("--b", type=float, default=0.4, show_default=True, help="BM25's length normalisation.")
 @click.option("--language", help="Language of the passages, such as en, de or th; default: detected.")
@@ -44,8 +51,10 @@ def command() -> None:
 @click.option("--skip-bad", is_flag=True, help="Leave out unusable files and rows, and name each.")
 def build(
     sources: tuple[Path, ...],
-    out: Path,
+    out: Path | None,
+    to: str | None,
     fields: str,
+    metadata: str,
     dense: str | None,
     query_prompt: str | None,
     passage_prompt: str | None,
@@ -57,14 +66,27 @@ def build(
     .epub files are split into passages of about 100 words. Links that lead out of a folder are not
     followed.
     """
-    if not sources and not dense:
+    if not sources and (to or not dense):
         raise click.UsageError("Missing argument 'SOURCE…'.")
+    if (out is None) == (to is None):
+        raise click.UsageError("Name one: --out FOLDER or --to ADDRESS.")
+    if metadata and not to:
+        raise click.UsageError("--metadata is of --to: an index in a folder has no filters.")
     from typedrag.cli.progress import counting
     from typedrag.retrieval import Encoder, FieldMap, build_parts
+    from typedrag.retrieval.milvus.address import MilvusAddress
 
     mapped = FieldMap.parse(fields)
+    address = MilvusAddress.parse(to) if to else None
     encoder = Encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
-    _say_built(build_parts(sources, out, counting, fields=mapped, encoder=encoder, **options), out)
+    if out:
+        _say_built(build_parts(sources, out, counting, fields=mapped, encoder=encoder, **options), str(out))
+    elif address:
+        from typedrag.retrieval.milvus.building import build_collection
+
+        kept = tuple(filter(None, metadata.split(",")))
+        built = build_collection(sources, address, counting, fields=mapped, metadata=kept, encoder=encoder, **options)
+        _say_built([built], address.place)
 
 
 @command.command()
@@ -82,13 +104,28 @@ def append(sources: tuple[Path, ...], out: Path, fields: str, **options: bool) -
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_parts
 
-    _say_built(append_parts(sources, out, counting, fields=FieldMap.parse(fields), **options), out)
+    _say_built(append_parts(sources, out, counting, fields=FieldMap.parse(fields), **options), str(out))
 
 
 @command.command()
-@click.argument("index", type=click.Path(path_type=Path))
-def info(index: Path) -> None:
-    """Print the manifest of INDEX as JSON, with that of its dense part as the field `dense`."""
+@click.argument("index")
+def info(index: str) -> None:
+    """Print the manifest of INDEX, a folder or a collection of Milvus, as JSON.
+
+    That of a folder's dense part is the field `dense`.
+    """
+    from typedrag.retrieval.milvus.address import MilvusAddress, is_milvus
+
+    if is_milvus(index):
+        from typedrag.retrieval.milvus.collection import Collection
+
+        manifest = Collection(MilvusAddress.parse(index)).finished()
+        click.echo(manifest.model_dump_json(indent=1))
+    else:
+        click.echo(json.dumps(_facts(Path(index)), ensure_ascii=False, indent=1))
+
+
+def _facts(index: Path) -> dict[str, Any]:
     from typedrag.retrieval import has_dense, read_dense_manifest, read_manifest
     from typedrag.retrieval.opening import has_bm25
 
@@ -96,11 +133,11 @@ def info(index: Path) -> None:
     facts = read_manifest(index).model_dump(mode="json") if has_bm25(index) or not dense else {}
     if dense:
         facts["dense"] = dense.model_dump(mode="json")
-    click.echo(json.dumps(facts, ensure_ascii=False, indent=1))
+    return facts
 
 
 @command.command()
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index")
 @click.argument("query")
 @click.option("-k", "--top-k", type=click.IntRange(1), default=5, show_default=True, help="Number of passages.")
 @click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
@@ -108,15 +145,20 @@ def info(index: Path) -> None:
 @click.option("--b", type=float, help="BM25's b, instead of the manifest's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 def search(
-    index: Path, query: str, top_k: int, retriever: str, k1: float | None, b: float | None, as_json: bool
+    index: str, query: str, top_k: int, retriever: str, k1: float | None, b: float | None, as_json: bool
 ) -> None:
-    """Print the passages of INDEX for QUERY, best first."""
+    """Print the passages of INDEX for QUERY, best first.
+
+    INDEX is a folder, or an address, which says itself how it is searched.
+    """
     from dataclasses import asdict
 
     from typedrag.retrieval import BM25Setting, open_retriever
+    from typedrag.retrieval.opening import brings_index
 
     settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
-    opened = open_retriever(retriever, index, {name: v for name, v in settings.items() if v is not None})
+    given = {name: value for name, value in settings.items() if value is not None}
+    opened = open_retriever(index, None, given) if brings_index(index) else open_retriever(retriever, index, given)
     [passages] = opened.search([query], top_k)
     for passage in passages:
         if as_json:
@@ -150,14 +192,13 @@ def serve(
     listen(f"{folder.name} by {retriever}", partial(open_index, retriever, folder, settings), settings, **where)
 
 
-def _say_built(built: Sequence[Built], out: Path) -> None:
-    from typedrag.retrieval import DenseManifest
+def _say_built(built: Sequence[Built | CollectionManifest], place: str) -> None:
+    from typedrag.retrieval import DenseManifest, Manifest
 
     for manifest in built:
         rate = manifest.passages / max(manifest.seconds, 1e-3)
-        if isinstance(manifest, DenseManifest):
-            how = f" embedded with {manifest.encoder.model}"
-        else:
-            how = f" in language {manifest.language}"
+        how = "" if isinstance(manifest, DenseManifest) else f" in language {manifest.language}"
+        encoder = None if isinstance(manifest, Manifest) else manifest.encoder
+        how += f" embedded with {encoder.model}" if encoder else ""
         seconds = f"{manifest.seconds:.1f} s"
-        say(f"{manifest.passages:,} passages{how} in {seconds} ({rate:,.0f} a second): {out}")
+        say(f"{manifest.passages:,} passages{how} in {seconds} ({rate:,.0f} a second): {place}")

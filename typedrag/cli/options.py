@@ -122,7 +122,8 @@ program_options = together(
         help="Set any option of --program; of a run of several in --config by RUN.NAME=VALUE; repeatable."),
     click.option("--reranker", "program__reranker",
         help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …"),
-    click.option("--retriever", "program__retriever", help="Of --program: bm25, dense, hybrid[:WEIGHT], auto or http://HOST:PORT."),
+    click.option("--retriever", "program__retriever",
+        help="Of --program: bm25, dense, hybrid[:WEIGHT], auto, http://HOST:PORT or milvus:…"),
 )  # fmt: skip
 
 index_option = click.option(

@@ -30,7 +30,10 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
 @click.option(
-    "--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid[:WEIGHT], auto or http://HOST:PORT."
+    "--retriever",
+    default="bm25",
+    show_default=True,
+    help="bm25, dense, hybrid[:WEIGHT], auto, http://HOST:PORT or milvus:…",
 )
 @click.option(
     "--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question or aspect."

@@ -23,8 +23,8 @@ from typedrag.programs.makes import make_named
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
 from typedrag.retrieval.gate.makes import gate_named
+from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
-from typedrag.retrieval.search.remote import is_remote
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class ProgramSource:
                 reason to send questions anywhere.
         """
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
-        if is_remote(spec):
+        if brings_index(spec):
             raise InputError(f"{self.name} was compiled with retriever {shown(spec)}", "Name a --retriever yourself")
         check_retriever(spec)
         return spec

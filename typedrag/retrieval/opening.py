@@ -1,8 +1,9 @@
-"""Retrievers over an index, by spec: `bm25`, `dense`, `hybrid[:WEIGHT]`, `auto` or the address of an index server.
+"""Retrievers over an index, by spec: `bm25`, `dense`, `hybrid[:WEIGHT]`, `auto` or the address of an index elsewhere.
 
 `hybrid` fuses the ranks of BM25 and the dense part; with a WEIGHT of the dense part, 0 to 1, it fuses
 their scores. `auto` is `hybrid` where the index has both parts, else the part that it has. What
-`typedrag index serve` searches is had by its address, `http://HOST:PORT`, without any index here.
+`typedrag index serve` searches is had by its address, `http://HOST:PORT`, without any index here; so is a collection
+of Milvus, `milvus:http://HOST:PORT/COLLECTION`, which says itself how it is searched: see `milvus.address`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from pathlib import Path
 from typedrag.errors import InputError, RetrievalError
 from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.index.dense_manifest import has_dense, read_dense_manifest
-from typedrag.retrieval.index.index import read_manifest
+from typedrag.retrieval.index.index import Manifest, read_manifest
 from typedrag.retrieval.index.workshop import opened
+from typedrag.retrieval.milvus.address import FORM, MilvusAddress, is_milvus
+from typedrag.retrieval.milvus.collection import Collection, CollectionManifest
+from typedrag.retrieval.milvus.retrievers import open_milvus
 from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.search.dense import DenseRetriever
@@ -26,7 +30,19 @@ from typedrag.retrieval.search.remote import check_address, is_remote, open_remo
 
 logger = logging.getLogger(__name__)
 
-FORMS = "bm25, dense, hybrid, hybrid:WEIGHT, auto, http://HOST:PORT"
+FORMS = f"bm25, dense, hybrid, hybrid:WEIGHT, auto, http://HOST:PORT, {FORM}"
+
+
+def brings_index(spec: str) -> bool:
+    """True if a spec is the address of an index itself, beside which none is named."""
+    return is_remote(spec) or is_milvus(spec)
+
+
+def server_of(spec: str) -> str:
+    """The address of the server that a spec names; empty if it names none."""
+    if is_milvus(spec) and not (address := MilvusAddress.parse(spec)).is_file:
+        return address.server
+    return spec if is_remote(spec) else ""
 
 
 def check_retriever(spec: str) -> float | None:
@@ -42,6 +58,11 @@ def check_retriever(spec: str) -> float | None:
     if is_remote(spec):
         check_address(spec)
         return None
+    if is_milvus(spec):
+        search = MilvusAddress.parse(spec).search
+        if brings_index(search):
+            raise InputError(f"'{search}' does not say how Milvus searches", "Write bm25, dense, hybrid or auto")
+        return check_retriever(search)
     kind, colon, weight = spec.partition(":")
     if kind not in ("bm25", "dense", "hybrid", "auto") or (colon and kind != "hybrid"):
         raise InputError(f"'{spec}' is no retriever", f"Write one of: {FORMS}")
@@ -67,7 +88,7 @@ def check_index(spec: str, index: Path | str | None = None) -> None:
         RetrievalError: If there is no such index or index server, or a part is missing or unfinished.
     """
     check_retriever(spec)
-    if is_remote(spec):
+    if brings_index(spec):
         open_retriever(spec, index)
         return
     index = _named(index)
@@ -85,7 +106,7 @@ def open_retriever(
 
     Args:
         spec: What searches.
-        index: The index folder; by default `default_index()`, and none where the spec is an address.
+        index: The index folder; by default `default_index()`, and none where the spec is an address itself.
         bm25: Settings of BM25, where it is searched, that are not the index's.
 
     Raises:
@@ -94,10 +115,10 @@ def open_retriever(
         RetrievalError: If the index, its dense part or the server is missing or cannot be used.
     """
     weight = check_retriever(spec)
-    if is_remote(spec):
+    if brings_index(spec):
         if index is not None:
             raise InputError(f"both --index {index} and --retriever {spec} are given", "The server has its own index")
-        return open_remote(spec, bm25)
+        return open_milvus(MilvusAddress.parse(spec), bm25) if is_milvus(spec) else open_remote(spec, bm25)
     folder = _named(index)
     return opened(folder, lambda: _open(spec.partition(":")[0], folder, weight, bm25 or {}))
 
@@ -132,7 +153,8 @@ def bm25_of_index(spec: str, index: Path | str | None = None) -> dict[str, float
         RetrievalError: If there is no such index, or it has no BM25 part.
     """
     if not is_remote(spec):
-        manifest = read_manifest(_named(index))
+        manifest: Manifest | CollectionManifest
+        manifest = Collection(MilvusAddress.parse(spec)).finished() if is_milvus(spec) else read_manifest(_named(index))
         return {"k1": manifest.k1, "b": manifest.b}
     served = open_remote(spec).served
     if "k1" not in served.manifest:

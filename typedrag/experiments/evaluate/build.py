@@ -41,7 +41,7 @@ from typedrag.retrieval import (
     open_retriever,
     reranker_identity,
 )
-from typedrag.retrieval.search.remote import RemoteHybrid, RemoteRetriever, is_remote
+from typedrag.retrieval.opening import brings_index, server_of
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
@@ -115,10 +115,9 @@ class Components:
         return str(self.retriever(program).identity["index"]) if self.source(program).retrieves else ""
 
     def searched_by(self, program: ProgramConfig) -> str:
-        """The spec by which a program's passages are searched; of a remote retriever the server's, not its address."""
+        """The spec by which a program's passages are searched; of an index elsewhere how it is, not its address."""
         spec = program.retriever or self.source(program).retriever
-        retriever = self.retriever(program) if is_remote(spec) else None
-        return retriever.served.retriever if isinstance(retriever, RemoteRetriever | RemoteHybrid) else spec
+        return str(self.retriever(program).identity.get("retriever", "bm25")) if brings_index(spec) else spec
 
     @cached_property
     def lm(self) -> dspy.LM:
@@ -143,8 +142,8 @@ class Components:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses of the index servers that programs ask."""
-        return [spec for program in self.config.programs if is_remote(spec := program.retriever or "")]
+        """The addresses of the servers that programs' passages come from."""
+        return [server for program in self.config.programs if (server := server_of(program.retriever or ""))]
 
     @cached_property
     def redactor(self) -> Redactor:
@@ -301,11 +300,17 @@ class Components:
     def _commit(self) -> str | None:
         return git_commit()
 
+    def _place(self, program: ProgramConfig) -> str:
+        """Where a program's passages come from, if it is no folder."""
+        elsewhere = self.source(program).retrieves and brings_index(program.retriever or "")
+        return self.retriever(program).place if elsewhere else ""
+
     def notes(self, program: ProgramConfig) -> dict[str, Any]:
         """Other facts about a run, which do not make it another run."""
         return {
             "name": program.name,
             **({"compiled program": program.program} if self.source(program).compiled else {}),
+            **({"passages from": self.redactor(place)} if (place := self._place(program)) else {}),
             "data": self.dataset.source,
             "licence": self.dataset.licence,
             "git commit": self._commit,

@@ -26,7 +26,7 @@ from typedrag.programs.knobs import Knob, Value, declared_knobs
 from typedrag.programs.options import PER_TYPE
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import check_retriever
-from typedrag.retrieval.search.remote import is_remote
+from typedrag.retrieval.opening import brings_index
 
 Point = Mapping[str, Value]
 """A value for each knob of the sweep."""
@@ -171,7 +171,7 @@ def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
         if first == "lm" or name == TELEPROMPTER:
             continue
         if name == _WEIGHT:
-            if is_remote(base.retriever or ""):
+            if brings_index(base.retriever or ""):
                 raise InputError(f"{_WEIGHT} cannot be turned: an index server searches", "Leave the knob out")
             values[_RETRIEVER] = f"hybrid:{value:g}" if isinstance(value, int | float) else f"hybrid:{value}"
             continue

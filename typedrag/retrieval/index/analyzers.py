@@ -32,6 +32,8 @@ _STANDARD = "standard.Standard"
 """Lucene's analyzer for other languages: words in lower case, without stems."""
 _BY_PAIRS = frozenset(("dz", "km", "lo", "my", "th"))
 _UNSPACED = regex.compile(r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]+")
+_BY_PAIRS_IN_CJK = frozenset(("ja", "ko", "wuu", "yue", "zh"))
+_CJK = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}ー]+")
 
 
 def check_language(language: str) -> None:
@@ -80,6 +82,16 @@ def spaced(text: str, language: str) -> str:
         (' ขน นม bread', 'bread')
     """
     return _UNSPACED.sub(_pairs, text) if language in _BY_PAIRS else text
+
+
+def in_pairs(text: str, language: str) -> str:
+    """The text as `spaced` gives it, Chinese, Japanese and Korean too: for analyzers that are not Lucene's.
+
+    Example:
+        >>> in_pairs("東京大学 2020", "ja"), in_pairs("bread", "en")
+        (' 東京 京大 大学  2020', 'bread')
+    """
+    return _CJK.sub(_pairs, text) if language in _BY_PAIRS_IN_CJK else spaced(text, language)
 
 
 def _pairs(match: regex.Match[str]) -> str:

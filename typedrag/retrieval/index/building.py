@@ -97,7 +97,7 @@ def build_parts(
         if not bm25 and has_bm25(folder):
             raise InputError(f"the build of index {out} that was begun has a BM25 part", "Continue it as it was begun")
         if bm25 and not (finished and encoder):
-            with stage("passages") as on_progress, _places_named(read):
+            with stage("passages") as on_progress, places_named(read):
                 manifests.append(
                     build_index(
                         passages, folder, sources=names, k1=k1, b=b, language=language, resume=resume,
@@ -107,7 +107,7 @@ def build_parts(
         if encoder is not None and bm25:
             manifests.append(_embed_all(folder, encoder, stage))
         elif encoder is not None:
-            with stage("passages embedded") as on_progress, _places_named(read):
+            with stage("passages embedded") as on_progress, places_named(read):
                 manifests.append(build_dense(passages, folder, encoder, sources=names, on_progress=on_progress))
     return manifests
 
@@ -136,7 +136,7 @@ def append_parts(
     indexed = indexed_sources(out) or (dense.sources if dense else ())
     read = partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed)
     if not has_bm25(out) and encoder:
-        with stage("passages embedded") as on_progress, _places_named(read):
+        with stage("passages embedded") as on_progress, places_named(read):
             return [
                 append_dense(
                     _passages(read), out, encoder, sources=names, resume=resume, force=force, on_progress=on_progress
@@ -148,7 +148,7 @@ def append_parts(
         # where only the dense part is behind, BM25's was already added to before the process was killed
         behind = dense and resume and is_served(folder) and read_manifest(folder).fingerprint != dense.fingerprint
         if not behind:
-            with stage("passages") as on_progress, _places_named(read):
+            with stage("passages") as on_progress, places_named(read):
                 manifests.append(append_index(passages, folder, sources=names, on_progress=on_progress))
         if encoder:
             manifests.append(_embed_all(folder, encoder, stage, resume=resume))
@@ -160,7 +160,7 @@ def _passages(read: Callable[[], Iterator[Placed]]) -> Iterator[Passage]:
 
 
 @contextmanager
-def _places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
+def places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
     """Name the file and line of passages with the same id: looked up only then, as an index does not hold them."""
     try:
         yield

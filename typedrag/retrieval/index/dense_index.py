@@ -258,12 +258,18 @@ def check_encoder(encoder: Encoder, index: Path) -> None:
     built_with = read_any_manifest(index).encoder
     [row] = encoder.encode_passages([next(_stored(index))])
     [stored] = read_embeddings(index, 1, built_with.dimensions)
-    if row.shape != stored.shape or float(row @ stored) < _SAME * float(np.linalg.norm(row) * np.linalg.norm(stored)):
+    if not same_embedding(row, stored):
         raise InputError(
             f"the dense part of {index_of(index)} was built with {built_with.model}, whose embeddings are not those of "
             f"{encoder.name} here",
             "Use the same model, or build again with --force",
         )
+
+
+def same_embedding(row: Embeddings, stored: Embeddings) -> bool:
+    """True if two embeddings of a text, of one dimension each, are the same model's."""
+    lengths = float(np.linalg.norm(row) * np.linalg.norm(stored))
+    return row.shape == stored.shape and float(row @ stored) >= _SAME * lengths
 
 
 def read_embeddings(index: Path, rows: int, dimensions: int) -> Embeddings:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,7 @@ from typedrag.retrieval.index.workshop import (
 )
 from typedrag.texts.language import ENGLISH, language_of_most
 
+T = TypeVar("T")
 FORMAT = 1
 """The format of an index of English passages."""
 NEWEST_FORMAT = 2
@@ -254,7 +255,7 @@ def _write_all(
     """Write the passages that follow the base's; returns the fingerprint and count of all, 0 if some are missing."""
     lucene, base, index = out / LUCENE, progress.base, index_of(out)
     digest = Fingerprint(base.fingerprint if base else "")
-    ids = _IdHashes()
+    ids = IdHashes()
     committed = begun = _committed_rows(lucene)
     if begun not in progress.fingerprints:
         raise RetrievalError(f"the build of index {index} broke off within a batch", "Build again with --force")
@@ -376,7 +377,7 @@ def nothing_found(problem: str, sources: Sequence[str]) -> InputError:
     return InputError(f"{problem} in {', '.join(sources)}", "Name sources that hold text")
 
 
-def peeked(passages: Iterable[Passage], sources: Sequence[str]) -> Iterator[Passage]:
+def peeked(passages: Iterable[T], sources: Sequence[str]) -> Iterator[T]:
     """The same passages, after a check that there is a first one.
 
     Raises:
@@ -438,9 +439,9 @@ def _save(out: Path, progress: _Progress) -> _Progress:
     return progress
 
 
-def batches(passages: Iterable[Passage], size: int) -> Iterator[list[Passage]]:
-    """Yield the passages in lists of this length, in bounded memory."""
-    stream = iter(passages)
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the passages, or others, in lists of this length, in bounded memory."""
+    stream = iter(items)
     while batch := list(islice(stream, size)):
         yield batch
 
@@ -525,7 +526,7 @@ class _Known:
             self._searcher.close()
 
 
-class _IdHashes:
+class IdHashes:
     """Finds ids that occur twice, with 8 to 16 bytes an id: Lucene itself would keep both passages."""
 
     def __init__(self) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
 from typedrag.errors import InputError
@@ -25,6 +26,7 @@ from typedrag.records import Passage
 LONGEST_ID = 32_000
 """Bytes that an id may have: Lucene's limit."""
 KINDS = (".jsonl", ".ndjson", ".tsv")
+NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,12 @@ class FieldMap:
 
 
 class Row(NamedTuple):
-    """A row of a file: its passage, or the reason why it has none."""
+    """A row of a file: its passage with metadata, or the reason why it has none."""
 
     line: int
     passage: Passage | None
     problem: str = ""
+    metadata: Mapping[str, Any] = NO_METADATA
 
 
 def kind_of(path: Path) -> str:
@@ -69,20 +72,26 @@ def kind_of(path: Path) -> str:
     return Path(name.stem).suffix if name.suffix == ".gz" else name.suffix
 
 
-def read_rows(path: Path, fields: FieldMap) -> Iterator[Row]:
+def read_rows(path: Path, fields: FieldMap, metadata: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the rows of a JSONL or TSV file, also gzipped, in bounded memory.
+
+    Args:
+        path: The file.
+        fields: The names of the fields of the passage.
+        metadata: The names of further fields to keep, where a row has them.
 
     Raises:
         InputError: If the file cannot be read to its end, or its header lacks a field.
     """
     for line in _table_lines(path, fields) if kind_of(path) == ".tsv" else _json_lines(path):
-        problem, passage = line.problem, None
+        problem, passage, kept = line.problem, None, NO_METADATA
         if not problem:
             try:
                 passage = _passage(line.value, fields)
+                kept = {name: line.value[name] for name in metadata if line.value.get(name) is not None}
             except ValueError as error:
                 problem = str(error)
-        yield Row(line.number, passage, problem)
+        yield Row(line.number, passage, problem, kept)
 
 
 def _json_lines(path: Path) -> Iterator[Line]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from typedrag.errors import InputError
 from typedrag.records import Passage
 from typedrag.retrieval.index.documents import READERS, read_document
-from typedrag.retrieval.index.rows import KINDS, FieldMap, kind_of, read_rows
+from typedrag.retrieval.index.rows import KINDS, NO_METADATA, FieldMap, kind_of, read_rows
 from typedrag.retrieval.index.splitting import split_blocks, split_text
 
 logger = logging.getLogger(__name__)
@@ -23,10 +23,11 @@ _NAMED = 20
 
 
 class Placed(NamedTuple):
-    """A passage and its place: a file, and the line of a row."""
+    """A passage, its place (a file, and the line of a row) and its metadata."""
 
     passage: Passage
     place: str
+    metadata: Mapping[str, Any] = NO_METADATA
 
 
 class _Problems:
@@ -88,8 +89,9 @@ def read_placed(
     *,
     skip_bad: bool = False,
     indexed: Sequence[str] = (),
+    metadata: Sequence[str] = (),
 ) -> Iterator[Placed]:
-    """The passages of `read_passages`, each with its place."""
+    """The passages of `read_passages`, each with its place and those fields of its row that `metadata` names."""
     fields, sources, problems = fields or FieldMap(), list(sources), _Problems(skip_bad)
     for source in sources:  # all are checked before hours are spent on the first
         if not source.exists():
@@ -98,7 +100,7 @@ def read_placed(
             raise InputError(f"source {source} is of no kind that can be read", f"Readable: {READABLE}")
     for path, name in _files(sources, indexed):
         is_table = kind_of(path) in KINDS
-        placed = _read_rows(path, fields, problems) if is_table else _split_file(path, name, problems)
+        placed = _read_rows(path, fields, problems, metadata) if is_table else _split_file(path, name, problems)
         for one in placed:
             if not problems.found:  # otherwise the rest is only searched for further problems
                 yield one
@@ -158,12 +160,12 @@ def _walk(folder: Path) -> list[Path]:
     return readable
 
 
-def _read_rows(path: Path, fields: FieldMap, problems: _Problems) -> Iterator[Placed]:
+def _read_rows(path: Path, fields: FieldMap, problems: _Problems, metadata: Sequence[str]) -> Iterator[Placed]:
     try:
-        for row in read_rows(path, fields):
+        for row in read_rows(path, fields, metadata):
             place = f"{path}, line {row.line}"
             if row.passage is not None:
-                yield Placed(row.passage, place)
+                yield Placed(row.passage, place, row.metadata)
                 continue
             mend = "Mend the line, map its fields with --fields, or leave such rows out with --skip-bad"
             problems.add(InputError(f"{place} cannot be used: {row.problem}", mend))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from typedrag.errors import InputError
 from typedrag.retrieval import IndexRetriever, open_retriever
-from typedrag.retrieval.search.remote import is_remote
+from typedrag.retrieval.opening import brings_index
 from typedrag.serving.run import Serving, run_app
 from typedrag.serving.search.app import create_index_app
 from typedrag.serving.search.service import IndexSettings, SearchService
@@ -23,7 +23,7 @@ def open_index(spec: str, index: Path, settings: IndexSettings) -> Serving:
         InputError: If the spec is no retriever, or the address of another index server.
         RetrievalError: If the index lacks a part or cannot be used.
     """
-    if is_remote(spec):
+    if brings_index(spec):
         raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
     return partial(_run, open_retriever(spec, index), settings)
 
