@@ -45,6 +45,12 @@ def command() -> None:
 )
 @click.option("--query-prompt", help="Prefix of queries; default: the model's own, or that of E5 models.")
 @click.option("--passage-prompt", help="Prefix of passages; default: likewise.")
+@click.option(
+    "--approximate",
+    metavar="FACTORY",
+    help="Search the dense part approximately, for more passages than memory holds: auto, by their number, or a "
+    "factory string of FAISS such as IVF4096,PQ48 or HNSW32. Default: all are compared.",
+)
 @click.option("--bm25/--no-bm25", default=True, help="Whether the index has a BM25 part; default: yes.")
 @click.option("--force", is_flag=True, help="Replace an existing index, once the new one is built.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted build.")
@@ -55,6 +61,7 @@ def build(
     to: str | None,
     fields: str,
     metadata: str,
+    approximate: str | None,
     dense: str | None,
     query_prompt: str | None,
     passage_prompt: str | None,
@@ -70,6 +77,8 @@ def build(
         raise click.UsageError("Missing argument 'SOURCE…'.")
     if (out is None) == (to is None):
         raise click.UsageError("Name one: --out FOLDER or --to ADDRESS.")
+    if approximate and to:
+        raise click.UsageError("--approximate is of --out: Milvus has an index of its own.")
     if metadata and not to:
         raise click.UsageError("--metadata is of --to: an index in a folder has no filters.")
     from typedrag.cli.progress import counting
@@ -80,13 +89,16 @@ def build(
     address = MilvusAddress.parse(to) if to else None
     encoder = Encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
     if out:
-        _say_built(build_parts(sources, out, counting, fields=mapped, encoder=encoder, **options), str(out))
+        built = build_parts(sources, out, counting, fields=mapped, encoder=encoder, approximate=approximate, **options)
+        _say_built(built, str(out))
     elif address:
         from typedrag.retrieval.milvus.building import build_collection
 
         kept = tuple(filter(None, metadata.split(",")))
-        built = build_collection(sources, address, counting, fields=mapped, metadata=kept, encoder=encoder, **options)
-        _say_built([built], address.place)
+        manifest = build_collection(
+            sources, address, counting, fields=mapped, metadata=kept, encoder=encoder, **options
+        )
+        _say_built([manifest], address.place)
 
 
 @command.command()

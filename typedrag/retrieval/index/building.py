@@ -11,8 +11,9 @@ from typedrag.errors import InputError
 from typedrag.files.locks import check_free
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Encoder
+from typedrag.retrieval.index.approximate import check_factory
 from typedrag.retrieval.index.dense_index import append_dense, build_dense
-from typedrag.retrieval.index.dense_manifest import DenseManifest, has_dense, read_dense_manifest
+from typedrag.retrieval.index.dense_manifest import DenseManifest, EncoderSettings, has_dense, read_dense_manifest
 from typedrag.retrieval.index.index import (
     K1,
     B,
@@ -49,6 +50,7 @@ def build_parts(
     language: str | None = None,
     bm25: bool = True,
     encoder: Encoder | None = None,
+    approximate: str | None = None,
     force: bool = False,
     resume: bool = False,
     skip_bad: bool = False,
@@ -62,6 +64,7 @@ def build_parts(
         fields: The names of the fields of JSONL and TSV rows.
         bm25: If True, the index gets a BM25 part.
         encoder: Makes the dense part; by default there is none.
+        approximate: Of the dense part; see `build_dense`.
         force: Replace an index that is there.
         resume: Continue a killed build.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
@@ -77,6 +80,10 @@ def build_parts(
         raise InputError("an index needs a part to be searched by", "Name a model: --dense MODEL")
     if not sources and not (encoder and bm25 and has_bm25(out)):
         raise InputError("no source is named", "Name files or folders to index")
+    if approximate is not None and encoder is None:
+        raise InputError("only a dense part has an approximate index", "Name a model: --dense MODEL")
+    if approximate and encoder:
+        check_factory(approximate, EncoderSettings.of(encoder).dimensions)
     check_parameters(k1, b)
     names, manifests = [str(s) for s in sources], list[Built]()
     read = partial(read_placed, sources, fields, skip_bad=skip_bad)
@@ -105,10 +112,14 @@ def build_parts(
                     )
                 )  # fmt: skip
         if encoder is not None and bm25:
-            manifests.append(_embed_all(folder, encoder, stage))
+            manifests.append(_embed_all(folder, encoder, stage, approximate=approximate))
         elif encoder is not None:
             with stage("passages embedded") as on_progress, places_named(read):
-                manifests.append(build_dense(passages, folder, encoder, sources=names, on_progress=on_progress))
+                manifests.append(
+                    build_dense(
+                        passages, folder, encoder, sources=names, approximate=approximate, on_progress=on_progress
+                    )
+                )
     return manifests
 
 
@@ -174,7 +185,9 @@ def is_served(index: Path) -> bool:
     return (index / MANIFEST).is_file() and has_bm25(index)
 
 
-def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, resume: bool = True) -> DenseManifest:
+def _embed_all(
+    out: Path, encoder: Encoder, stage: Stage, *, approximate: str | None = None, resume: bool = True
+) -> DenseManifest:
     """Embed the passages that only Lucene holds so far, so that both parts hold the same ones."""
     bm25 = BM25Retriever(out)
     with stage("passages embedded") as on_progress:
@@ -184,6 +197,7 @@ def _embed_all(out: Path, encoder: Encoder, stage: Stage, *, resume: bool = True
             encoder,
             sources=bm25.manifest.sources,
             fingerprint=bm25.manifest.fingerprint,
+            approximate=approximate,
             resume=resume,
             on_progress=on_progress,
         )

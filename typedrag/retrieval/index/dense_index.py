@@ -29,7 +29,10 @@ from typedrag.files.locks import check_free
 from typedrag.files.text_files import write_text
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Embeddings, Encoder
+from typedrag.retrieval.index.approximate import APPROXIMATE, check_factory, factory_for, write_approximate
 from typedrag.retrieval.index.dense_manifest import (
+    FORMAT,
+    NEWEST_FORMAT,
     DenseManifest,
     EncoderSettings,
     has_dense,
@@ -54,6 +57,7 @@ def build_dense(
     *,
     sources: Sequence[str],
     fingerprint: str = "",
+    approximate: str | None = None,
     resume: bool = True,
     force: bool = False,
     on_progress: Callable[[int], object] = lambda rows: None,
@@ -67,6 +71,8 @@ def build_dense(
         encoder: Embeds them.
         sources: Their origin, for the manifest.
         fingerprint: The passages' fingerprint; by default it is computed from them in their order.
+        approximate: FAISS's factory string of an approximate index, such as `IVF4096,PQ48`, or `auto`, by the number
+            of passages; by default as before, and without one in a new part.
         resume: Also use the embeddings of an unfinished addition.
         force: Embed all of them anew.
         on_progress: Called with the number of passages embedded so far, earlier ones included.
@@ -80,7 +86,7 @@ def build_dense(
     passages = peeked(passages, sources)
     keep = BM25_PARTS if force else PARTS
     with workshop(index, "building", keep=keep, resume=not force, force=force) as folder:
-        rows = _Rows(folder, encoder, keep=None if resume else _counted(folder))
+        rows = _Rows(folder, encoder, keep=None if resume else _counted(folder), approximate=approximate)
         done, digest, ids = 0, Fingerprint(), set[str]()
         for batch in batches(passages, _ROWS):
             for passage in batch:
@@ -156,15 +162,19 @@ class _Rows:
         index: Folder of the index.
         encoder: Must be the one that embedded the rows that are there.
         keep: The number of rows to keep; all by default.
+        approximate: See `build_dense`.
 
     Raises:
-        InputError: If another model built the index, or it cannot be written to.
+        InputError: If another model built the index, it cannot be written to, or FAISS makes no such approximate index.
     """
 
-    def __init__(self, index: Path, encoder: Encoder, keep: int | None = None) -> None:
+    def __init__(self, index: Path, encoder: Encoder, keep: int | None = None, approximate: str | None = None) -> None:
         self.index, self.encoder = index_of(index), encoder
         self.folder = index / DENSE
         self.settings = EncoderSettings.of(encoder)
+        before = read_any_manifest(index).approximate if has_dense(index) else ""
+        self._approximate = before if approximate is None else approximate
+        check_factory(self._approximate, self.settings.dimensions)
         self._embeddings, self._passages = self.folder / EMBEDDINGS, self.folder / PASSAGES
         if has_dense(index):
             _check_settings(self.settings, index)
@@ -179,7 +189,7 @@ class _Rows:
             os.truncate(self._embeddings, self.count * size)
             os.truncate(self._passages, bounds[self.count - 1] if self.count else 0)
             if not has_dense(index):
-                self._write_manifest(DenseManifest(encoder=self.settings))
+                self._write_manifest(DenseManifest(encoder=self.settings, approximate=self._approximate))
         except OSError as error:
             raise InputError(f"folder {self.index} cannot be written to: {error}", "Name another: --out DIR") from error
         self._held = {p.id: hash(p) for p in _stored(index)}
@@ -221,7 +231,15 @@ class _Rows:
         for file in (self._embeddings, self._passages):
             with file.open("rb") as held:
                 os.fsync(held.fileno())
+        factory = factory_for(self._approximate, self.count, self.settings.dimensions)
+        if factory:
+            embeddings = read_embeddings(self.folder.parent, self.count, self.settings.dimensions)
+            write_approximate(self.folder, embeddings, factory)
+        else:
+            (self.folder / APPROXIMATE).unlink(missing_ok=True)
         manifest = DenseManifest(
+            format=NEWEST_FORMAT if factory else FORMAT,
+            approximate=factory,
             sources=tuple(sources),
             fingerprint=fingerprint,
             passages=self.count,

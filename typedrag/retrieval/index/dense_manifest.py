@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from typedrag.errors import RetrievalError
 from typedrag.lms.models import MODELS
@@ -13,6 +14,8 @@ from typedrag.retrieval.encoder import NAMED, Encoder
 from typedrag.retrieval.index.workshop import DENSE, opened, read_manifest_file, refusal
 
 FORMAT = 1
+NEWEST_FORMAT = 2
+"""The format of a part with an approximate index, which a typedrag that knows none would search slowly."""
 _BUILD = "typedrag index build … --out DIR --dense MODEL"
 _CLOSED = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -80,12 +83,21 @@ class DenseManifest(BaseModel):
     """The number of passages: 0 until the build has finished. Further rows belong to an unfinished addition."""
     encoder: EncoderSettings
     """The settings of the encoder that embedded them."""
+    approximate: str = ""
+    """FAISS's factory string of the approximate index; left out where all passages are compared."""
     built_at: str = ""
     """Time of the end of the build, UTC."""
     seconds: float = 0.0
     """Wall time of the build, or of its last part if it was continued."""
     versions: dict[str, str] = {}
     """The versions of typedrag, sentence-transformers, torch and FAISS."""
+
+    @model_serializer(mode="wrap")
+    def _without_exact(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        if not self.approximate:  # as in manifests of older versions
+            del values["approximate"]
+        return values
 
 
 def has_dense(index: Path) -> bool:
@@ -120,4 +132,4 @@ def read_any_manifest(index: Path) -> DenseManifest:
         RetrievalError: If it cannot be read or its format is newer.
     """
     what, mend = f"the dense part of {index}", f"Build it again: {_BUILD} --force"
-    return read_manifest_file(index / DENSE / "manifest.json", DenseManifest, FORMAT, what, mend)
+    return read_manifest_file(index / DENSE / "manifest.json", DenseManifest, NEWEST_FORMAT, what, mend)

@@ -165,7 +165,7 @@ class Collection:
             return CollectionManifest.model_validate_json(rows[0]["manifest"])
         except ValueError as error:
             raise RetrievalError(
-                f"the manifest of {self.address.place} cannot be read", "Update typedrag, or build again with --force"
+                f"the manifest of {self.address.place} cannot be read", "Update typedrag, or name another collection"
             ) from error
 
     def finished(self) -> CollectionManifest:

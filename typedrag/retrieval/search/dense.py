@@ -12,6 +12,7 @@ from typedrag.errors import RetrievalError
 from typedrag.extras import require
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Embeddings
+from typedrag.retrieval.index.approximate import ApproximateSearch
 from typedrag.retrieval.index.dense_index import PASSAGES, check_encoder, line_ends, parse_passage, read_embeddings
 from typedrag.retrieval.index.dense_manifest import DenseManifest, read_dense_manifest
 from typedrag.retrieval.index.workshop import DENSE
@@ -21,9 +22,10 @@ _DIGITS = 5
 
 
 class DenseRetriever:
-    """A `Retriever` over the dense part of an index: exact inner products, by FAISS.
+    """A `Retriever` over the dense part of an index: inner products, by FAISS, of embeddings that stay in their file.
 
-    Its scores are cosines, unless the model is for inner products of unnormalised embeddings.
+    All passages are compared, unless the part has an approximate index. Its scores are cosines, unless the model is for
+    inner products of unnormalised embeddings.
 
     Args:
         index: The index folder.
@@ -54,13 +56,14 @@ class DenseRetriever:
             "index": self.manifest.fingerprint,
             "retriever": "dense",
             "encoder": self.manifest.encoder.model_dump(mode="json"),
+            **({"approximate": approximate} if (approximate := self.manifest.approximate) else {}),
         }
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
-        scores, rows = self._faiss.search(self.encoder.encode_queries(queries), min(k, self.manifest.passages))
+        scores, rows = self._search(self.encoder.encode_queries(queries), min(k, self.manifest.passages))
         return [self._best_first(*hits) for hits in zip(scores, rows, strict=True)]
 
     def passages(self) -> Iterator[Passage]:
@@ -72,15 +75,16 @@ class DenseRetriever:
 
     def _open(self) -> None:
         require("faiss")
-        import faiss
-
         rows, dimensions = self.manifest.passages, self.manifest.encoder.dimensions
         try:
-            embeddings: Embeddings = read_embeddings(self.index, rows, dimensions)
+            self._embeddings = read_embeddings(self.index, rows, dimensions)
+            self._search = self._exact
+            if self.manifest.approximate:
+                self._search = ApproximateSearch(self.index / DENSE, self._embeddings).search
             with (self.index / DENSE / PASSAGES).open("rb") as file:
                 self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             self._ends = line_ends(self.index / DENSE / PASSAGES)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # FAISS raises the last
             raise RetrievalError(
                 f"the dense part of {self.index} cannot be opened: {error}", "Build it again with --force"
             ) from error
@@ -89,8 +93,12 @@ class DenseRetriever:
                 f"the dense part of {self.index} holds {len(self._ends)} passages, its manifest says {rows}",
                 "Build it again with --force",
             )
-        self._faiss = faiss.IndexFlatIP(dimensions)
-        self._faiss.add(embeddings)
+
+    def _exact(self, queries: Embeddings, k: int) -> Any:
+        import faiss
+
+        # read from the file as they are searched: an index of FAISS's own would hold them all a second time
+        return faiss.knn(queries, self._embeddings, k, metric=faiss.METRIC_INNER_PRODUCT)
 
     def _best_first(self, scores: Embeddings, rows: Any) -> list[Passage]:
         scored = (replace(self._read(row), score=round(float(s), _DIGITS)) for s, row in zip(scores, rows, strict=True))
