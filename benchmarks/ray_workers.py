@@ -65,9 +65,7 @@ def begun(work: AskedWork, workers: int) -> Iterator[RayWorkers]:
     """Workers that have answered their first questions."""
     with ray_workers(work, workers, threads=EACH * workers, calls=EACH * workers) as pool:
         wait_for(lambda: pool.ready == workers)
-        list(
-            answer_questions(pool, asked(EACH * workers), threads=EACH * workers)
-        )  # loads what loads when it is needed
+        list(answer_questions(pool, asked(EACH, workers), threads=EACH * workers))  # loads what loads when it is needed
         yield pool
 
 
@@ -79,12 +77,10 @@ def wait_for(condition: Callable[[], bool]) -> float:
     return time.perf_counter() - start
 
 
-def asked(count: int) -> list[AskedQuestion]:
-    """Some questions of this number."""
-    samples = sample_questions()
-    texts = (
-        f"{samples[n % len(samples)].question[:-1]}, said for the {n // len(samples) + 1}. time?" for n in range(count)
-    )
+def asked(questions: int, times: int) -> list[AskedQuestion]:
+    """So many questions, in so many wordings each: one mix of types for any number of workers."""
+    samples = sample_questions()[:questions]
+    texts = (f"{sample.question[:-1]}, said for the {n + 1}. time?" for n in range(times) for sample in samples)
     return [AskedQuestion(str(n), text) for n, text in enumerate(texts)]
 
 
@@ -92,7 +88,7 @@ def rate(work: AskedWork, workers: int, questions: int) -> float:
     """Questions per hour of so many workers, each of which has so many to answer."""
     with begun(work, workers) as pool:
         start = time.perf_counter()
-        outcomes = list(answer_questions(pool, asked(questions * workers), threads=EACH * workers))
+        outcomes = list(answer_questions(pool, asked(questions, workers), threads=EACH * workers))
         assert all(outcome.answer for outcome in outcomes)
         return len(outcomes) * 3600 / (time.perf_counter() - start)
 
@@ -101,7 +97,7 @@ def recovery(work: AskedWork, workers: int, questions: int) -> tuple[float, floa
     """The seconds until what was under way when a worker was killed is answered, and until there are as many again."""
     with begun(work, workers) as pool:
         watched = Watched(pool)
-        todo = asked(questions * workers)
+        todo = asked(questions, workers)
         outcomes: list[Outcome] = []
         asking = threading.Thread(
             target=lambda: outcomes.extend(answer_questions(watched, todo, threads=EACH * workers))
@@ -129,7 +125,7 @@ def measure(delay: float, questions: int) -> Iterator[Claim]:
         for workers in WORKERS[1:]:
             yield Claim(f"{workers} workers", rate(work, workers, questions), workers * one, "questions/h", least=LEAST)
     with stub_server(delay=QUICK) as server:
-        answered, again = recovery(work_at(server.api_base), WORKERS[-1], 4 * questions)
+        answered, again = recovery(work_at(server.api_base), WORKERS[-1], questions)
         yield Claim("what a killed worker had under way is answered", answered, 2 * QUICK, "s", limit=LIMIT)
         yield Claim("another worker has begun", again, 2 * QUICK, "s")
 

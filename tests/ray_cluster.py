@@ -41,6 +41,7 @@ def ray_cluster(cpus: int) -> Iterator[Cluster]:
     options = ["--port", str(port), "--num-cpus", str(cpus), "--include-dashboard=false", "--disable-usage-stats"]
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_AUTH_MODE", "disabled")  # no token is written to the user's home
+    patch.setenv("RAY_worker_niceness", "0")  # or they starve where other tests run
     patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
     # sockets lie in the folder, and their names may have 107 characters
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="ray-", ignore_cleanup_errors=True) as folder:

@@ -124,8 +124,7 @@ def test_a_killed_worker_s_questions_are_answered_by_others_within_seconds_and_n
 
     def on_progress(progress):
         kept.append(time.monotonic())
-        if progress.done >= 4 and not killed:
-            wait_for(lambda: len(cluster.workers()) == CPUS)
+        if progress.done >= QUESTIONS - 8 and not killed:  # so that little is left but what is under way
             cluster.workers()[0].kill()
             killed.append(time.monotonic())
 

@@ -85,6 +85,7 @@ def _connect(address: str, workers: int | None) -> None:
                 ray.init(address, **quiet)
             else:
                 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+                os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15, and all else goes before them
                 cpus = max(workers or 1, os.cpu_count() or 1)
                 ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
     except ImportError as error:

@@ -119,11 +119,9 @@ def _start() -> None:
         os.environ["JVM_PATH"] = str(library)
     jnius_config.add_classpath(str(find_jar()))
     jnius_config.add_options(
-        # little memory, and no second compiler that takes as much CPU as the first questions' answers
         "-Xms16m",
         "-Xmx1g",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",  # with a heap that begins small: 120 MB less
         "-Xrs",  # leaves Ctrl-C and SIGTERM to Python
         "-XX:+IgnoreUnrecognizedVMOptions",
         "--sun-misc-unsafe-memory-access=allow",  # no warnings of Java 24 and newer about Lucene
