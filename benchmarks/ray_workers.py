@@ -78,7 +78,7 @@ def wait_for(condition: Callable[[], bool]) -> float:
 
 
 def asked(questions: int, times: int) -> list[AskedQuestion]:
-    """So many questions, in so many wordings each: one mix of types for any number of workers."""
+    """A number of questions, each in some wordings: one mix of types for any number of workers."""
     samples = sample_questions()[:questions]
     texts = (f"{sample.question[:-1]}, said for the {n + 1}. time?" for n in range(times) for sample in samples)
     return [AskedQuestion(str(n), text) for n, text in enumerate(texts)]
@@ -131,7 +131,7 @@ def measure(delay: float, questions: int) -> Iterator[Claim]:
 
 
 def work_at(api_base: str) -> AskedWork:
-    """What workers are told, with an LM at this address."""
+    """The work of the workers, with an LM at this address."""
     source = program_source("typed_rag")
     options, identity = source.options(as_published=False), open_retriever("bm25").identity
     return AskedWork(source, options, None, None, "none", identity, f"vllm:{MODEL}", api_base, {"cache": False})

@@ -94,9 +94,9 @@ def build(
     elif address:
         from typedrag.retrieval.milvus.building import build_collection
 
-        kept = tuple(filter(None, metadata.split(",")))
+        names = tuple(filter(None, metadata.split(",")))
         manifest = build_collection(
-            sources, address, counting, fields=mapped, metadata=kept, encoder=encoder, **options
+            sources, address, counting, fields=mapped, metadata=names, encoder=encoder, **options
         )
         _say_built([manifest], address.place)
 
@@ -169,8 +169,8 @@ def search(
     from typedrag.retrieval.opening import brings_index
 
     settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
-    given = {name: value for name, value in settings.items() if value is not None}
-    opened = open_retriever(index, None, given) if brings_index(index) else open_retriever(retriever, index, given)
+    values = {name: value for name, value in settings.items() if value is not None}
+    opened = open_retriever(index, None, values) if brings_index(index) else open_retriever(retriever, index, values)
     [passages] = opened.search([query], top_k)
     for passage in passages:
         if as_json:

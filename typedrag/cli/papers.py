@@ -108,13 +108,13 @@ def run(
                 display.end()
                 say(f"{table.name}, {variant}")
             results[variant] = make_experiment(table, variant, values, out, account, hooks)
-    made = fill_table(table, results, account.spent)
-    page = made.write(out)
+    result = fill_table(table, results, account.spent)
+    page = result.write(out)
     if as_json:
-        click.echo(json.dumps(made.to_dict(), ensure_ascii=False, indent=1))
+        click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
     else:
-        _draw(made)
-    say(f"{made.made} cells made ({account.spent.usage.in_words()}): {page}")
+        _draw(result)
+    say(f"{result.made} cells made ({account.spent.usage.in_words()}): {page}")
 
 
 def _flags_for(table: PaperTable, flags: dict[str, Any], limit: int | None) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
     from typedrag.papers.estimate import estimate
     from typedrag.papers.experiments import experiments_of, needed
 
-    rows, told, about = [], [], dict[str, str]()
+    rows, lines, about = [], [], dict[str, str]()
     for table in find_tables(folder):
         experiments = experiments_of(table, {})
         expected = estimate(table, experiments, table.folder, limit)
@@ -144,7 +144,7 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
         about |= {n: table.config.needs[n] for n in needs if n in table.config.needs}
         spent = expected.spent
         rows.append([table.name, table.config.title, ", ".join(set_), *_figures(expected)])
-        told.append(
+        lines.append(
             {
                 "name": table.name, "title": table.config.title,
                 "needs": {n: {"is": table.config.needs.get(n, ""), "set": n in os.environ} for n in needs},
@@ -153,7 +153,7 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
             }
         )  # fmt: skip
     if as_json:
-        click.echo(json.dumps(told, ensure_ascii=False, indent=1))
+        click.echo(json.dumps(lines, ensure_ascii=False, indent=1))
         return
     headings = ("table", "", "needs", "questions", "LM calls", "tokens", "hours", "dollars")
     draw_table(headings, rows, left=("", "needs"))
@@ -177,11 +177,11 @@ def _in_words(expected: Estimated) -> str:
     return f"{questions} questions, about {calls} LM calls, {tokens} tokens, {hours} hours{price} ({source})"
 
 
-def _draw(made: MadeTable) -> None:
+def _draw(result: MadeTable) -> None:
     from typedrag.cli.tables import draw_table
 
-    config = made.table.config
-    rows = [[row[0].row, *map(str, row)] for row in made.cells]
+    config = result.table.config
+    rows = [[row[0].row, *map(str, row)] for row in result.cells]
     draw_table(["", *(column.name for column in config.columns)], rows, title=f"{config.title}: ours / published")
-    for reason, places in made.reasons.items():
+    for reason, places in result.reasons.items():
         click.echo(f"{len(places)} without a value of ours: {reason}")

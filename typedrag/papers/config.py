@@ -137,7 +137,7 @@ class TableConfig(BaseModel):
 
     @property
     def kind(self) -> Kind:
-        """What is done."""
+        """The kind of experiment."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     def cell(self, row: Row, column: Column) -> Where:
@@ -147,8 +147,8 @@ class TableConfig(BaseModel):
 
     def questions_of(self, variant: str, limit: int | None) -> int | None:
         """The questions that a variant asks, by the paper's number and a limit; None if that is not known."""
-        asked = self.questions.get(variant, self.questions.get("all"))
-        return min(filter(None, (asked, limit)), default=None)
+        count = self.questions.get(variant, self.questions.get("all"))
+        return min(filter(None, (count, limit)), default=None)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -1,4 +1,4 @@
-"""What a table will take, before anything is asked."""
+"""The estimate of what a table will take, before anything is asked."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _IN_FLIGHT = 16
 
 @dataclass(frozen=True)
 class Estimated:
-    """What a table will take.
+    """The estimate of what a table will take.
 
     Attributes:
         questions: The questions, over all variants; None if their number is not known.
@@ -96,9 +96,9 @@ def estimate(
     total, questions, runs, by_runs = Spending(), 0, 0, False
     known, asked_before = True, set[str]()
     for variant, settings in experiments.items():
-        asked = table.config.questions_of(variant, limit)
-        known &= asked is not None
-        count = asked or 0
+        most = table.config.questions_of(variant, limit)
+        known &= most is not None
+        count = most or 0
         questions += count
         if table.config.kind == "weights":
             total += _spent(_all_of(table, settings), count, settings.get("scorer"))

@@ -45,7 +45,7 @@ _RESAMPLES = 300
 
 @dataclass(frozen=True)
 class Hooks:
-    """What is told while a table is made."""
+    """The listeners to the making of a table."""
 
     progress: Callable[[Progress], None] = lambda progress: None
     notice: Callable[[str], None] = lambda notice: None
@@ -86,10 +86,10 @@ def needed(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(variables_in(dict(experiments)))
 
 
-def lacking(table: PaperTable, experiments: Mapping[str, Mapping[str, Any]], given: Mapping[str, str]) -> list[str]:
+def lacking(table: PaperTable, experiments: Mapping[str, Mapping[str, Any]], values: Mapping[str, str]) -> list[str]:
     """The variables that the experiments need and that are not set, each with what it stands for."""
     needs = table.config.needs
-    return [f"{n} ({needs[n]})" if n in needs else n for n in needed(experiments) if n not in given]
+    return [f"{n} ({needs[n]})" if n in needs else n for n in needed(experiments) if n not in values]
 
 
 def make_experiment(
@@ -266,7 +266,7 @@ class _Ranked:
 
 @dataclass(frozen=True)
 class _Weights:
-    """What a sweep over weights found: the accuracies with which weights and judges predict what people prefer."""
+    """The result of a sweep over weights: the accuracies with which weights and judges predict what people prefer."""
 
     result: Mapping[str, Any]
 
@@ -287,7 +287,7 @@ class _Counts:
 
     @classmethod
     def of(cls, config: DatasetConfig) -> _Counts:
-        """Those of a dataset's splits, and all of them as `all`."""
+        """The counts of a dataset's splits, and of all of them as `all`."""
         dataset = dataset_of(config)
         return cls({part: dataset.split(part) for part in ("all", *SPLITS)})
 

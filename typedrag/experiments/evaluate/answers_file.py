@@ -101,7 +101,7 @@ class AnswersFile(ProgramSource):
         return next((self.answers[place] for place in places if place in self.answers), None)
 
     def unanswered(self, examples: Sequence[dspy.Example]) -> str:
-        """How many of the questions are answered, in words; empty if all are."""
+        """The number of answered questions, in words; empty if all are."""
         answered = sum(self.answer_to(e) is not None for e in examples)
         return f"{self.path} answers {answered:,} of {len(examples):,} questions" if answered < len(examples) else ""
 
@@ -109,9 +109,9 @@ class AnswersFile(ProgramSource):
         """Add the answers to a run that lacks them; nothing is spent."""
         held = {q.id for q in store.read().questions}
         for example in examples:
-            given = self.answer_to(example)
-            if given and str(example.id) not in held:
-                store.add_answer(str(example.id), given.answer, given.error, Spending())
+            answer = self.answer_to(example)
+            if answer and str(example.id) not in held:
+                store.add_answer(str(example.id), answer.answer, answer.error, Spending())
 
 
 def read_answers(program: ProgramConfig) -> AnswersFile | None:
@@ -155,8 +155,8 @@ def _of_file(path: Path, system: str) -> dict[tuple[str, str], GivenAnswer]:
         answers[key] = _given(row, entry, system)
     if not answers:
         raise InputError(f"{path} holds no answer", 'Write one a line: {"question": "…", "answer": "…"}')
-    for (text, _), given in list(answers.items()):  # its ids may be the system's own
-        answers.setdefault((text, ""), given)
+    for (text, _), answer in list(answers.items()):  # its ids may be the system's own
+        answers.setdefault((text, ""), answer)
     return answers
 
 

@@ -248,8 +248,8 @@ class Components:
         """The source of a program, read only once, since it may change."""
         if program.program not in self._sources:
             uri = self.config.tracking.uri
-            given = read_answers(program)
-            self._sources[program.program] = given or program_source(program.program, tracking_uri=uri)
+            answers = read_answers(program)
+            self._sources[program.program] = answers or program_source(program.program, tracking_uri=uri)
         return self._sources[program.program]
 
     def program(self, config: ProgramConfig) -> Program:
@@ -301,7 +301,7 @@ class Components:
         return git_commit()
 
     def _place(self, program: ProgramConfig) -> str:
-        """Where a program's passages come from, if it is no folder."""
+        """The place of a program's passages, if it is no folder."""
         elsewhere = self.source(program).retrieves and brings_index(program.retriever or "")
         return self.retriever(program).place if elsewhere else ""
 

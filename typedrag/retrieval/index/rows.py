@@ -84,14 +84,14 @@ def read_rows(path: Path, fields: FieldMap, metadata: Sequence[str] = ()) -> Ite
         InputError: If the file cannot be read to its end, or its header lacks a field.
     """
     for line in _table_lines(path, fields) if kind_of(path) == ".tsv" else _json_lines(path):
-        problem, passage, kept = line.problem, None, NO_METADATA
+        problem, passage, values = line.problem, None, NO_METADATA
         if not problem:
             try:
                 passage = _passage(line.value, fields)
-                kept = {name: line.value[name] for name in metadata if line.value.get(name) is not None}
+                values = {name: line.value[name] for name in metadata if line.value.get(name) is not None}
             except ValueError as error:
                 problem = str(error)
-        yield Row(line.number, passage, problem, kept)
+        yield Row(line.number, passage, problem, values)
 
 
 def _json_lines(path: Path) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""Where an index in Milvus is and how it is searched: `milvus:SERVER/COLLECTION?search=…&filter=…`."""
+"""The address of an index in Milvus, and of how it is searched: `milvus:SERVER/COLLECTION?search=…&filter=…`."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class CollectionManifest(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a build is begun with and cannot be continued without."""
+        """The settings that a build is begun with and cannot be continued without."""
         return self.model_dump(include={"bm25", "language", "k1", "b", "encoder", "metadata"})
 
 
@@ -121,7 +121,7 @@ class Collection:
             raise self._fault(error) from error
 
     def ask(self, call: Callable[[MilvusClient], T]) -> T:
-        """What a call of Milvus's client gives; it is made again where the server is gone for a moment.
+        """The result of a call of Milvus's client, which is made again where the server is gone for a moment.
 
         Raises:
             RetrievalError: For any fault of the server.

@@ -195,11 +195,11 @@ def open_milvus(address: MilvusAddress, bm25: Mapping[BM25Setting, float] | None
     return HybridRetriever(MilvusBM25(collection, manifest), dense, weight=float(weight) if weight else None)
 
 
-def _check_bm25(collection: Collection, manifest: CollectionManifest, wanted: Mapping[BM25Setting, float]) -> None:
+def _check_bm25(collection: Collection, manifest: CollectionManifest, settings: Mapping[BM25Setting, float]) -> None:
     if not manifest.bm25:
         raise _without("BM25", collection)
     k1, b = manifest.k1, manifest.b
-    if wanted.get("k1", k1) != k1 or wanted.get("b", b) != b:
+    if settings.get("k1", k1) != k1 or settings.get("b", b) != b:
         raise InputError(
             f"{collection.address.place} was built with k1 = {k1}, b = {b}, and no search sets others",
             "Leave them out, or build the index anew with others",
