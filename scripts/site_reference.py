@@ -70,7 +70,7 @@ def cli_pages() -> dict[str, str]:
     """A page a command of `typedrag`."""
     pages: dict[str, list[str]] = {}
     for path, command in commands():
-        usage = " ".join([path, *command.collect_usage_pieces(click.Context(command))])
+        usage = " ".join([path, *command.collect_usage_pieces(click.Context(command, **cli.context_settings))])
         about = re.sub(r"\n?[\b]\n", "\n", inspect.cleandoc(command.help or ""))
         heading = f"{'#' * min(3, max(1, path.count(' ')))} {path}"
         parts = [heading, about, f"```text\n{usage}\n```", _option_table(command)]
@@ -119,7 +119,7 @@ def commands(command: click.Command = cli, path: str = "typedrag") -> Iterator[t
     """A command by its path, and all below it; by default all of typedrag."""
     yield path, command
     if isinstance(command, click.Group):
-        context = click.Context(command)
+        context = click.Context(command, **cli.context_settings)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
@@ -144,7 +144,7 @@ def _page(path: str) -> str:
 
 
 def _option_table(command: click.Command) -> str:
-    context = click.Context(command)
+    context = click.Context(command, **cli.context_settings)
     rows = []
     for option in options_of(command):
         names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
