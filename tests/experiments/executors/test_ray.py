@@ -238,3 +238,20 @@ def test_what_a_worker_cannot_use_ends_the_run_and_is_named(cluster, values, ser
     with pytest.raises(RetrievalError, match="index"):
         evaluate(config, tmp_path / "run", on_progress=on_progress)
     assert not server.calls
+
+
+def test_java_lives_on_after_a_cluster_was_left(cluster, sample_index):
+    # each batch lets Java stop its threads, which it does by a fault that it handles itself
+    code = f"""
+from pathlib import Path
+from typedrag import BM25Retriever
+from typedrag.experiments.executors.ray_cluster import connected
+retriever = BM25Retriever(Path({str(sample_index)!r}))
+queries = ["why does bread rise", "how do vaccines work"] * 500
+search = lambda times: [retriever.search(queries, 5) for _ in range(times)]
+search(5)
+with connected({cluster.executor!r}, 1, threads=1, calls=1):
+    search(5)
+search(20)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)

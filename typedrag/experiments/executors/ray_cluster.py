@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -18,6 +19,9 @@ from typedrag.extras import require
 _PATIENCE = 5.0
 """Seconds in which something listens at an address, or the cluster counts as unreachable."""
 _TOKEN = "~/.ray/auth_token"
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+_SIGACTION_BYTES = 512
+"""More than the C library's `struct sigaction` takes on any system."""
 _START = "Is it running? Start one: ray start --head"
 
 
@@ -63,7 +67,8 @@ def connected(executor: str, workers: int | None, *, threads: int, calls: int) -
         yield workers or min(cpus, most)
     finally:
         if mine:
-            ray.shutdown()
+            with _own_signals():
+                ray.shutdown()
 
 
 def is_one_machine() -> bool:
@@ -119,12 +124,20 @@ def _use_token() -> None:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep the handler of SIGTERM: Ray sets its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """Keep the handlers of signals as they were: Ray sets its own, and removes them all when it is shut down.
+
+    Without its own handler of SIGSEGV, Java ends the process when it next stops its threads for a moment.
+    """
+    libc = ctypes.CDLL(None) if os.name == "posix" else None
+    held = {number: ctypes.create_string_buffer(_SIGACTION_BYTES) for number in _FAULTS} if libc else {}
+    for number, action in held.items():
+        libc.sigaction(number, None, action)  # type: ignore[union-attr]
+    main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, action in held.items():
+            libc.sigaction(number, action, None)  # type: ignore[union-attr]
+        if main:
+            signal.signal(signal.SIGTERM, before)
