@@ -1,4 +1,4 @@
-"""How an index grows: its build and its searches by the number of its passages.
+"""The growth of an index: its build and its searches by the number of its passages.
 
 generate   Write passages of the shape of DPR's Wikipedia: a TSV file with the columns id, text and title, 100 words a
            passage. Sentences of the sample corpus, a third of whose words are drawn from a million others by a

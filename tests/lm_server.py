@@ -119,6 +119,10 @@ def _tokens(text: str, held: dict[str, float]) -> list[dict[str, Any]]:
     ]
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256  # with 5, of many clients at once some connect after a second or more
+
+
 @contextmanager
 def lm_server(**settings: Any) -> Iterator[LMServer]:
     """Serve within."""
@@ -183,7 +187,7 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     served.api_base = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +29,13 @@ class Cluster(NamedTuple):
 
     def workers(self) -> list[psutil.Process]:
         """The processes of its workers."""
-        return [p for p in self.process.children(recursive=True) if p.name().startswith("ray::Worker")]
+        return [p for p in self.process.children(recursive=True) if _name_of(p).startswith("ray::Worker")]
+
+
+def _name_of(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):  # it has just ended
+        return process.name()
+    return ""
 
 
 @contextmanager

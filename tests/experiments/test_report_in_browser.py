@@ -43,6 +43,7 @@ def opened(browser: webdriver.Chrome, page: Path) -> webdriver.Chrome:
 
 
 def rows(browser: webdriver.Chrome) -> list[WebElement]:
+    wait_for(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "#list > .question"))
     return browser.find_elements(By.CSS_SELECTOR, "#list > .question")
 
 

@@ -20,7 +20,7 @@ def option(name: str, default: str) -> str:
     return sys.argv[len(sys.argv) - sys.argv[::-1].index(name)] if name in sys.argv else default
 
 
-MODELS = [sys.argv[2], *(part.partition("=")[0] for part in [option("--lora-modules", "")] if part)]
+MODELS = [*sys.argv[2:3], *(part.partition("=")[0] for part in [option("--lora-modules", "")] if part)]
 SECONDS = float(option("--seconds", "0"))
 
 
