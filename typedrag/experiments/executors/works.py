@@ -23,8 +23,8 @@ from typedrag.metrics import Judgments
 from typedrag.metrics.judges.judgments import TABLE
 from typedrag.programs import Options
 from typedrag.retrieval import open_reranker
+from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
-from typedrag.retrieval.search.remote import is_remote
 
 REPLIES, JUDGMENTS = "replies", "judgments"
 """The databases of an evaluation that its workers share."""
@@ -135,8 +135,8 @@ def base_of(spec: str) -> str | None:
 
 def index_for(retriever: str | None, index: Path | None) -> Path | None:
     """The index that a retriever searches, as all machines find it; None for the sample's, which each machine has, and
-    for that of an index server."""
-    named = None if is_remote(retriever or "") else index or os.environ.get("TYPEDRAG_INDEX")
+    where the retriever is the address of an index itself."""
+    named = None if brings_index(retriever or "") else index or os.environ.get("TYPEDRAG_INDEX")
     return Path(named).resolve() if named else index
 
 
