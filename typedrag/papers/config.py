@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_validator
 
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.config import CLOSED, LMConfig
+from typedrag.experiments.evaluate.config import CLOSED, LMConfig, distinct
 from typedrag.experiments.evaluate.config_file import read_yaml, validated, written
 
 FOLDER = Path("configs/papers")
@@ -77,15 +77,11 @@ class Row(Where):
     the values."""
 
 
+_DISTINCT = distinct("two have the same name")
+
+
 def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
-
-
-def _distinct(of: tuple[Any, ...]) -> tuple[Any, ...]:
-    names = [item.name for item in of]
-    if len(set(names)) < len(names):
-        raise ValueError("two have the same name")
-    return of
 
 
 class RankersConfig(BaseModel):
@@ -126,11 +122,9 @@ class TableConfig(BaseModel):
     """Settings of a dataset whose questions are counted."""
     variants: dict[str, dict[str, Any]] = {"": {}}
     """The experiments: settings that are laid over those above."""
-    columns: Annotated[
-        tuple[Annotated[Column, BeforeValidator(_named)], ...], Field(min_length=1), AfterValidator(_distinct)
-    ]
+    columns: Annotated[tuple[Annotated[Column, BeforeValidator(_named)], ...], Field(min_length=1), _DISTINCT]
     """The columns."""
-    rows: Annotated[tuple[Row, ...], Field(min_length=1), AfterValidator(_distinct)]
+    rows: Annotated[tuple[Row, ...], Field(min_length=1), _DISTINCT]
     """The rows."""
     differs: tuple[str, ...] = ()
     """What is not as in the paper."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -131,20 +132,17 @@ class ProgramConfig(BaseModel):
     """Settings of its BM25; by default those that a program was compiled with, else those of the index."""
 
 
-def _make(text: str) -> str:
-    try:
-        make_named(text)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-    return text
+def _checked(check: Callable[[str], object]) -> AfterValidator:
+    """A validator that refuses what the check refuses by an `InputError`."""
 
+    def validate(text: str) -> str:
+        try:
+            check(text)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return text
 
-def _executor(text: str) -> str:
-    try:
-        ray_address(text)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-    return text
+    return AfterValidator(validate)
 
 
 class DataConfig(BaseModel):
@@ -162,7 +160,7 @@ class DataConfig(BaseModel):
     """The columns of your own file by field, such as `answers: gold`; other columns have the field's name."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the dataset's loader."""
-    type_classifier: Annotated[str, AfterValidator(_make)] | None = None
+    type_classifier: Annotated[str, _checked(make_named)] | None = None
     """The type classifier for questions without a labelled type; questions are drawn and reported by their types. See
     the option of programs; by default that of the first program whose options name one, else `linear`."""
     seed: int = 0
@@ -253,15 +251,16 @@ class TrackingConfig(BaseModel):
     """Record each LM call as a span of an MLflow trace."""
 
 
-M = TypeVar("M", bound=MetricConfig)
+def distinct(problem: str) -> AfterValidator:
+    """A validator of things with names, which refuses two of the same name with these words."""
 
+    def validate(things: tuple[Any, ...]) -> tuple[Any, ...]:
+        names = [thing.name for thing in things]
+        if len(set(names)) < len(names):
+            raise ValueError(problem)
+        return things
 
-def distinct(metrics: tuple[M, ...]) -> tuple[M, ...]:
-    """Return the metrics; a `ValueError` if one is named twice."""
-    names = [m.name for m in metrics]
-    if len(set(names)) < len(names):
-        raise ValueError("a metric is named twice")
-    return metrics
+    return AfterValidator(validate)
 
 
 class EvaluationConfig(BaseModel):
@@ -273,7 +272,7 @@ class EvaluationConfig(BaseModel):
     """The programs; each makes a run."""
     dataset: DatasetConfig
     """The questions."""
-    metrics: Annotated[tuple[Annotated[MetricConfig, BeforeValidator(named)], ...], AfterValidator(distinct)]
+    metrics: Annotated[tuple[Annotated[MetricConfig, BeforeValidator(named)], ...], distinct("a metric is named twice")]
     """The metrics of answers: names, or names with options."""
     lm: LMConfig = LMConfig()
     """The LM that answers."""
@@ -285,7 +284,7 @@ class EvaluationConfig(BaseModel):
     """Questions and judgments under way at once."""
     calls_in_flight: PositiveInt = 16
     """LM calls at once, over all threads."""
-    executor: Annotated[str, AfterValidator(_executor)] = "local"
+    executor: Annotated[str, _checked(ray_address)] = "local"
     """`local`, or a Ray cluster whose workers answer and measure: `ray`, `ray:auto`, `ray:HOST:PORT` or
     `ray://HOST:PORT`. All limits are over all workers."""
     workers: PositiveInt | None = None

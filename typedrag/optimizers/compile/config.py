@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from typedrag.experiments.evaluate.config import (
     CLOSED,
@@ -33,7 +33,7 @@ class WeightedMetric(MetricConfig):
 
 
 WeightedMetrics: TypeAlias = Annotated[
-    tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], AfterValidator(distinct)
+    tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], distinct("a metric is named twice")
 ]
 """Each once; a name alone is enough."""
 
