@@ -174,8 +174,9 @@ class PaperTable:
 
     def __init__(self, name: str, file: Path) -> None:
         self.name, self.file = name, file
-        self.values = written(file)
-        self.config = validated(TableConfig, "papers", read_yaml(file), file, mend="See configs/papers/README.md")
+        values = read_yaml(file)
+        self.values = written(values)
+        self.config = validated(TableConfig, "papers", values, file, mend="See configs/papers/README.md")
 
     @property
     def folder(self) -> Path:

@@ -58,17 +58,17 @@ def read_into(
         InputError: If the file cannot be read, names an unknown setting or an unset variable, or lacks a
             required setting.
     """
-    of_file = written(file) if file else {}
+    of_file = written(read_yaml(file)) if file else {}
     values = laid(of_file, _set_flags(flags or {}))
     if isinstance(values.get("metrics"), list):
         values["metrics"] = [_with_options(metric, of_file.get("metrics")) for metric in values["metrics"]]
     return validated(model, command, with_settings(values, settings), file, mend=mend)
 
 
-def written(file: Path) -> dict[str, Any]:
-    """The settings of a YAML file, whose variables `validated` substitutes if they survive; see `read_yaml`."""
-    values: dict[str, Any] = _mapped(read_yaml(file), _Written)
-    return values
+def written(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as `read_yaml` gives them, whose variables `validated` substitutes if they survive."""
+    of_file: dict[str, Any] = _mapped(dict(values), _Written)
+    return of_file
 
 
 def validated(model: type[M], command: str, values: Mapping[str, Any], file: Path | None, *, mend: str = "") -> M:
