@@ -97,6 +97,8 @@ def _drawn(draw: Callable[[optuna.Study], Any], study: optuna.Study) -> bytes | 
         with without_notices():
             axes = draw(study)
             first = axes.flat[0] if hasattr(axes, "flat") else axes
+            for place in ("center", "left"):
+                first.set_title("", loc=place)  # the caption says it
             figure = first.figure
             content = io.BytesIO()
             figure.savefig(content, format="png", dpi=_DOTS, bbox_inches="tight")
@@ -118,8 +120,10 @@ def _page(title: str, shown: list[tuple[str, bytes]]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
         "style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width">\n'
         f"<title>{html.escape(title)}</title>\n"
-        "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+        "<style>:root{color-scheme:light dark}"
+        "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
         "img{max-width:100%}figure{margin:2rem 0}figcaption{font-weight:600}</style></head>\n"
         f"<body><h1>{html.escape(title)}</h1>\n{figures or '<p>Too few trials to draw.</p>'}\n</body></html>\n"
     )
