@@ -218,6 +218,16 @@ def test_a_hanging_server_costs_what_the_timeout_says(ask, server):
     assert len(server.calls) == 2
 
 
+def test_the_lm_calls_in_flight_are_limited(server, tmp_path):
+    server.seconds = 0.1
+    flags = ["--threads", "6", "--no-cache", "--calls-in-flight"]
+    assert ask_many(server, tmp_path, *flags, "2").exit_code == 0
+    assert server.most_at_once == 2
+    (tmp_path / "answers.jsonl").unlink()
+    assert ask_many(server, tmp_path, *flags, "5").exit_code == 0
+    assert server.most_at_once == 5
+
+
 @pytest.mark.parametrize(
     ("cap", "said"),
     [

@@ -14,6 +14,7 @@ import click
 from typedrag.cli.opening import claim, say
 from typedrag.cli.options import (
     assignments,
+    calls_in_flight_option,
     cap_options,
     chosen,
     executor_options,
@@ -76,6 +77,7 @@ STDIN = Path("-")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the answers of --file to this JSONL file.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run into --out.")
 @click.option("--threads", type=click.IntRange(1), default=4, show_default=True, help="Questions answered at once.")
+@calls_in_flight_option
 @click.option(
     "--max-failures", type=click.FloatRange(0, 1), default=1.0, help="Stop if a larger share of questions fails."
 )
@@ -101,6 +103,7 @@ def command(
     out: Path | None,
     resume: bool,
     threads: int,
+    calls_in_flight: int | None,
     max_failures: float,
     executor: str,
     workers: int | None,
@@ -132,7 +135,7 @@ def command(
     from typedrag.experiments.evaluate.config import SpendingCaps
     from typedrag.experiments.executors.ray_cluster import connected
     from typedrag.experiments.loading import program_source
-    from typedrag.lms.lm import CALLS_IN_FLIGHT, default_spec, open_lm, use_lm
+    from typedrag.lms.lm import CALLS_IN_FLIGHT, default_spec, limit_calls_in_flight, open_lm, use_lm
     from typedrag.lms.spending import metered
     from typedrag.lms.vllm.spec import split_addresses
     from typedrag.retrieval import open_reranker
@@ -158,19 +161,21 @@ def command(
         "options": options.model_dump(mode="json"),
     }
     opened = {"cache": not no_cache, **lm_settings}
+    calls = calls_in_flight or CALLS_IN_FLIGHT
+    limit_calls_in_flight(calls)
     with use_lm(metered(open_lm(lm, api_base=api_base, **opened))), ExitStack() as stack:
         if question is not None:
             _answer_one(program, question, as_json=as_json, trace=trace)
             return
         answering: Program | Executor = program
-        if number := stack.enter_context(connected(executor, workers, threads=threads, calls=CALLS_IN_FLIGHT)):
+        if number := stack.enter_context(connected(executor, workers, threads=threads, calls=calls)):
             from typedrag.experiments.executors.ray_workers import ray_workers
             from typedrag.experiments.executors.works import AskedWork, base_of, index_for
 
             place, identity = index_for(retriever, index), searched.identity if searched else {}
             lm_at = api_base or base_of(spec)
             work = AskedWork(source, options, retriever, place, reranker, identity, spec, lm_at, opened)
-            answering = stack.enter_context(ray_workers(work, number, threads=threads, calls=CALLS_IN_FLIGHT))
+            answering = stack.enter_context(ray_workers(work, number, threads=threads, calls=calls))
         outcomes = answer_questions(
             answering,
             questions,

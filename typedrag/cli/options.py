@@ -162,11 +162,16 @@ def scorer_options(scorer: str) -> Decorator:
     )
 
 
+calls_in_flight_option = click.option(
+    "--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16."
+)
+
+
 def speed_options(threads: str) -> Decorator:
     """The options of concurrency; `threads` names what runs at once."""
     return together(
         click.option("--threads", type=click.IntRange(1), help=f"{threads} at once; default: 16."),
-        click.option("--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16."),
+        calls_in_flight_option,
     )
 
 
