@@ -189,9 +189,9 @@ def main() -> None:
         with dspy.context(callbacks=[recorder]):
             by_type = answer_all(program, questions, IN_FLIGHT[0])
         print_tokens(by_type)
-        print_shares(server, recorder.bodies)
-        print()
         claims = list(measure(program, questions, recorder.bodies, server, args.runs))
+        print_shares(server, recorder.bodies)  # last: it fills the server's cache with prompts of its own
+        print()
     sys.exit(report(claims, check=args.check))
 
 

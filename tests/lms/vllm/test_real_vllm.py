@@ -59,6 +59,29 @@ base = lm.kwargs.get("api_base")
 print(json.dumps({"replies": replies, "again": ask(questions[0]), "refused": refused, "base": base}))
 """
 
+_OF_BOTH = """
+import json, sys
+from typedrag.lms import lm as lms
+
+lms.DEFAULT = sys.argv[3]
+adapter, model = (lms.open_lm(spec, max_tokens=24, timeout=600, cache=False) for spec in sys.argv[1:3])
+texts = [lm("Why is the sky blue?")[0] for lm in (adapter, model, adapter)]
+replies = dict(zip(("adapter", "model", "again"), (str(text) for text in texts)))
+print(json.dumps(replies | {"bases": [lm.kwargs["api_base"] for lm in (adapter, model)]}))
+"""
+
+
+def written_adapter(folder: Path) -> Path:
+    """The folder of a LoRA adapter of the model, with random weights."""
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_pretrained(_MODEL)
+    settings = peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    peft.get_peft_model(model, settings).save_pretrained(folder)
+    return folder
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -92,6 +115,15 @@ def test_a_real_server_is_started_shared_and_stopped(environment):
     until(lambda: not [p for p in psutil.process_iter() if p.pid not in before and "EngineCore" in p.name()])
     log = next(Path(environment["TYPEDRAG_CACHE"]).glob("vllm/*/vllm.log")).read_text()
     assert "'enable_prompt_tokens_details': True" in log
+
+
+def test_a_real_adapter_answers_beside_its_model(environment, tmp_path):
+    adapter = written_adapter(tmp_path / "adapter")
+    spec = f"vllm:{_MODEL}+shifted={adapter}"
+    result = asked([sys.executable, "-c", _OF_BOTH, spec, f"vllm:{_MODEL}", closed_port()], environment)
+    assert result["adapter"] == result["again"]
+    assert result["adapter"] != result["model"]
+    assert result["bases"][0] == result["bases"][1]  # one server has both
 
 
 def test_the_same_in_one_process(environment):
