@@ -9,6 +9,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
+from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options, SubQueryOptions
@@ -34,7 +35,7 @@ class _ByDefinition(EvidenceBased):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.answer = PassageAnswerer(AnswerByDefinition, options)
+        self.answer = PassageAnswerer(as_asked(AnswerByDefinition, options), options)
 
 
 class _BySubQuestions(Retrieving):
@@ -43,7 +44,7 @@ class _BySubQuestions(Retrieving):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.core = CoreSubQuestions(options)
-        self.answer = PassageAnswerer(AnswerCoveringSubQuestions, options)
+        self.answer = PassageAnswerer(as_asked(AnswerCoveringSubQuestions, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer the question and its core sub-questions; see `Program.respond`."""
