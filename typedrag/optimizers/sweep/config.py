@@ -310,6 +310,8 @@ class WeightsConfig(BaseModel):
     """Weights to try; `grid` tries all."""
     folds: Annotated[int, Field(ge=2)] = 5
     """Folds of the cross-validation. A question's answers are in one fold."""
+    held_out: PositiveInt | None = None
+    """Pairs on which weights are also found, to be measured on all others (sub-question coverage, section 4: 100)."""
     seed: NonNegativeInt = 0
     """The seed of the folds and of the intervals' resamples."""
     tracking: TrackingConfig = TrackingConfig()
