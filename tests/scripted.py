@@ -30,12 +30,14 @@ class ScriptedEngine:
         self.seconds = seconds
         self.prompts: list[tuple[str, str]] = []
         self.systems: list[str] = []
+        self.messages: list[tuple[Message, ...]] = []
 
     def complete(self, request: Request) -> Response:
         system, prompt = str(request.system), request.messages[-1].text
         signature = next(s for s in self.replies if _first_words(s) in " ".join(system.split()))
         self.prompts.append((signature.__name__, prompt))
         self.systems.append(system)
+        self.messages.append(tuple(request.messages))
         time.sleep(self.seconds)
         reply = self.replies[signature]
         if callable(reply) and not isinstance(reply, Exception):

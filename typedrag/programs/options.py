@@ -23,6 +23,7 @@ from typedrag.programs.knobs import Knob
 from typedrag.programs.makes import make_named
 from typedrag.question_types import QuestionType, Route
 from typedrag.retrieval.gate.makes import gate_named
+from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
@@ -227,7 +228,9 @@ class Options(BaseModel):
     debate: SubQueryOptions = EACH_ANSWERED
     """For debate questions."""
     max_core_sub_questions: Annotated[PositiveInt, Knob(2, 10)] = 8
-    """Core sub-questions that are used, at most, out of about 20 sub-questions."""
+    """Core sub-questions that are used, at most, out of about 20 sub-questions; the paper uses all."""
+    types_per_call: PositiveInt = SUB_QUESTIONS_PER_CALL
+    """Sub-questions that one call types, at most (sub-question coverage, table 5: 1)."""
     coverage_rerank: Annotated[Literal["fusion", "judge"], Knob()] = "fusion"
     """How coverage_retrieval ranks its pool: by fusing the ranks for the core sub-questions, or by an LM that
     judges which of them each passage covers."""

@@ -36,6 +36,7 @@ _COVERAGE = Options(
     answer_passages=10,
     answer_words=300,
     max_core_sub_questions=_ALL,
+    types_per_call=1,
     coverage_rerank="judge",
     rerank_candidates=_ALL,
     score_cutoff=0,

@@ -114,7 +114,8 @@ class _Retrieval(_Core):
         """The pool by the number of sub-questions that the LM says a passage answers; unjudged passages come last."""
         candidates = pool[: self.options.rerank_candidates]
         with reserving(1), recording() as steps:  # for the answer
-            judged = candidates[: lm_calls_left(default=len(candidates))]
+            each = -(-len(sub_questions) // self.judge.sub_questions_per_call)
+            judged = candidates[: lm_calls_left(default=each * len(candidates)) // each]
             counts = run_concurrently(
                 lambda passage: self._covered(passage, sub_questions), judged, self.options.threads
             )
@@ -147,7 +148,7 @@ class _CoverageProgram(Program):
     """A program that answers in one of these ways, or by plain RAG if it gets no core sub-questions."""
 
     strategy_class: ClassVar[type[Retrieving]]
-    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions"}
+    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
         """The strategy, and plain RAG to fall back on."""

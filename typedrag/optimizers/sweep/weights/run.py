@@ -138,6 +138,7 @@ def _rated(config: WeightsConfig, out: Path, stage: Stage) -> tuple[list[RatedAn
         stage=stage,
         cite=config.cite,
         sub_questions_per_call=config.sub_questions_per_call,
+        types_per_call=config.types_per_call,
     )
     failed = sum(len(judged.failures) for judged in took)
     return answers, failed, f"What people say of answers in {dataset.name}", redactor_for([scorer])
