@@ -27,6 +27,7 @@ NATIVE = {
     "WIKIPASSAGEQA": "wikipassageqa",
     "WIKIASP": "wikiasp",
     "WEBGPT": "webgpt",
+    "RESEARCHY_QUESTIONS": "researchy-questions",
 }
 
 

@@ -190,7 +190,7 @@ def test_passages_are_judged_as_far_as_the_calls_of_all_their_sub_questions_suff
     answer, engine = ask("coverage_retrieval", replies, **few)
     assert (
         engine.asked().count("FindAnsweringSentences") == 4
-    )  # of two passages; a fifth would take what the answer needs
+    )  # of two passages: the answer needs the last
     assert (answer.answer, answer.fallback) == ("From passages.", "")
 
 
