@@ -188,9 +188,7 @@ def test_passages_are_judged_as_far_as_the_calls_of_all_their_sub_questions_suff
     }
     few = {"coverage_rerank": "judge", "max_lm_calls": 8, "max_core_sub_questions": 99, "score_cutoff": 0}
     answer, engine = ask("coverage_retrieval", replies, **few)
-    assert (
-        engine.asked().count("FindAnsweringSentences") == 4
-    )  # of two passages: the answer needs the last
+    assert engine.asked().count("FindAnsweringSentences") == 4  # of two passages: the answer needs the last
     assert (answer.answer, answer.fallback) == ("From passages.", "")
 
 
