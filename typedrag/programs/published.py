@@ -35,6 +35,7 @@ _COVERAGE = Options(
     top_k=10,
     answer_passages=10,
     answer_words=300,
+    passage_words=1000,  # whole chunks
     max_core_sub_questions=_ALL,
     types_per_call=1,
     coverage_rerank="judge",
