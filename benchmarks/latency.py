@@ -49,7 +49,8 @@ DELAY = 0.2
 CONCURRENCY = 16
 QUESTIONS = 64
 GOAL = 1.15
-OPTIONS = {"defaults": Options(), "published": Options.as_published()}
+PUBLISHED = Options.as_published().model_copy(update={"type_classifier": "linear"})  # that of the hub takes a fetch
+OPTIONS = {"defaults": Options(), "published": PUBLISHED}
 
 Call = tuple[type[dspy.Signature], dict[str, Any]]
 
@@ -102,7 +103,7 @@ def cpu_per_call(retriever: BM25Retriever, runs: int) -> Iterator[Claim]:
     questions = [AskedQuestion(q.id, q.question) for q in sample_questions()]
     with stub_server(delay=0.01) as server, asking(server):
         for how, threads in (("serially", 1), ("concurrently", CONCURRENCY)):
-            program = TypedRAG(retriever, options=Options.as_published().model_copy(update={"threads": threads}))
+            program = TypedRAG(retriever, options=PUBLISHED.model_copy(update={"threads": threads}))
             ask_all = partial(answer_all, program, questions, threads)
             calls = collect_calls(ask_all)
             replay_all = partial(replay, calls, threads)

@@ -29,6 +29,8 @@ VARIABLES = {
     "TYPEDRAG_CACHE": "Where replies, indexes and data are kept. Default: `~/.cache/typedrag`.",
     "TYPEDRAG_MODELS": "Where models are kept. Default: the folder `models` of the cache.",
     "TYPEDRAG_ENCODER": "The model of an index's dense part.",
+    "TYPEDRAG_ENCODER_API_BASE": "The address of an OpenAI-compatible server, for encoders that begin with `api:`.",
+    "TYPEDRAG_ENCODER_API_KEY": "The key of that server.",
     "TYPEDRAG_PRICES": "A YAML file of prices of your own LMs; see [cost](../how-to/cost.md).",
     "TYPEDRAG_RETRIEVER_KEY": "The key of an index server.",
     "MILVUS_TOKEN": "The key of a Milvus server; see [search engine](../how-to/search-engine.md).",

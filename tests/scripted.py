@@ -29,11 +29,15 @@ class ScriptedEngine:
         self.replies = {**DEFAULTS, **replies}
         self.seconds = seconds
         self.prompts: list[tuple[str, str]] = []
+        self.systems: list[str] = []
+        self.messages: list[tuple[Message, ...]] = []
 
     def complete(self, request: Request) -> Response:
         system, prompt = str(request.system), request.messages[-1].text
         signature = next(s for s in self.replies if _first_words(s) in " ".join(system.split()))
         self.prompts.append((signature.__name__, prompt))
+        self.systems.append(system)
+        self.messages.append(tuple(request.messages))
         time.sleep(self.seconds)
         reply = self.replies[signature]
         if callable(reply) and not isinstance(reply, Exception):
@@ -93,6 +97,19 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
     signatures.DecomposeInstruction: {
         "sub_queries": ["How do I prepare the walls for paint?", "How do I roll paint on walls?"]
     },
+    signatures.ParaphraseReason: {
+        "sub_queries": ["What makes homemade bread dense?", "For what reason is bread from home heavy?"]
+    },
+    signatures.ParaphraseInstruction: {
+        "sub_queries": ["How are the walls of a room painted?", "What is the way to paint a room?"]
+    },
+    signatures.FrameSides: {
+        "topic": "school uniforms",
+        "sides": [
+            {"perspective": "for", "sub_query": "How do school uniforms help pupils?"},
+            {"perspective": "against", "sub_query": "How do school uniforms limit pupils?"},
+        ],
+    },
     signatures.FrameDebate: {
         "is_debate": True,
         "topic": "school uniforms",
@@ -143,6 +160,10 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
     **{
         signature: {"answer": f"{signature.__name__} says so."}
         for signature in (
+            signatures.AnswerPlainly,
+            signatures.ComparePlainly,
+            signatures.TellPlainly,
+            signatures.AggregateParaphrases,
             signatures.AggregateReasons,
             signatures.ArrangeSteps,
             signatures.MediatePerspectives,

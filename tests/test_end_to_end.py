@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.programs.ways import PUBLISHED
 from typedrag.datasets import sample_questions
 from typedrag.datasets.sample import PASSAGES
 from typedrag.lms.lm import open_lm, use_lm
@@ -22,7 +23,7 @@ def ids(question):
 
 
 @pytest.mark.parametrize("question", FIRST, ids=ids)
-@pytest.mark.parametrize("options", [Options(retries=0), Options.as_published()], ids=["default", "published"])
+@pytest.mark.parametrize("options", [Options(retries=0), PUBLISHED], ids=["default", "published"])
 def test_the_small_model_answers_every_type(sample_retriever, small_lm, question, options):
     with use_lm(small_lm):
         answer = Answer.from_prediction(TypedRAG(sample_retriever, options=options)(question=question.question))

@@ -15,5 +15,7 @@ from typedrag.lms.lm import limit_calls_in_flight
 if __name__ == "__main__":
     limit_calls_in_flight(1024)
     with use_lm(open_lm("vllm:stub", api_base=api_base(), cache=False)):
-        program = TypedRAG(BM25Retriever(Path(sys.argv[3])), options=Options.as_published())
+        # the classifier of the hub takes a fetch
+        options = Options.as_published().model_copy(update={"type_classifier": "linear"})
+        program = TypedRAG(BM25Retriever(Path(sys.argv[3])), options=options)
         measure(lambda question: program.acall(question=question))

@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks.typed_retrieval import as_deep, beside, measured, table, without_answers
 from tests.programs.passages import Numbered
+from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag.programs import RAG, Options, TypedRAG
 from typedrag.question_types import QuestionType
@@ -18,7 +19,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("options", [Options(), Options.as_published()], ids=["default", "as published"])
+@pytest.mark.parametrize("options", [Options(), EACH_ANSWERED], ids=["default", "each answered"])
 @pytest.mark.parametrize("question_type", ASKED)
 def test_an_lm_is_asked_for_decompositions_alone(question_type, options):
     question, asked = ASKED[question_type]

@@ -46,7 +46,7 @@ def thing(prompt: str) -> str:
 def labels(prompt: str) -> dict:
     """Each answer's label, by its first word."""
     answers = json.JSONDecoder().raw_decode(prompt.split("[[ ## answers ## ]]\n")[-1])[0]
-    return {"grades": {key: WORDS[text.split()[0]] for key, text in answers.items()}}
+    return {"grades": {key: WORDS[re.findall(r"\w+", text)[0]] for key, text in answers.items()}}
 
 
 def rewrite(prompt: str) -> dict:
@@ -89,10 +89,11 @@ def test_nine_references_a_superior_one_and_the_ground_truth_are_labelled():
     assert list(row["answer_dict"]) == ["ground_truth", "sue", "ada", "bob", "cyd"]
     assert [len(texts) for texts in row["answer_dict"].values()] == [1, 1, 3, 3, 3]
     assert row["answer_list"] == [text for texts in row["answer_dict"].values() for text in texts.values()]
-    assert row["answer_list"][:4] == ["truth 1", "superb 1", "fair 1 by ada, draw 1", "poor 1 by ada, draw 1"]
+    assert row["answer_list"][:3] == ["['truth 1', 'alias 1']", "superb 1", "fair 1 by ada, draw 1"]
     assert row["answer_label"] == [2, 3, *[2, 1, 0] * 3] and row["num_answers"] == 11
     assert [len(each.engine.prompts) for each in everyone] == [4] * 5
-    assert '"truth 1"' not in everyone[0].engine.prompts[0][1] and "alias" not in everyone[0].engine.prompts[0][1]
+    first = everyone[0].engine.prompts[0][1]  # the list is one unit, also to those that write
+    assert any(f"['truth {n}', 'alias {n}']" in first for n in range(4))
 
 
 def test_what_is_made_is_read_and_evaluated_as_the_dataset(tmp_path):
@@ -162,7 +163,7 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
         "references: it repeats another": 2,
     }
     [row] = built.rows
-    assert row["answer_list"] == ["truth 0", "poor one", "absurd", "fair"]
+    assert row["answer_list"] == ["['truth 0', 'alias 0']", "poor one", "absurd", "fair"]
     assert row["answer_dict"]["ada"] == {} and row["answer_dict"]["cyd"] == {"answer1": "fair"}
 
 

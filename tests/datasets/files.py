@@ -87,7 +87,8 @@ def _linkage(folder: Path, rows) -> Path:
 
 def _webgpt(i: str, question: str, _: str) -> list[dict]:
     told = {"dataset": "eli5", "id": i, "full_text": question}
-    return [{"question": told, "answer": f"{side} {i}", "score": s} for side, s in (("a", 1), ("b", -1))]
+    long = "and so on " * 20
+    return [{"question": told, "answer": f"{side} {i} {long}", "score": s} for side, s in (("a", 1), ("b", -1))]
 
 
 def _part(part: str) -> str:

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from tests.datasets.files import refusal, write_jsonl
 from typedrag.datasets import load_dataset, webgpt
+from typedrag.errors import InputError
 
 
 def pair(preference: float, identifier: str = "q1", **second) -> list[dict]:
@@ -61,3 +66,32 @@ def test_its_home_has_the_same_file(tmp_path, monkeypatch):
     file = write_jsonl(tmp_path / "comparisons.jsonl", pair(0.5))
     monkeypatch.setattr(webgpt, "HOME", str(file))
     assert load_dataset("webgpt").examples == load_dataset("webgpt", file).examples
+
+
+def test_the_papers_sample_has_long_answers_to_questions_that_begin_with_why_or_how(tmp_path):
+    asked = {
+        "q1": ("eli5", "Why is it so?"),
+        "q2": ("eli5", "HOW, then?"),
+        "q3": ("eli5", "What is it?"),
+        "q4": ("triviaqa", "How many are there?"),
+        "q5": ("eli5", "However, why?"),
+    }
+    rows = []
+    for identifier, (subset, question) in asked.items():
+        told = {"dataset": subset, "id": identifier, "full_text": question}
+        rows.append([{**record, "question": told} for record in pair(1, identifier)])
+    rows.append([{**record, "answer": "Because it is, as all know. [1]"} for record in pair(-1, "q6")])
+    file = write_jsonl(tmp_path / "comparisons.jsonl", *rows)
+
+    def ids(**options) -> set[str]:
+        return {asked_of.question for asked_of in load_dataset("webgpt", file, **options).examples}
+
+    assert ids(first_words="why, How", subset="eli5") == {"Why is it so?", "HOW, then?"}
+    assert "How many are there?" in ids(first_words="why,how")
+    assert len(load_dataset("webgpt", file, least_words=6).examples) == 1
+    for options, said in (
+        ({"subset": "reddit"}, "no subset is called 'reddit'. Subsets: eli5, triviaqa"),
+        ({"least_words": 99}, f"none of the 6 comparisons of {file} is of this kind"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            load_dataset("webgpt", file, **options)

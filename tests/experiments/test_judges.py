@@ -166,10 +166,11 @@ def test_what_was_judged_before_a_fault_is_kept(data):
 
 def test_types_of_sub_questions(data):
     found = check("sub-question-types", data / "sub_questions", scripted_scorer())
-    judge = rows(found)["few-shot"]
-    assert (judge.n, judge.failed) == (3, 0)
-    assert values(judge) == {"accuracy": 1, "macro_f1": 1, "core": 1, "background": 1, "follow-up": 1}
-    assert judge.confusion.mistakes() == []
+    for shots in ("zero-shot", "few-shot"):
+        judge = rows(found)[shots]
+        assert (judge.n, judge.failed) == (3, 0)
+        assert values(judge) == {"accuracy": 1, "macro_f1": 1, "core": 1, "background": 1, "follow-up": 1}
+        assert judge.confusion.mistakes() == []
     assert "On 1 the annotators are divided" in found.about[1]
 
 

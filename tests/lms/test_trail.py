@@ -8,6 +8,7 @@ import time
 import dspy
 import pytest
 
+from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.errors import StepFailed
@@ -22,11 +23,10 @@ from typedrag.lms.trail import (
     run_concurrently,
     take_lm_call,
 )
-from typedrag.programs import Options, TypedRAG
+from typedrag.programs import TypedRAG
 from typedrag.records import Step
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
-PUBLISHED = Options.as_published()
 SUB_QUERIES = [f"Does bread get dense by cause number {n}?" for n in "abcde"]
 
 
@@ -39,7 +39,7 @@ REPLIES = {s.DecomposeReason: {"sub_queries": SUB_QUERIES}, s.AnswerSubQuery: sl
 
 
 def test_the_trace_holds_every_call_in_the_order_of_the_sub_queries(sample_retriever):
-    program = TypedRAG(sample_retriever, options=PUBLISHED)
+    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
     with scripted(REPLIES, trace=[]):
         program(question=QUESTION)
         trace = dspy.settings.trace
@@ -55,14 +55,14 @@ def test_the_trace_holds_every_call_in_the_order_of_the_sub_queries(sample_retri
 
 def test_usage_counts_every_call(sample_retriever):
     with scripted(REPLIES, track_usage=True):
-        prediction = TypedRAG(sample_retriever, options=PUBLISHED)(question=QUESTION)
+        prediction = TypedRAG(sample_retriever, options=EACH_ANSWERED)(question=QUESTION)
     [usage] = prediction.get_lm_usage().values()
     assert usage["total_tokens"] == 7 * 15
     assert (prediction.usage.lm_calls, prediction.usage.prompt_tokens) == (7, 70)
 
 
 def test_bootstrap_gets_demonstrations_for_every_predictor(sample_retriever):
-    program = TypedRAG(sample_retriever, options=PUBLISHED)
+    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
     trainset = [dspy.Example(question=QUESTION).with_inputs("question")]
     with scripted(REPLIES):
         compiled = dspy.BootstrapFewShot(metric=lambda *_: True, max_bootstrapped_demos=1, max_labeled_demos=0).compile(
@@ -82,7 +82,7 @@ def test_mlflow_spans_are_nested_in_one_trace(sample_retriever, tmp_path):
     mlflow.dspy.autolog()
     try:
         with scripted(REPLIES):
-            TypedRAG(sample_retriever, options=PUBLISHED)(question=QUESTION)
+            TypedRAG(sample_retriever, options=EACH_ANSWERED)(question=QUESTION)
         mlflow.flush_trace_async_logging()
         [trace] = mlflow.search_traces(return_type="list")
     finally:
@@ -103,7 +103,7 @@ def test_mlflow_spans_are_nested_in_one_trace(sample_retriever, tmp_path):
 def test_sub_queries_are_answered_at_once(sample_retriever):
     with scripted({s.DecomposeReason: DEFAULTS[s.DecomposeReason], s.AnswerSubQuery: slow}):
         started = time.perf_counter()
-        TypedRAG(sample_retriever, options=PUBLISHED)(question=QUESTION)
+        TypedRAG(sample_retriever, options=EACH_ANSWERED)(question=QUESTION)
     assert time.perf_counter() - started < 0.95  # two of 0.5 s each
 
 

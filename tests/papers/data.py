@@ -27,6 +27,7 @@ NATIVE = {
     "WIKIPASSAGEQA": "wikipassageqa",
     "WIKIASP": "wikiasp",
     "WEBGPT": "webgpt",
+    "RESEARCHY_QUESTIONS": "researchy-questions",
 }
 
 
@@ -67,6 +68,7 @@ def write_data(folder: Path, sample_index: Path) -> dict[str, str]:
     places |= {"WIKI_NFQA": folder / "wiki-nfqa", "INDEX": _index(folder, sample_index)}
     ranker = f"list:{_ranker(folder / 'ranker')}"
     rerankers = {"RANKER": ranker, "SFT_RANKER": ranker, "RERANKER": "none", "RERANKER_V2_M3": "none"}
+    rerankers["TYPE_CLASSIFIER"] = "linear"
     return {name: str(place) for name, place in places.items()} | rerankers
 
 

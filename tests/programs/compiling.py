@@ -7,6 +7,7 @@ from typing import Any
 import dspy
 from hypothesis import strategies as st
 
+from tests.programs.ways import PUBLISHED
 from typedrag.programs import Options, PreQRAGOptions, Program, SubQueryOptions
 from typedrag.programs.artifact.compiled import uncompiled
 from typedrag.programs.artifact.state import named_predictors
@@ -32,7 +33,7 @@ POOL = SubQueryOptions(combine="pool", search="joined")
 AGGREGATE = SubQueryOptions(combine="aggregate", search="sub-query")
 OPTIONS = (
     Options(),
-    Options.as_published(),
+    PUBLISHED,
     Options(
         type_classifier="lm",
         debate=POOL,

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
@@ -23,7 +24,7 @@ def events_of(program: Program, question: str = QUESTION) -> list[Event]:
 
 
 def test_the_way_to_an_answer_is_told_as_it_is_gone(sample_retriever):
-    program = build_program("typed_rag", sample_retriever, options=Options.as_published())
+    program = build_program("typed_rag", sample_retriever, options=EACH_ANSWERED)
     with scripted():
         events = events_of(program)
         answer = Answer.from_prediction(program(question=QUESTION))
@@ -39,7 +40,7 @@ def test_the_way_to_an_answer_is_told_as_it_is_gone(sample_retriever):
 
 
 def test_each_step_is_told_of_once(sample_retriever):
-    program = build_program("typed_rag", sample_retriever, options=Options.as_published())
+    program = build_program("typed_rag", sample_retriever, options=EACH_ANSWERED)
     with scripted():
         events = events_of(program)
     answered = [e for e in events if isinstance(e, StepEnded) and e.step.name == "answer"]

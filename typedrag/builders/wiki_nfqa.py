@@ -125,11 +125,12 @@ def build_wiki_nfqa(
 ) -> Built:
     """Build questions with labelled references in the layout of dataset `wiki-nfqa`.
 
-    As in the paper, the ground truth is labelled with the others, and illegible answers of an LM are missing while
-    the question stays: nine questions of ten have eleven answers there. So here a reference that cannot be read, is
-    blank or repeats another is left out and counted. A question is left out only if its answers cannot be labelled
-    or all have one label, so that no answer is better than another. The annotator sees the answers in an order drawn
-    by hash: in the order of their authors it could tell the good ones by their places.
+    As in the paper, the ground truth, a list if a question has several answers, is labelled with the others, and
+    illegible answers of an LM are missing while the question stays: nine questions of ten have eleven answers there.
+    So here a reference that cannot be read, is blank or repeats another is left out and counted. A question is left
+    out only if its answers cannot be labelled or all have one label, so that no answer is better than another. The
+    annotator sees the answers in an order drawn by hash: in the order of their authors it could tell the good ones by
+    their places.
 
     Args:
         store: Keeps the LMs' texts: after a kill, the same call pays only for missing ones.
@@ -198,7 +199,7 @@ class _Author:
             StepFailed: If no reply can be read.
             LMUnavailable: If the LM cannot be used.
         """
-        inputs = {"question": question.question, "right_answer": question.answers[0]}
+        inputs = {"question": question.question, "right_answer": _ground_truth(question)}
         again = {"rollout_id": self.draw * (retries + 1)} if self.draw else {}  # past DSPy's cache
         with use_lm(self.lm):
             reply = store.get_or_make(
@@ -223,6 +224,17 @@ def _authors(lms: ReferenceLMs, settings: WikiNFQASettings) -> Iterator[_Author]
         draws[same] += 1
 
 
+def _ground_truth(question: dspy.Example) -> str:
+    """A question's answer; several as one written list, as in Wiki-NFQA's rows: it is labelled as a whole (figure 7).
+
+    Example:
+        >>> _ground_truth(dspy.Example(answers=("pitot tube", "Pitot probe")))
+        "['pitot tube', 'Pitot probe']"
+    """
+    answers = list({folded(text): text for text in reversed(question.answers)}.values())[::-1]
+    return str(answers) if len(answers) > 1 else str(answers[0])
+
+
 def _sampling(settings: WikiNFQASettings, temperature: float) -> dict[str, Any]:
     return {"temperature": temperature, "top_p": settings.top_p, "max_tokens": settings.max_tokens}
 
@@ -231,8 +243,9 @@ def _of_use(
     question: dspy.Example, replies: Mapping[_Author, list[str] | Failed], built: Built
 ) -> dict[str, list[str]]:
     """The answers to a question by author, the ground truth first; missing ones are counted."""
-    written = {GROUND_TRUTH: [question.answers[0]]}
-    known = {folded(question.answers[0])}
+    truth = _ground_truth(question)
+    written = {GROUND_TRUTH: [truth]}
+    known = {folded(truth)}
     for author, reply in replies.items():
         written[author.name] = []
         if isinstance(reply, Failed):

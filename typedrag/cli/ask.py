@@ -65,7 +65,7 @@ STDIN = Path("-")
 @click.option("--no-cache", is_flag=True, help="Ask the LM also what this server was asked before.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")
 @assignments("-o", "--option", "changes", help="Set any option of the program; repeatable.")
-@click.option("--as-published", is_flag=True, help="Use the options of the Typed-RAG paper.")
+@click.option("--as-published", is_flag=True, help="Use the options and the reranker that the program's paper has.")
 @click.option("--json", "as_json", is_flag=True, help="Print the full answer as JSON.")
 @click.option("--trace", is_flag=True, help="Show the steps to the answer on stderr.")
 @click.option(
@@ -145,7 +145,7 @@ def command(
     source = program_source(program_name)
     options = source.options(as_published=as_published, overrides=changes)
     source.check(options)
-    reranker = reranker or source.reranker
+    reranker = source.reranker_of(reranker, as_published=as_published)
     searched = source.open_retriever(index, retriever)
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():

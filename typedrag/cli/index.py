@@ -41,7 +41,7 @@ def command() -> None:
     "--dense",
     metavar="MODEL",
     help="Also embed the passages with this sentence-transformers model: all-minilm-l6-v2, a folder or a name of the "
-    "hub. Without SOURCE: embed the passages of the index in --out.",
+    "hub; or by an API: api:text-embedding-ada-002. Without SOURCE: embed the passages of the index in --out.",
 )
 @click.option("--query-prompt", help="Prefix of queries; default: the model's own, or that of E5 models.")
 @click.option("--passage-prompt", help="Prefix of passages; default: likewise.")
@@ -82,12 +82,12 @@ def build(
     if metadata and not to:
         raise click.UsageError("--metadata is of --to: an index in a folder has no filters.")
     from typedrag.cli.progress import counting
-    from typedrag.retrieval import Encoder, FieldMap, build_parts
+    from typedrag.retrieval import FieldMap, build_parts, open_encoder
     from typedrag.retrieval.milvus.address import MilvusAddress
 
     mapped = FieldMap.parse(fields)
     address = MilvusAddress.parse(to) if to else None
-    encoder = Encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
+    encoder = open_encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
     if out:
         built = build_parts(sources, out, counting, fields=mapped, encoder=encoder, approximate=approximate, **options)
         _say_built(built, str(out))

@@ -117,7 +117,7 @@ config_options = together(
 
 program_options = together(
     click.option("--as-published", "program__as_published", is_flag=True, default=None,
-        help="Use the options of the Typed-RAG paper."),
+        help="Use the options and the reranker that the program's paper has."),
     assignments("-o", "--option", "program__options",
         help="Set any option of --program; of a run of several in --config by RUN.NAME=VALUE; repeatable."),
     click.option("--reranker", "program__reranker",

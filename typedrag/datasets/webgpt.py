@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
@@ -10,7 +11,9 @@ import dspy
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.hub import download
-from typedrag.datasets.reading import Entry, Layout, Text, files_of, misfit, parse, read_rows
+from typedrag.datasets.reading import Entry, Layout, Text, files_of, misfit, parse, read_rows, subsets_of
+from typedrag.errors import InputError
+from typedrag.texts.words import words_of
 
 HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
 
@@ -35,23 +38,45 @@ class _Row(Layout):
     licence="none stated; OpenAI's WebGPT comparisons",
     home="https://huggingface.co/datasets/openai/webgpt_comparisons",
 )
-def load_webgpt(path: Path | None = None) -> Dataset:
+def load_webgpt(
+    path: Path | None = None, subset: str | None = None, first_words: str = "", least_words: int = 0
+) -> Dataset:
     """Read the WebGPT comparisons.
 
     An example is a comparison: `answers_compared` are its two answers; `preference`, from -1 to 1, is above 0
     if people prefer the first, below 0 if they prefer the second. Its subset is the dataset that the question
-    comes from. Ties are left out, as in section 5 of the sub-question paper.
+    comes from. Ties are left out, as in section 4 of the sub-question paper, which has the questions that begin
+    with why or how and have long answers.
 
     Args:
         path: The authors' comparisons.jsonl, where a line is a list of two records, or the hub's
             rows as JSONL, where the records' fields end in _0 and _1; or the folder.
+        subset: One of the datasets that the questions come from, such as eli5, or several separated by commas; None
+            takes all there are.
+        first_words: Only questions that begin with one of these words, such as `why,how`; by default all.
+        least_words: The fewest words that both answers have.
 
     Raises:
-        InputError: If a row does not fit, or there is no such file.
+        InputError: If a row does not fit, there is no such file or subset, or no comparison is left.
         Unavailable: If its home cannot be reached.
     """
     file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(HOME)
-    return build_dataset("webgpt", _comparisons(file), _example, source=str(path or HOME))
+    dataset = build_dataset("webgpt", _comparisons(file), _example, source=str(path or HOME))
+    subsets = subsets_of(sorted({example.subset for example in dataset.examples}), subset)
+    begins = {word.strip().lower() for word in first_words.split(",") if word.strip()}
+
+    def is_wanted(example: dspy.Example) -> bool:
+        begin = next(iter(words_of(example.question)), "")
+        short = min(len(words_of(answer)) for answer in example.answers_compared) < least_words
+        return example.subset in subsets and (not begins or begin in begins) and not short
+
+    examples = tuple(filter(is_wanted, dataset.examples))
+    if not examples:
+        raise InputError(
+            f"none of the {len(dataset.examples)} comparisons of {dataset.source} is of this kind",
+            "Name other first_words, a lower least_words or another subset",
+        )
+    return replace(dataset, examples=examples)
 
 
 def _comparisons(file: Path) -> Iterator[Entry]:

@@ -20,6 +20,7 @@ from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
 from typedrag.programs.artifact.json_folder import has_part
 from typedrag.programs.artifact.state import shown
 from typedrag.programs.makes import make_named
+from typedrag.programs.published import published_reranker
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
 from typedrag.retrieval.gate.makes import gate_named
@@ -73,6 +74,14 @@ class ProgramSource:
             )
         return spec
 
+    def reranker_of(self, spec: str | None, *, as_published: bool) -> str:
+        """A reranker's spec, if one is given; else the program's own, or the published one.
+
+        Raises:
+            InputError: See `reranker`.
+        """
+        return spec or (published_reranker(self.name) if as_published and self.compiled is None else self.reranker)
+
     @property
     def retriever(self) -> str:
         """The spec of the retriever to use by default.
@@ -112,13 +121,13 @@ class ProgramSource:
 
         Raises:
             InputError: If there is no such option, the program does not read it, or its value does not
-                fit; if a compiled program is asked for as published; if it was compiled with an option that
-                names a model, a file or an LM which does not come with typedrag, unless it is overridden:
-                what a compiled program of strangers names is not loaded.
+                fit; if a compiled program, or one of no paper, is asked for as published; if it was compiled
+                with an option that names a model, a file or an LM which does not come with typedrag, unless it
+                is overridden: what a compiled program of strangers names is not loaded.
         """
         overrides = overrides or {}
         if self.compiled is None:
-            return self._read((Options.as_published() if as_published else Options()).with_given(overrides))
+            return self._read((Options.as_published(self.name) if as_published else Options()).with_given(overrides))
         if as_published:
             raise InputError(
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",

@@ -21,7 +21,7 @@ from typedrag.records import Passage, SubQuestion
 from typedrag.signatures.roles import Role
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge
 from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite, asks_lm, build_coverage_judge
-from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
+from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL, SubQuestionDecomposer, SubQuestionTyper
 
 
 @metric
@@ -46,7 +46,9 @@ class SubQuestionCoverage(Metric):
         judgments: The store of judgments.
         weights: The weights of core, background and follow-up in the rating.
         passages: Whether to judge the passages too, each at the cost of a text.
-        sub_questions_per_call: The most sub-questions in a call.
+        sub_questions_per_call: The most sub-questions that a call judges; 1 in the paper.
+        types_per_call: The most sub-questions that a call types; 1 in the paper.
+        few_shot: Whether types are asked for with examples.
         cite: How a sub-question is judged: by `similarity`, which asks no LM and shows the nearest sentences; in a
             `cascade`, which asks the LM only if similarity is unsure; or by the LM, which names
             `sentences` or quotes `words`, for ten times the tokens.
@@ -70,6 +72,8 @@ class SubQuestionCoverage(Metric):
         weights: Sequence[float] = (1.0, 0.5, -1.0),
         passages: bool = True,
         sub_questions_per_call: int = 10,
+        types_per_call: int = SUB_QUESTIONS_PER_CALL,
+        few_shot: bool = True,
         cite: Cite = DEFAULT_CITE,
         threads: int = 8,
         decomposer: SubQuestionDecomposer | None = None,
@@ -78,7 +82,7 @@ class SubQuestionCoverage(Metric):
     ) -> None:
         if len(weights) != len(SubQuestionType):
             raise InputError(f"coverage has {len(weights)} weights", "Give those of core, background and follow-up")
-        if sub_questions_per_call < 1 or threads < 1:
+        if min(sub_questions_per_call, types_per_call, threads) < 1:
             raise InputError("coverage asks nothing with 0 sub-questions a call, or 0 threads", "Use 1 or more")
         self.judge = judge or build_coverage_judge(cite, sub_questions_per_call)
         super().__init__(scorer, judgments)  # type: ignore[arg-type]
@@ -87,7 +91,7 @@ class SubQuestionCoverage(Metric):
         self.measures = (*_OF_ONE_ANSWER, *(_OF_ITS_PASSAGES if passages else ()), "rating", "invalid")  # type: ignore[misc]
         self.threads = threads
         self.decomposer = decomposer or SubQuestionDecomposer()
-        self.typer = typer or SubQuestionTyper()
+        self.typer = typer or SubQuestionTyper(sub_questions_per_call=types_per_call, few_shot=few_shot)
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:

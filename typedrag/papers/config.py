@@ -33,8 +33,8 @@ class Where(BaseModel):
     measure: str | None = None
     """`METRIC/MEASURE`, also one over all answers; `cost/tokens`, …; `route/accuracy`, the share of answers whose route
     is the question's subset; `win-rate` over the run `against`. Of rankers `ndcg`, `map`, `ncom` or `seconds`; of
-    weights `found`, or how a baseline's name begins; of a dataset `questions`, or the mean words of a field such as
-    `question_words`, or its length, such as `aspects_count`."""
+    weights `found`, `held out`, or how a baseline's name begins; of a dataset `questions`, or the mean words of a field
+    such as `question_words`, or its length, such as `aspects_count`."""
     against: str | None = None
     """The run that a win rate is against."""
     subset: str | None = None

@@ -42,17 +42,22 @@ _PROGRAMS: Mapping[str, _Typical] = {
     "coverage_end_to_end": _Typical(10, 7_000, 1_500),
 }
 """As measured with a 1.5B model, rounded up: docs/results."""
+_PUBLISHED: Mapping[str, _Typical] = {
+    "coverage_sub_questions": _Typical(22, 12_000, 1_100),
+    "coverage_retrieval": _Typical(80, 70_000, 2_500),
+    "coverage_end_to_end": _Typical(36, 35_000, 2_500),
+}
+"""Programs that ask more as published, reckoned: a call for each of 20 sub-questions, and for each passage of a pool or
+each of some 12 sub-answers."""
 _METRICS: Mapping[str, _Typical] = {
     "linkage": _Typical(1, 1_500, 20),
-    "coverage": _Typical(2, 1_000, 700),
     "equivalence": _Typical(1, 500, 10),
     "relevance": _Typical(1, 400, 10),
     "faithfulness": _Typical(1, 1_200, 10),
     "correctness": _Typical(1, 500, 10),
 }
 """Metrics that ask a scorer; others ask nobody."""
-_BY_LM = _Typical(2, 800, 300)
-"""A text whose coverage an LM judges, in two calls of ten sub-questions."""
+_SUB_QUESTIONS = 20
 _COMPARED = _Typical(2, 1_500, 20)
 """Two answers that are compared, in both orders."""
 _PASSAGES = 5
@@ -129,7 +134,9 @@ def _earlier(folder: Path, questions: int) -> Spending | None:
 
 
 def _of_program(program: Mapping[str, Any], settings: Mapping[str, Any], questions: int) -> Spending:
-    answering = [typical] if (typical := _PROGRAMS.get(str(program.get("program")))) else []
+    name = str(program.get("program"))
+    typical = (program.get("as_published") and _PUBLISHED.get(name)) or _PROGRAMS.get(name)
+    answering = [typical] if typical else []
     return _spent(answering, questions, settings.get("lm"))
 
 
@@ -142,13 +149,19 @@ def _of_metric(metric: Any) -> Iterator[_Typical]:
     name, options = (metric, {}) if isinstance(metric, str) else (metric["name"], metric.get("options") or {})
     if name in _METRICS:
         yield _METRICS[name]
-    if name == "coverage" and options.get("cite", "similarity") != "similarity":
-        yield from [_BY_LM] * (1 + _PASSAGES * bool(options.get("passages", True)))
+    if name == "coverage":
+        typing = _SUB_QUESTIONS / options.get("types_per_call", _SUB_QUESTIONS)
+        yield _Typical(1 + typing, round(400 + 600 * typing), 700)
+        if options.get("cite", "similarity") != "similarity":
+            judging = _SUB_QUESTIONS / options.get("sub_questions_per_call", 10)
+            text = _Typical(judging, round(400 * judging), 300)
+            yield from [text] * (1 + _PASSAGES * bool(options.get("passages", True)))
 
 
 def _all_of(table: PaperTable, settings: Mapping[str, Any]) -> list[_Typical]:
     """A pair of answers in a sweep over weights: sub-questions, both answers, and which one is better."""
-    cite = {"name": "coverage", "options": {"cite": settings.get("cite", "similarity"), "passages": False}}
+    asked = {n: settings[n] for n in ("cite", "sub_questions_per_call", "types_per_call") if n in settings}
+    cite = {"name": "coverage", "options": {"passages": False, **asked}}
     return [*_of_metric(cite), *_of_metric(cite), *([_COMPARED] if settings.get("lm_judge", True) else [])]
 
 

@@ -118,7 +118,8 @@ def make_experiment(
         if config.kind == "weights":
             weights = validated(WeightsConfig, "papers", {"judgments": out / JUDGMENTS, **settings}, file)
             folds = max(2, min(weights.folds, weights.limit or weights.folds))  # a small trial has few questions
-            weights = weights.model_copy(update={"folds": folds})
+            held_out = weights.held_out and min(weights.held_out, max(1, (weights.limit or weights.held_out * 2) // 2))
+            weights = weights.model_copy(update={"folds": folds, "held_out": held_out})
             return _Weights(run_weights(weights, folder, stage=hooks.stage, on_notice=hooks.notice).to_dict())
         return _Counts.of(validated(DatasetConfig, "papers", settings, file))
 
@@ -271,8 +272,9 @@ class _Weights:
     result: Mapping[str, Any]
 
     def value(self, where: Where) -> Estimate | str:
-        """The accuracy of the weights that were found, cross-validated, or of a baseline."""
-        accuracies = {"found": self.result["accuracy"], **self.result["baselines"]}
+        """The accuracy of the weights that were found, cross-validated or on a few pairs, or of a baseline."""
+        apart = self.result["held_out"] or {}
+        accuracies = {"found": self.result["accuracy"], "held out": apart.get("accuracy"), **self.result["baselines"]}
         named = (a for name, a in accuracies.items() if name.startswith(where.measure or "?"))
         estimate = next(filter(None, named), None)
         known = ", ".join(accuracies)

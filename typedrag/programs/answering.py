@@ -15,7 +15,7 @@ from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
 from typedrag.records import Answered, Passage, Step
 from typedrag.retrieval.gate import build_gate
-from typedrag.signatures.fields import number_passages
+from typedrag.signatures.fields import Citations, number_passages
 
 
 class NotAnswered(StepFailed):
@@ -84,7 +84,7 @@ class PassageAnswerer(dspy.Module):
 
     Args:
         signature: Has the inputs `passages` and `question`, perhaps more, and the outputs `answer`,
-            `answered` and `citations`.
+            `answered` and `citations`; a plain one has the answer alone.
         options: The program's options.
     """
 
@@ -139,11 +139,12 @@ class PassageAnswerer(dspy.Module):
         except StepFailed as failure:
             raise AnswerFailed(failure, shown) from failure
         answer = reply.prediction.answer.strip()
-        if not reply.prediction.answered:
+        if not reply.prediction.get("answered", True):
             dropped = (f"{answer} (the LM says that the passages hold no answer)",) if answer else ()
             record(Step("answer", question, "not answered", dropped=dropped, seconds=reply.seconds, usage=reply.usage))
             raise NotAnswered("answer", f"the passages do not answer '{question}'", shown)
-        cited = check_citations(reply.prediction.citations.root, answer, shown, question)
+        citations = reply.prediction.get("citations", Citations([])).root
+        cited = check_citations(citations, answer, shown, question)
         record(
             Step(
                 "answer",

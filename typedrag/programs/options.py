@@ -23,6 +23,7 @@ from typedrag.programs.knobs import Knob
 from typedrag.programs.makes import make_named
 from typedrag.question_types import QuestionType, Route
 from typedrag.retrieval.gate.makes import gate_named
+from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
@@ -110,7 +111,8 @@ class PreQRAGOptions(BaseModel):
 
 
 _POOL_JOINED = SubQueryOptions(combine="pool", search="joined")
-_PUBLISHED = SubQueryOptions(combine="aggregate", search="sub-query")
+EACH_ANSWERED = SubQueryOptions(combine="aggregate", search="sub-query")
+"""As Typed-RAG is published: each sub-query is searched for by itself and answered."""
 
 PER_TYPE = (
     "top_k",
@@ -199,20 +201,36 @@ class Options(BaseModel):
     """The length of answers: paragraphs, or only a phrase as in datasets with short gold answers (HANRAG,
     table 14), whatever PreQRAG's prompt style. Answers that cover several sides stay paragraphs: those of
     Typed-RAG's strategies except the evidence-based one, of `coverage_*` and `richrag`."""
+    answer_words: PositiveInt | None = None
+    """About how many words an answer has, instead of one to three paragraphs (sub-question coverage, section 5: 300).
+    Answers to the parts of a question stay short."""
+    answer_prompt: Annotated[Literal["cited", "plain"], Knob()] = "cited"
+    """How the LM is asked for an answer: to choose the passages that help, say whether they hold one, and write in the
+    way that the question's type asks for; or, as Typed-RAG does (figures 8, 9 and 11), by no more than the passages and
+    the question. A plain answer cites nothing, and nothing says whether the passages hold it."""
     decompose: DecomposeOptions = DecomposeOptions()
     """The question types that `typed_rag` answers by their own strategies."""
     max_sub_queries: Annotated[PositiveInt, Knob(1, 5)] = 5
     """Sub-queries that are used, at most; decomposition gives 2 to 5."""
     sift: bool = True
     """Whether sub-queries are dropped that repeat another, have left the question's topic or are no query."""
+    sub_queries: Annotated[Literal["parts", "paraphrases"], Knob()] = "parts"
+    """The sub-queries of reason and instruction questions: one for each cause or stage, or the question in other words
+    (Typed-RAG, figures 13 and 14)."""
+    debate_gate: Annotated[bool, Knob()] = True
+    """Whether the LM that names a debate's sides may say that there are none; the paper takes the classifier's word."""
+    reply_to_remarks: bool = True
+    """Whether what is no question gets a polite reply; otherwise it is answered the evidence-based way."""
     reason: SubQueryOptions = _POOL_JOINED
     """For reason questions."""
     instruction: SubQueryOptions = _POOL_JOINED
     """For instruction questions."""
-    debate: SubQueryOptions = _PUBLISHED
+    debate: SubQueryOptions = EACH_ANSWERED
     """For debate questions."""
     max_core_sub_questions: Annotated[PositiveInt, Knob(2, 10)] = 8
-    """Core sub-questions that are used, at most, out of about 20 sub-questions."""
+    """Core sub-questions that are used, at most, out of about 20 sub-questions; the paper uses all."""
+    types_per_call: PositiveInt = SUB_QUESTIONS_PER_CALL
+    """Sub-questions that one call types, at most (sub-question coverage, table 5: 1)."""
     coverage_rerank: Annotated[Literal["fusion", "judge"], Knob()] = "fusion"
     """How coverage_retrieval ranks its pool: by fusing the ranks for the core sub-questions, or by an LM that
     judges which of them each passage covers."""
@@ -318,19 +336,15 @@ class Options(BaseModel):
         return self
 
     @classmethod
-    def as_published(cls) -> Options:
-        """The options of Typed-RAG as published."""
-        return cls(
-            reason=_PUBLISHED,
-            instruction=_PUBLISHED,
-            debate=_PUBLISHED,
-            comparison_search="items",
-            experience_search="keywords",
-            rerank_everywhere=False,
-            sift=False,
-            score_cutoff=0,
-            ungrounded=True,
-        ).as_defaults()
+    def as_published(cls, program: str = "typed_rag") -> Options:
+        """The options of a program as its paper has them, marked as not set by the user.
+
+        Raises:
+            InputError: If it is of no paper that typedrag follows.
+        """
+        from typedrag.programs.published import published_options
+
+        return published_options(program).as_defaults()
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, 
 from typedrag.signatures import AnswerWithoutPassages
 from typedrag.signatures.standalone import Turn
 
-ASKING = frozenset({"answer_length", "max_lm_calls", "retries", "max_question_chars"})
+ASKING = frozenset({"answer_length", "answer_words", "answer_prompt", "max_lm_calls", "retries", "max_question_chars"})
 """Options of programs that ask an LM."""
 RETRIEVING = ASKING | {
     "top_k", "rerank_candidates", "score_cutoff", "relevance", "relevance_threshold", "answer_passages",

@@ -1,5 +1,6 @@
 """Retrievers, which find passages, and rerankers, which order them."""
 
+from typedrag.retrieval.api_encoder import open_encoder
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.building import append_parts, build_parts
 from typedrag.retrieval.index.dense_index import append_dense, build_dense
@@ -39,6 +40,7 @@ __all__ = [
     "check_reranker",
     "check_retriever",
     "has_dense",
+    "open_encoder",
     "open_reranker",
     "open_retriever",
     "parts_of",

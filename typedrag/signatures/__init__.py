@@ -41,6 +41,15 @@ from typedrag.signatures.hanrag import (
 from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.pairwise import CompareAnswers
 from typedrag.signatures.phrases import AnswerInPhrase, AnswerInPhraseWithoutPassages, ComposePhrase
+from typedrag.signatures.plain import (
+    AggregateParaphrases,
+    AnswerPlainly,
+    ComparePlainly,
+    FrameSides,
+    ParaphraseInstruction,
+    ParaphraseReason,
+    TellPlainly,
+)
 from typedrag.signatures.preqrag import (
     AnswerAfterReasoning,
     AnswerAsExpert,
@@ -70,6 +79,7 @@ from typedrag.signatures.support import JudgeSupport
 from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages
 
 __all__ = [
+    "AggregateParaphrases",
     "AggregateReasons",
     "AnswerAfterReasoning",
     "AnswerAsExpert",
@@ -86,6 +96,7 @@ __all__ = [
     "AnswerInPhraseWithoutPassages",
     "AnswerInSentences",
     "AnswerInstruction",
+    "AnswerPlainly",
     "AnswerReason",
     "AnswerRichly",
     "AnswerSubQuery",
@@ -98,6 +109,7 @@ __all__ = [
     "ClassifyQuestion",
     "CombineSubAnswers",
     "CompareAnswers",
+    "ComparePlainly",
     "ComposeAnswer",
     "ComposePhrase",
     "DecomposeCompound",
@@ -110,6 +122,7 @@ __all__ = [
     "FindAnswers",
     "FrameComparison",
     "FrameDebate",
+    "FrameSides",
     "GradeCorrectness",
     "GradeEquivalence",
     "GradeFaithfulness",
@@ -125,6 +138,8 @@ __all__ = [
     "LabelAnswers",
     "MediatePerspectives",
     "OrderPassages",
+    "ParaphraseInstruction",
+    "ParaphraseReason",
     "PlaceAmongReferences",
     "ProposeWrongAnswer",
     "RankAmongReferences",
@@ -140,6 +155,7 @@ __all__ = [
     "SplitQuestion",
     "StandaloneQuestion",
     "StateAnswer",
+    "TellPlainly",
     "TypeSubQuestions",
     "VaryQuery",
     "WriteWorseAnswers",

@@ -17,10 +17,24 @@ from typedrag.signatures.decomposition import (
 )
 from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubAspects, SubQueries, Variants
 from typedrag.signatures.hanrag_demonstrations import HANRAG_DEMONSTRATIONS
+from typedrag.signatures.plain import FrameSides
 from typedrag.signatures.preqrag_demonstrations import PREQRAG_DEMONSTRATIONS
 from typedrag.signatures.reference_answer_demonstrations import REFERENCE_ANSWER_DEMONSTRATIONS
 from typedrag.signatures.richrag import ExploreSubAspects, VaryQuery
 from typedrag.signatures.sub_question_demonstrations import SUB_QUESTION_DEMONSTRATIONS
+
+_DEBATE = dspy.Example(
+    question="Is it right to keep wild animals in zoos?",
+    is_debate=True,
+    topic="keeping wild animals in zoos",
+    sides=Sides(
+        [
+            Side(perspective="supporters", sub_query="How do zoos help to protect wild animals from extinction?"),
+            Side(perspective="opponents", sub_query="How do wild animals suffer when they are kept in zoos?"),
+            Side(perspective="reformers", sub_query="Which changes would make zoos right for wild animals?"),
+        ]
+    ),
+)
 
 DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     FrameComparison: dspy.Example(
@@ -55,18 +69,8 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             ]
         ),
     ),
-    FrameDebate: dspy.Example(
-        question="Is it right to keep wild animals in zoos?",
-        is_debate=True,
-        topic="keeping wild animals in zoos",
-        sides=Sides(
-            [
-                Side(perspective="supporters", sub_query="How do zoos help to protect wild animals from extinction?"),
-                Side(perspective="opponents", sub_query="How do wild animals suffer when they are kept in zoos?"),
-                Side(perspective="reformers", sub_query="Which changes would make zoos right for wild animals?"),
-            ]
-        ),
-    ),
+    FrameDebate: _DEBATE,
+    FrameSides: _DEBATE.without("is_debate"),
     ExploreSubAspects: dspy.Example(
         question="What should I know about keeping bees?",
         sub_aspects=SubAspects(

@@ -8,7 +8,7 @@ import dspy
 
 from typedrag.lms.asking import ask
 from typedrag.lms.call_settings import room_for, with_settings
-from typedrag.lms.trail import Stopwatch, record
+from typedrag.lms.trail import Stopwatch, record, run_concurrently
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
@@ -54,17 +54,27 @@ class SubQuestionTyper(dspy.Module):
 
     Args:
         retries: The number of times that a reply which cannot be parsed is asked for again.
-        sub_questions_per_call: The most that a call types.
+        sub_questions_per_call: The most that a call types; with 1 each is typed alone, as in the paper.
+        few_shot: Whether the prompt has examples of typed sub-questions.
+        threads: Calls for one question under way at once.
 
     Attributes:
         sub_questions_per_call: See above.
     """
 
-    def __init__(self, retries: int = 2, sub_questions_per_call: int = SUB_QUESTIONS_PER_CALL) -> None:
+    def __init__(
+        self,
+        retries: int = 2,
+        sub_questions_per_call: int = SUB_QUESTIONS_PER_CALL,
+        *,
+        few_shot: bool = True,
+        threads: int = 8,
+    ) -> None:
         super().__init__()
         self._retries = retries
+        self._threads = threads
         self.sub_questions_per_call = sub_questions_per_call
-        self.type = predictor(TypeSubQuestions)
+        self.type = predictor(TypeSubQuestions) if few_shot else dspy.Predict(TypeSubQuestions)
 
     def forward(self, question: str, sub_questions: Sequence[str]) -> dspy.Prediction:
         """The `types`, one for each sub-question.
@@ -73,20 +83,22 @@ class SubQuestionTyper(dspy.Module):
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be reached.
         """
-        types: list[SubQuestionType] = []
-        usage, watch = Usage(), Stopwatch()
-        for start in range(0, len(sub_questions), self.sub_questions_per_call):
-            batch = sub_questions[start : start + self.sub_questions_per_call]
-            reply = ask(
-                "type",
-                self.type,
-                retries=self._retries,
-                signature=exactly(self.type.signature, keyed(batch)),
-                question=question,
-                sub_questions=keyed(batch),
-            )
-            types += values(reply.prediction.types)
-            usage += reply.usage
+        watch, size = Stopwatch(), self.sub_questions_per_call
+        batches = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
+        typed = run_concurrently(lambda batch: self._ask(question, batch), batches, self._threads)
+        types = [type_ for of_batch, _ in typed for type_ in of_batch]
+        usage = sum((usage for _, usage in typed), Usage())
         core = f"{types.count(SubQuestionType.CORE)} of {len(types)} sub-questions are core"
         record(Step("type sub-questions", question, core, seconds=watch.seconds, usage=usage))
         return dspy.Prediction(types=types)
+
+    def _ask(self, question: str, batch: Sequence[str]) -> tuple[list[SubQuestionType], Usage]:
+        reply = ask(
+            "type",
+            self.type,
+            retries=self._retries,
+            signature=exactly(self.type.signature, keyed(batch)),
+            question=question,
+            sub_questions=keyed(batch),
+        )
+        return values(reply.prediction.types), reply.usage

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dspy
 
 from tests.optimizers.compile.targets.words import WordRetriever
+from tests.programs.ways import EACH_ANSWERED, PUBLISHED
 from tests.scripted import scripted
 from typedrag import signatures
 from typedrag.optimizers.compile.targets import MODULES
@@ -38,7 +39,7 @@ def type_of(call) -> Role | None:
 
 
 def test_every_predictor_of_the_programs_has_a_role():
-    for options in (Options(type_classifier="lm"), Options.as_published()):
+    for options in (Options(type_classifier="lm"), PUBLISHED):
         program = TypedRAG(WordRetriever(), options=options)
         assert all(role_of(predictor.signature) for predictor in program.predictors())
     coverage = (CoverageDefinition, CoverageSubQuestions, CoverageRetrieval, CoverageEndToEnd)
@@ -69,7 +70,7 @@ def test_compiling_leaves_roles_and_modules():
 
 
 def test_a_call_has_its_sources_and_what_it_wrote():
-    options = Options(type_classifier="lm").model_copy(update={"reason": Options.as_published().reason})
+    options = Options(type_classifier="lm").model_copy(update={"reason": EACH_ANSWERED.reason})
     calls = trace_of("Why is homemade bread dense?", options)
     assert set(calls) == {Role.CLASSIFIER, Role.SEARCHER, Role.ANSWERER, Role.COMBINER}
     answerer = read_call("any name", [calls[Role.ANSWERER]])

@@ -38,6 +38,7 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     given = {
         "program": {**LOOSE, "retriever": "auto"},
         "knobs": {"top_k": [1, 5], "bm25.b": [0.75, 0.4]},
+        "metrics": ["length", "defects"],
         "lm": {"adapter": "json"},
         "dataset": {"split": "validation", "limit": 4},
         "held_out": {"split": "test", "limit": 5},
@@ -68,6 +69,10 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     assert saved.about.compiled["length/score"].n == 4
     assert load_program(found.folder, index=sample_index).retriever.b == found.point["bm25.b"]
 
+    besides = page.partition("## Measured besides\n\n")[2].partition("\n## ")[0].splitlines()
+    assert besides[0].startswith("| trial | top_k | bm25.b | length/share | defects/repeated_sentences |")
+    assert not any(shown in besides[0] for shown in ("length/score", "objective", "cost"))
+    assert len(besides) > 2 + 1 and all(row.count("|") == besides[0].count("|") for row in besides if row)
     for said in (
         "# Sweep: sweep",
         "## The front",

@@ -105,6 +105,22 @@ def test_the_same_seed_finds_the_same():
     assert (first.best, first.accuracy, first.folds) == (second.best, second.accuracy, second.folds)
 
 
+def test_weights_found_on_pairs_held_out_are_measured_on_the_others_alone():
+    # of the first questions the better answer has more core, of all others less
+    rated = answers(100, (1.0, 0.0, 0.0)) + [
+        a.model_copy(update={"question": f"other {a.question}"}) for a in answers(300, (-1.0, 0.0, 0.0), seed=1)
+    ]
+    pairs = pairs_of(rated)
+    found = search_weights(pairs, sampler=WeightsSampler(name="grid"), held_out=100).held_out
+    assert found.n == 100
+    assert found.accuracy.n == len(pairs) - 100
+    assert found.weights.core < 0  # most of those drawn are of the others
+    assert found.accuracy.value == pytest.approx(0.75, abs=0.06)
+    assert search_weights(pairs).held_out is None
+    with pytest.raises(InputError, match="of 4 pairs none is left beside 4 held out"):
+        search_weights(pairs_of(answers(4, (1.0, 0.0, 0.0))), folds=2, held_out=4)
+
+
 def test_too_few_questions_are_refused():
     with pytest.raises(InputError, match="4 questions cannot be parted into 5 folds"):
         search_weights(pairs_of(answers(4, (1.0, 0.5, -1.0))))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.programs.compiling import compiled_programs
+from tests.programs.ways import PUBLISHED
 from typedrag.errors import InputError
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.programs import Options
@@ -108,7 +109,7 @@ def test_sub_modules_that_are_compiled_are_part_of_the_state():
     assert named_predictors(copied(program))[REASON].signature.instructions == "Ask."
 
 
-@pytest.mark.parametrize("options", [Options(), Options(type_classifier="lm"), Options.as_published()])
+@pytest.mark.parametrize("options", [Options(), Options(type_classifier="lm"), PUBLISHED])
 def test_predictors_have_dspy_s_names_and_order(options):
     program = uncompiled("typed_rag", options)
     assert list(named_predictors(program)) == [name for name, _ in program.named_predictors()]
@@ -186,7 +187,7 @@ def test_demonstrations_that_do_not_fit_are_refused_and_nothing_is_changed(demo,
 @pytest.mark.parametrize(
     ("saved", "loaded", "said"),
     [
-        (Options(), Options.as_published(), f'no longer has its predictor "{POOLED}"'),
+        (Options(), PUBLISHED, f'no longer has its predictor "{POOLED}"'),
         (Options(), Options(type_classifier="lm"), "it lacks the predictor 'classifier.classify'"),
         (Options(type_classifier="lm"), Options(), "no longer has its predictor 'classifier.classify'"),
     ],

@@ -179,6 +179,25 @@ def test_a_judge_can_rank_the_pool(ask, sample_retriever):
     assert few.answer == "From passages."
 
 
+def test_passages_are_judged_as_far_as_the_calls_of_all_their_sub_questions_suffice(ask):
+    many = [f"What is cause number {n} of dense bread?" for n in range(12)]  # two calls a passage
+    replies = {
+        DecomposeIntoSubQuestions: {"sub_questions": many},
+        TypeSubQuestions: {"types": {f"q{n}": "core" for n in range(1, 13)}},
+        FindAnsweringSentences: covering(*many),
+    }
+    few = {"coverage_rerank": "judge", "max_lm_calls": 8, "max_core_sub_questions": 99, "score_cutoff": 0}
+    answer, engine = ask("coverage_retrieval", replies, **few)
+    assert engine.asked().count("FindAnsweringSentences") == 4  # of two passages: the answer needs the last
+    assert (answer.answer, answer.fallback) == ("From passages.", "")
+
+
+@pytest.mark.parametrize(("per_call", "calls"), [(1, 10), (20, 1)])
+def test_sub_questions_are_typed_as_many_in_a_call_as_is_said(ask, per_call, calls):
+    _, engine = ask("coverage_sub_questions", types_per_call=per_call)
+    assert engine.asked().count("TypeSubQuestions") == calls
+
+
 def test_end_to_end_answers_each_and_combines(ask):
     answer, engine = ask("coverage_end_to_end")
     asked = engine.asked()

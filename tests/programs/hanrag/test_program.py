@@ -217,7 +217,7 @@ def test_where_no_passage_is_relevant_the_collection_does_not_say(way):
 
 
 def test_where_no_passage_is_relevant_the_lm_answers_without_as_published():
-    replies = {"options": Options.as_published(), "JudgeRelevance": {"relevant": False}}
+    replies = {"options": Options.as_published("hanrag"), "JudgeRelevance": {"relevant": False}}
     answer, asked = ask(RouteQuestion=route("single-step"), **replies)
     assert asked == ["RouteQuestion", "AnswerWithoutPassages"]
     assert (answer.passages, answer.citations, answer.answered) == ((), (), Answered.KNOWLEDGE)

@@ -9,6 +9,7 @@ import dspy
 import pytest
 from dspy.utils.exceptions import LMServerError, LMTransportError, LMUnsupportedModelError
 
+from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, StepFailed
@@ -26,7 +27,6 @@ QUESTIONS = {
     QuestionType.DEBATE: "Should schools require pupils to wear a uniform?",
 }
 AGGREGATE = SubQueryOptions(combine="aggregate", search="sub-query")
-PUBLISHED = Options.as_published()
 QUICK = {"retries": 0}
 
 
@@ -62,10 +62,14 @@ def ask(program, question) -> Answer:
             Options(debate=SubQueryOptions(combine="pool", search="joined")),
             ["FrameDebate", "AnswerDebate"],
         ),
-        (QuestionType.REASON, PUBLISHED, ["DecomposeReason", "AnswerSubQuery", "AnswerSubQuery", "AggregateReasons"]),
+        (
+            QuestionType.REASON,
+            EACH_ANSWERED,
+            ["DecomposeReason", "AnswerSubQuery", "AnswerSubQuery", "AggregateReasons"],
+        ),
         (
             QuestionType.INSTRUCTION,
-            PUBLISHED,
+            EACH_ANSWERED,
             ["DecomposeInstruction", "AnswerSubQuery", "AnswerSubQuery", "ArrangeSteps"],
         ),
     ],
@@ -115,7 +119,7 @@ def test_all_sub_queries_are_searched_in_one_batch_joined_to_the_question(sample
     question = QUESTIONS[QuestionType.REASON]
     with scripted():
         TypedRAG(Spy())(question=question)
-        TypedRAG(Spy(), options=PUBLISHED)(question=question)
+        TypedRAG(Spy(), options=EACH_ANSWERED)(question=question)
     sub_queries = DEFAULTS[s.DecomposeReason]["sub_queries"]
     assert batches == [([question, *(f"{question} {q}" for q in sub_queries)], 5), (sub_queries, 5)]
 
@@ -142,7 +146,7 @@ def test_without_a_usable_sub_query_plain_rag_answers(sample_retriever):
     assert answer.question_type == QuestionType.REASON
 
 
-@pytest.mark.parametrize("options", [Options(), PUBLISHED], ids=["pooled", "as published"])
+@pytest.mark.parametrize("options", [Options(), EACH_ANSWERED], ids=["pooled", "as published"])
 @pytest.mark.parametrize("question_type", [QuestionType.REASON, QuestionType.INSTRUCTION])
 def test_that_one_search_is_enough_is_no_failure(sample_retriever, question_type, options):
     signature = {"reason": s.DecomposeReason, "instruction": s.DecomposeInstruction}[question_type]
@@ -446,7 +450,7 @@ def test_a_question_that_is_cancelled_asks_nothing_more(sample_retriever, step):
         released.wait(timeout=30)
         return "torn"  # which would be asked for again, and then be met by a fallback
 
-    program = TypedRAG(sample_retriever, options=PUBLISHED)
+    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
 
     async def cancel_one():
         asking = asyncio.create_task(program.acall(question=QUESTIONS[QuestionType.REASON]))
@@ -466,6 +470,6 @@ def test_a_question_that_is_cancelled_asks_nothing_more(sample_retriever, step):
 
 def test_answers_survive_json(sample_retriever):
     with scripted():
-        answer = ask(TypedRAG(sample_retriever, options=PUBLISHED), QUESTIONS[QuestionType.DEBATE])
+        answer = ask(TypedRAG(sample_retriever, options=EACH_ANSWERED), QUESTIONS[QuestionType.DEBATE])
     assert Answer.from_dict(json.loads(json.dumps(answer.to_dict()))) == answer
     assert isinstance(sample_retriever, BM25Retriever)

@@ -102,7 +102,7 @@ class Components:
             return
         source.check(options_of(program, source))
         check_retriever(program.retriever or source.retriever)
-        check_reranker(program.reranker or source.reranker)
+        check_reranker(reranker_of(program, source))
 
     def check_index(self, program: ProgramConfig) -> None:
         """Raise a `RetrievalError` if the index lacks what a program searches."""
@@ -256,7 +256,7 @@ class Components:
         """Build a program of the evaluation."""
         source = self.source(config)
         retriever = self.retriever(config) if source.retrieves else None
-        reranker = config.reranker or source.reranker
+        reranker = reranker_of(config, source)
         if reranker not in self._rerankers:
             self._rerankers[reranker] = open_reranker(reranker)
         return source.build(retriever, self._rerankers[reranker], options_of(config, source))
@@ -271,7 +271,7 @@ class Components:
             if isinstance(source, AnswersFile)
             else {
                 "options": options.model_dump(mode="json"),
-                **reranker_identity(program.reranker or source.reranker),
+                **reranker_identity(reranker_of(program, source)),
                 **(self.retriever(program).identity if source.retrieves else {"index": None}),
                 "lm": self.config.lm.spec or default_spec(),
                 "lm settings": reply_settings(self.lm),
@@ -381,6 +381,11 @@ def options_of(program: ProgramConfig, source: ProgramSource) -> Options:
         InputError: See `ProgramSource.options`.
     """
     return source.options(as_published=program.as_published, overrides=program.options)
+
+
+def reranker_of(program: ProgramConfig, source: ProgramSource) -> str:
+    """The spec of a program's reranker: that configured, or its own, or the published one."""
+    return source.reranker_of(program.reranker, as_published=program.as_published)
 
 
 def bm25_of(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:

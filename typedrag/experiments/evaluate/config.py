@@ -117,7 +117,8 @@ class ProgramConfig(BaseModel):
     name: str = Field(default="", pattern=r"^[\w.+-]*$")
     """The name of the run, and of its folder below `--out`. Without a name, the run is in `--out` itself."""
     as_published: bool = False
-    """Begin with the options of Typed-RAG as its paper draws it, instead of the defaults."""
+    """Begin with the options and the reranker that the program's paper has, instead of the defaults. `rag` and
+    `direct_lm` are then Typed-RAG's baselines."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the program that differ from the defaults, such as `top_k` or `reason: {combine: pool}`; of a
     compiled program, those that differ from what it was compiled with."""

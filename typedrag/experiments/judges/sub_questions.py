@@ -83,16 +83,16 @@ def _draw(bench: Bench, of: Callable[[dspy.Example], str]) -> list[_Group]:
 
 
 def _typed(groups: Sequence[_Group], agreed: Mapping[str, SubQuestionType], bench: Bench) -> Iterator[Agreement]:
-    typer = SubQuestionTyper()
+    for scorer, shots in product(bench.scorers, ("zero-shot", "few-shot")):
+        typer = SubQuestionTyper(few_shot=shots == "few-shot")
 
-    def types(group: _Group) -> list[SubQuestionType]:
-        return stored_types(typer, bench.judgments, group[0].question, [e.sub_question for e in group])
+        def types(group: _Group, typer: SubQuestionTyper = typer) -> list[SubQuestionType]:
+            return stored_types(typer, bench.judgments, group[0].question, [e.sub_question for e in group])
 
-    for scorer in bench.scorers:
-        judged = bench.ask("types of sub-questions", scorer, types, groups)
+        judged = bench.ask(f"types of sub-questions, {shots}", scorer, types, groups)
         typed = [pair for group, labels in judged.judgments for pair in zip(group, labels, strict=True)]
         failed = sum(len(group) for group, _ in judged.failures)
-        yield _types("few-shot", scorer.name, typed, agreed, bench, failed)
+        yield _types(shots, scorer.name, typed, agreed, bench, failed)
 
 
 def _types(

@@ -23,6 +23,7 @@ from typedrag.experiments.evaluate.build import (
     git_commit,
     open_metered,
     options_of,
+    reranker_of,
     with_fingerprints,
 )
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
@@ -220,7 +221,7 @@ class CompileComponents(Components):
     @property
     def reranker(self) -> str:
         """The spec of the program's reranker."""
-        return self.wanted.program.reranker or self.source(self.wanted.program).reranker
+        return reranker_of(self.wanted.program, self.source(self.wanted.program))
 
     @property
     def public_settings(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typedrag.experiments.compare.compare import ALL, COSTS, compare
 from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
 from typedrag.experiments.compare.weighted import with_objective
+from typedrag.experiments.evaluate.build import reranker_of
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, TrackingConfig
 from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
@@ -336,7 +337,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         of_lm.program(program),
         best.folder,
         about,
-        reranker=program.reranker or source.reranker,
+        reranker=reranker_of(program, source),
         retriever=program.retriever or source.retriever,
         bm25=parts.bm25_of(program),
         redact=parts.redactor,

@@ -29,6 +29,7 @@ from typedrag.experiments.evaluate.config import (
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
 from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite
+from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 SamplerName = Literal["tpe", "random", "qmc", "nsga2", "gp", "grid"]
 """Optuna's samplers, and `grid`: every point once, in an order drawn by the seed."""
@@ -298,6 +299,8 @@ class WeightsConfig(BaseModel):
     """The way in which the coverage judge cites answers to a sub-question; see the metric `coverage`."""
     sub_questions_per_call: PositiveInt = 10
     """The most sub-questions in one call of the coverage judge."""
+    types_per_call: PositiveInt = SUB_QUESTIONS_PER_CALL
+    """The most sub-questions that one call types."""
     scorer: LMConfig = LMConfig()
     """The LM behind the judges."""
     threads: PositiveInt = 16
@@ -310,6 +313,8 @@ class WeightsConfig(BaseModel):
     """Weights to try; `grid` tries all."""
     folds: Annotated[int, Field(ge=2)] = 5
     """Folds of the cross-validation. A question's answers are in one fold."""
+    held_out: PositiveInt | None = None
+    """Pairs on which weights are also found, to be measured on all others (sub-question coverage, section 4: 100)."""
     seed: NonNegativeInt = 0
     """The seed of the folds and of the intervals' resamples."""
     tracking: TrackingConfig = TrackingConfig()

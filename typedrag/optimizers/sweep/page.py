@@ -8,6 +8,7 @@ from statistics import fmean
 from optuna.trial import FrozenTrial, TrialState
 
 from typedrag.experiments.compare.truth import say_truth, say_verdict
+from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.formats import format_estimate, format_p, format_value, markdown_table
 from typedrag.lms.lm import default_spec
 from typedrag.metrics.arithmetic.estimate import mean_estimate
@@ -76,6 +77,7 @@ def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
     yield from _importances(sweep)
     yield from _by_type(sweep, questions)
     yield from _trials(sweep)
+    yield from _other_measures(sweep)
     yield from _best(sweep)
 
 
@@ -128,6 +130,20 @@ def _trials(sweep: Sweep) -> Iterator[str]:
         for trial in ended
     )
     yield from markdown_table(["trial", "", "questions", *sweep.parts.space.distributions, *measures], rows)
+
+
+def _other_measures(sweep: Sweep) -> Iterator[str]:
+    """What was also measured, and paid for, of the complete trials, best first."""
+    trials = _complete(sweep)[:_MOST_TRIALS]
+    known = dict.fromkeys(m for trial in trials for m in values_of_trial(trial) if not m.startswith("cost/"))
+    grouped = {m.partition("/")[0] for m in known if not m.endswith("/score")}
+    others = [m for m in known if m not in (*_measures(sweep), SCORE)]
+    others = [m for m in others if not (m.endswith("/score") and m.partition("/")[0] in grouped)]
+    if others:
+        yield from ("## Measured besides", "")
+        groups = _groups(sweep)
+        rows = ([str(t.number), *_knobs(sweep, t), *_estimates(t, others, groups)] for t in trials)
+        yield from markdown_table(["trial", *sweep.parts.space.distributions, *others], rows)
 
 
 def _best(sweep: Sweep) -> Iterator[str]:

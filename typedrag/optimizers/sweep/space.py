@@ -24,6 +24,7 @@ from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.programs import Options, Program
 from typedrag.programs.knobs import Knob, Value, declared_knobs
 from typedrag.programs.options import PER_TYPE
+from typedrag.programs.published import published_reranker
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import check_retriever
 from typedrag.retrieval.opening import brings_index
@@ -198,7 +199,7 @@ def value_of(name: str, options: Options, program: ProgramConfig, lm: LMConfig) 
         _, question_type, option = name.split(".")
         return getattr(options.of(QuestionType(question_type)), option)
     if name == "reranker":
-        return program.reranker or "none"
+        return program.reranker or (published_reranker(program.program) if program.as_published else "none")
     holder: Any = program if first in _OF_PROGRAM else options
     for part in name.split("."):
         holder = getattr(holder, part)

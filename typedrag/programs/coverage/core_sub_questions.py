@@ -23,7 +23,7 @@ class CoreSubQuestions(dspy.Module):
         super().__init__()
         self.options = options
         self.decomposer = SubQuestionDecomposer(options.retries)
-        self.typer = SubQuestionTyper(options.retries)
+        self.typer = SubQuestionTyper(options.retries, options.types_per_call)
 
     def forward(self, question: str) -> dspy.Prediction:
         """A prediction with the core `sub_questions`, at most `max_core_sub_questions`, in the LM's order.

@@ -9,6 +9,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
+from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options, SubQueryOptions
@@ -34,7 +35,7 @@ class _ByDefinition(EvidenceBased):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.answer = PassageAnswerer(AnswerByDefinition, options)
+        self.answer = PassageAnswerer(as_asked(AnswerByDefinition, options), options)
 
 
 class _BySubQuestions(Retrieving):
@@ -43,7 +44,7 @@ class _BySubQuestions(Retrieving):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.core = CoreSubQuestions(options)
-        self.answer = PassageAnswerer(AnswerCoveringSubQuestions, options)
+        self.answer = PassageAnswerer(as_asked(AnswerCoveringSubQuestions, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer the question and its core sub-questions; see `Program.respond`."""
@@ -113,7 +114,8 @@ class _Retrieval(_Core):
         """The pool by the number of sub-questions that the LM says a passage answers; unjudged passages come last."""
         candidates = pool[: self.options.rerank_candidates]
         with reserving(1), recording() as steps:  # for the answer
-            judged = candidates[: lm_calls_left(default=len(candidates))]
+            each = -(-len(sub_questions) // self.judge.sub_questions_per_call)
+            judged = candidates[: lm_calls_left(default=each * len(candidates)) // each]
             counts = run_concurrently(
                 lambda passage: self._covered(passage, sub_questions), judged, self.options.threads
             )
@@ -146,7 +148,7 @@ class _CoverageProgram(Program):
     """A program that answers in one of these ways, or by plain RAG if it gets no core sub-questions."""
 
     strategy_class: ClassVar[type[Retrieving]]
-    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions"}
+    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
         """The strategy, and plain RAG to fall back on."""

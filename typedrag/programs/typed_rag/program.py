@@ -24,9 +24,10 @@ class TypedRAG(Program):
     """question ─► classify ─► the strategy of its type
 
     A question is answered the evidence-based way if it is a factoid, if the option `decompose` leaves out its
-    type, or if the LM finds that it has one part. If a strategy fails (no usable decomposition, no readable
-    sub-answer) or finds no passage, the evidence-based one answers, and `fallback` says so. With the option
-    `coverage_rounds`, the program searches again for what the answer leaves open.
+    type, if the LM finds that it has one part, or if it is a remark and the option `reply_to_remarks` is off. If a
+    strategy fails (no usable decomposition, no readable sub-answer) or finds no passage, the evidence-based one
+    answers, and `fallback` says so. With the option `coverage_rounds`, the program searches again for what the
+    answer leaves open.
     """
 
     name: ClassVar[str] = "typed_rag"
@@ -61,9 +62,13 @@ class TypedRAG(Program):
             fall_back(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
             return QuestionType.EVIDENCE_BASED
 
+    def _has_own_way(self, question_type: QuestionType) -> bool:
+        remark = question_type is QuestionType.NOT_A_QUESTION
+        return self.options.reply_to_remarks if remark else self.options.decompose.has(question_type)
+
     def _by_type(self, question: str, question_type: QuestionType) -> dspy.Prediction:
         plain = self.strategies[QuestionType.EVIDENCE_BASED]
-        strategy = self.strategies.get(question_type, plain) if self.options.decompose.has(question_type) else plain
+        strategy = self.strategies.get(question_type, plain) if self._has_own_way(question_type) else plain
         if strategy is not plain:
             try:
                 return strategy(question=question)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 from typedrag.errors import RetrievalError
 from typedrag.lms.models import MODELS
+from typedrag.retrieval.api_encoder import open_encoder
 from typedrag.retrieval.encoder import NAMED, Encoder
 from typedrag.retrieval.index.workshop import DENSE, opened, read_manifest_file, refusal
 
@@ -26,7 +27,7 @@ class EncoderSettings(BaseModel):
     model_config = _CLOSED
 
     model: str
-    """Its name as given: one that `typedrag models` knows, a folder, or a name on the hub."""
+    """Its name as given: one that `typedrag models` knows, a folder, a name on the hub, or an API's with `api:`."""
     dimensions: int
     """The length of an embedding."""
     query_prompt: str
@@ -50,7 +51,8 @@ class EncoderSettings(BaseModel):
     def encoder(self, model: str | None = None) -> Encoder:
         """The encoder with these settings.
 
-        An index may be a stranger's: the model that it names is fetched only if the user names it too.
+        An index may be a stranger's: the model that it names is fetched, or asked if it is an API, only if the user
+        names it too.
 
         Args:
             model: The model as the user names it; by default `TYPEDRAG_ENCODER`, unless the model comes with typedrag.
@@ -60,7 +62,7 @@ class EncoderSettings(BaseModel):
         """
         if self.model not in MODELS:
             model = model or os.environ.get(NAMED)
-        return Encoder(
+        return open_encoder(
             model or self.model,
             query_prompt=self.query_prompt,
             passage_prompt=self.passage_prompt,

@@ -4,10 +4,11 @@ import dspy
 import pytest
 
 from tests.optimizers.compile.targets.words import WordRetriever
+from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag.optimizers.compile.targets.modules import Focused, silence
 from typedrag.optimizers.compile.targets.target import unfrozen
-from typedrag.programs import Options, TypedRAG
+from typedrag.programs import TypedRAG
 from typedrag.programs.artifact.state import state_of
 
 DECOMPOSER = "strategies['reason'].decomposer"
@@ -54,7 +55,7 @@ def test_a_copy_sees_its_own_predictors(program):
 
 
 def test_silent_predictors_ask_no_lm():
-    published = TypedRAG(WordRetriever(), options=Options.as_published())
+    published = TypedRAG(WordRetriever(), options=EACH_ANSWERED)
     silent = silence(published)
     with scripted() as engine:
         prediction = silent(question="Why is homemade bread dense?")

@@ -4,6 +4,7 @@ import dspy
 import pytest
 
 from tests.optimizers.compile.targets.words import WordRetriever
+from tests.programs.ways import PUBLISHED
 from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
 from typedrag.optimizers.compile.targets import (
@@ -34,7 +35,7 @@ from typedrag.question_types import QuestionType
 
 PROGRAMS = [
     TypedRAG(WordRetriever(), options=Options(type_classifier="lm")),
-    TypedRAG(WordRetriever(), options=Options.as_published()),
+    TypedRAG(WordRetriever(), options=PUBLISHED),
     RAG(WordRetriever()),
     DirectLM(),
     PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier="lm", prompt_style="D", generation=2))),
@@ -65,7 +66,7 @@ def test_every_predictor_of_a_program_belongs_to_one_module(program):
 
 
 def test_a_compiled_program_has_the_same_modules():
-    program = TypedRAG(WordRetriever(), options=Options.as_published())
+    program = TypedRAG(WordRetriever(), options=PUBLISHED)
     before = modules_of(program)
     for predictor in program.predictors():
         predictor.signature = predictor.signature.with_instructions("Do it otherwise.")

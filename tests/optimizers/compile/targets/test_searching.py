@@ -5,6 +5,7 @@ import pytest
 from dspy.lm15 import Message, Request, Response, Usage
 
 from tests.optimizers.compile.targets.words import WordRetriever
+from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
@@ -12,7 +13,7 @@ from typedrag.experiments.balance import question_type_of
 from typedrag.metrics import Objective
 from typedrag.optimizers.compile.targets import ALONE
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
-from typedrag.programs import Options, TypedRAG
+from typedrag.programs import TypedRAG
 from typedrag.question_types import QuestionType
 from typedrag.signatures import DecomposeReason
 
@@ -51,7 +52,7 @@ def test_better_queries_score_better(program):
 
 
 def test_a_published_strategy_searches_as_it_does(sample_retriever):
-    program = TypedRAG(sample_retriever, options=Options.as_published())
+    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
     with scripted() as engine:
         prediction = ALONE["searches-alone"].student(program)(question="Why does homemade bread turn out dense?")
     assert engine.asked() == ["DecomposeReason"]

@@ -64,6 +64,9 @@ class WeightsResult:
         yield f"{len(searched.trials):,} weights were tried in {self.seconds:.1f} s."
         yield ""
         rows = [(f"found, {searched.best}: cross-validated", format_estimate(searched.accuracy), "")]
+        if apart := searched.held_out:
+            found = f"found on {apart.n} held-out pairs, {apart.weights}: on the others"
+            rows.append((found, format_estimate(apart.accuracy), ""))
         rows += [
             (name, format_estimate(e), format_estimate(searched.gains.get(name), signed=True))
             for name, e in searched.baselines.items()
@@ -94,7 +97,12 @@ def run_weights(
     write_rated(answers, out / RATED)
     watch = Stopwatch()
     searched = search_weights(
-        pairs_of(answers), sampler=config.sampler, trials=config.trials, folds=config.folds, seed=config.seed
+        pairs_of(answers),
+        sampler=config.sampler,
+        trials=config.trials,
+        folds=config.folds,
+        held_out=config.held_out,
+        seed=config.seed,
     )
     result = WeightsResult(searched, len(answers), failed, watch.seconds, about)
     write_json(out / RESULT, result.to_dict())
@@ -130,6 +138,7 @@ def _rated(config: WeightsConfig, out: Path, stage: Stage) -> tuple[list[RatedAn
         stage=stage,
         cite=config.cite,
         sub_questions_per_call=config.sub_questions_per_call,
+        types_per_call=config.types_per_call,
     )
     failed = sum(len(judged.failures) for judged in took)
     return answers, failed, f"What people say of answers in {dataset.name}", redactor_for([scorer])
@@ -142,6 +151,8 @@ def _track(run: TrackedRun, config: WeightsConfig, result: WeightsResult) -> Non
     run.begin(config.name, settings)
     values: dict[str, float] = {f"weights/{name}": w for name, w in asdict(searched.best).items()}
     estimates = {"accuracy": searched.accuracy, "fitted": searched.fitted, **searched.baselines}
+    if searched.held_out:
+        estimates["held out"] = searched.held_out.accuracy
     for name, estimate in estimates.items():
         if estimate is not None:
             safe = name.replace(":", "").replace(",", "")

@@ -122,6 +122,21 @@ def pairs_of(answers: Sequence[RatedAnswer]) -> Pairs:
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """Weights found on pairs that were held out for that, as in the paper.
+
+    Attributes:
+        weights: The best weights on those pairs.
+        accuracy: Their accuracy on all other pairs.
+        n: The number of pairs that they were found on.
+    """
+
+    weights: Weights
+    accuracy: Estimate | None
+    n: int
+
+
+@dataclass(frozen=True)
 class Searched:
     """The result of a search.
 
@@ -135,6 +150,7 @@ class Searched:
         baselines: Accuracies by name: the published weights, core alone, and the LM judge if it was asked.
         gains: `accuracy` less that of each baseline, pair by pair.
         n: The number of pairs.
+        held_out: Weights found on a few pairs and measured on the others; None if none were held out.
     """
 
     best: Weights
@@ -146,19 +162,27 @@ class Searched:
     baselines: Mapping[str, Estimate]
     gains: Mapping[str, Estimate]
     n: int
+    held_out: HeldOut | None = None
 
 
 def search_weights(
-    pairs: Pairs, *, sampler: WeightsSampler | None = None, trials: int = 2000, folds: int = 5, seed: int = 0
+    pairs: Pairs,
+    *,
+    sampler: WeightsSampler | None = None,
+    trials: int = 2000,
+    folds: int = 5,
+    held_out: int | None = None,
+    seed: int = 0,
 ) -> Searched:
     """Search weights, and estimate by cross-validation how well such a search does. No LM is asked.
 
     Args:
         sampler: The sampler that chooses weights; one that learns starts anew for each fold, from the other folds.
         folds: Folds of the cross-validation; a question's pairs are in one fold.
+        held_out: Pairs on which weights are found, to be measured on all others; whole questions are drawn.
 
     Raises:
-        InputError: If there are fewer questions than folds.
+        InputError: If there are fewer questions than folds, or no pair is left beside those held out.
     """
     sampler = sampler or WeightsSampler()
     fold_of = _folds(pairs, folds, seed)
@@ -166,29 +190,39 @@ def search_weights(
     tried = _candidates(pairs, every, sampler, trials)
     points = pairs.points(tried)
     winner = _best(tried, points.mean(axis=1))
-    held_out, found_without = np.empty(len(pairs)), []
+
+    def best_on(among: NDArray[np.bool_]) -> Array:
+        if sampler.name in _LEARN:
+            others = _candidates(pairs, among, sampler, trials)
+            return _best(others, pairs.points(others)[:, among].mean(axis=1))
+        return _best(tried, points[:, among].mean(axis=1))
+
+    unseen, found_without = np.empty(len(pairs)), []
     for fold in range(folds):
         rest = fold_of != fold
-        if sampler.name in _LEARN:
-            others = _candidates(pairs, rest, sampler, trials)
-            best = _best(others, pairs.points(others)[:, rest].mean(axis=1))
-        else:
-            best = _best(tried, points[:, rest].mean(axis=1))
+        best = best_on(rest)
         found_without.append(Weights(*map(float, best)))
-        held_out[~rest] = pairs.points(best[None])[0, ~rest]
+        unseen[~rest] = pairs.points(best[None])[0, ~rest]
+    apart = None
+    if held_out:
+        among = _drawn(pairs, held_out, seed)
+        best = best_on(among)
+        rest = np.where(among, np.nan, pairs.points(best[None])[0])
+        apart = HeldOut(Weights(*map(float, best)), pairs.accuracy(rest, seed), int(among.sum()))
     compared = _baselines(pairs)
     baselines = {name: _mean_by_question(p, pairs.questions, seed) for name, p in compared.items()}
-    gains = {name: _mean_by_question(held_out - p, pairs.questions, seed) for name, p in compared.items()}
+    gains = {name: _mean_by_question(unseen - p, pairs.questions, seed) for name, p in compared.items()}
     return Searched(
         best=Weights(*map(float, winner)),
         trials=tried,
         accuracies=points.mean(axis=1),
-        accuracy=pairs.accuracy(held_out, seed),
+        accuracy=pairs.accuracy(unseen, seed),
         fitted=pairs.accuracy(pairs.points(winner[None])[0], seed),
         folds=tuple(found_without),
         baselines={name: e for name, e in baselines.items() if e is not None},
         gains={name: e for name, e in gains.items() if e is not None},
         n=len(pairs),
+        held_out=apart,
     )
 
 
@@ -253,6 +287,18 @@ def _folds(pairs: Pairs, folds: int, seed: int) -> NDArray[np.intp]:
     shuffled = np.random.default_rng(seed).permutation(questions)
     fold = {int(question): n % folds for n, question in enumerate(shuffled)}
     return np.array([fold[int(question)] for question in pairs.questions])
+
+
+def _drawn(pairs: Pairs, count: int, seed: int) -> NDArray[np.bool_]:
+    """The pairs of as many questions, drawn at random, as make at least so many pairs."""
+    among = np.zeros(len(pairs), dtype=bool)
+    for question in np.random.default_rng(seed).permutation(np.unique(pairs.questions)):
+        if among.sum() >= count:
+            break
+        among |= pairs.questions == question
+    if among.all():
+        raise InputError(f"of {len(pairs)} pairs none is left beside {count} held out", "Name more, or hold out fewer")
+    return among
 
 
 def _mean_by_question(values: Array, questions: NDArray[np.intp], seed: int) -> Estimate | None:

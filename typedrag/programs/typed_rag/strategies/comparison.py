@@ -7,6 +7,7 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import record
+from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
@@ -24,7 +25,7 @@ class Comparison(Strategy):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.frame = predictor(FrameComparison)
-        self.answer = PassageAnswerer(AnswerComparison, options)
+        self.answer = PassageAnswerer(as_asked(AnswerComparison, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer from passages on each item; see `Strategy.forward`."""

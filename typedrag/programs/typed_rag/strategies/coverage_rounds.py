@@ -8,6 +8,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.trail import fall_back, lm_calls_left, record, reserving
+from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.programs.options import Options
@@ -33,7 +34,7 @@ class CoverageRounds(Retrieving):
         super().__init__(retriever, reranker, options)
         self.core = CoreSubQuestions(options)
         self.judge = SentenceCoverageJudge(options.retries)
-        self.revise = PassageAnswerer(ReviseAnswer, options)
+        self.revise = PassageAnswerer(as_asked(ReviseAnswer, options), options)
 
     def improve(self, question: str, draft: dspy.Prediction) -> dspy.Prediction:
         """The answer after all rounds, with the passages and citations of the draft and its revisions.

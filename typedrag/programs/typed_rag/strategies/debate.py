@@ -13,7 +13,14 @@ from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrate
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import round_robin
-from typedrag.signatures import AnswerDebate, AnswerFromPerspective, FrameDebate, MediatePerspectives
+from typedrag.signatures import (
+    AnswerDebate,
+    AnswerFromPerspective,
+    FrameDebate,
+    FrameSides,
+    MediatePerspectives,
+    predictor,
+)
 from typedrag.signatures.fields import PerspectiveAnswer
 
 
@@ -28,9 +35,13 @@ class Debate(DecomposingStrategy):
     pooled_signature = AnswerDebate
     least_sub_queries = 2
 
+    def build_decomposer(self) -> dspy.Module:
+        """The module that writes the sides; with the option `debate_gate` it may find that there are none."""
+        return predictor(FrameDebate if self.options.debate_gate else FrameSides)
+
     def read_parts(self, prediction: dspy.Prediction) -> Decomposition:
         """The topic, and the sub-query and perspective of each side."""
-        if not prediction.is_debate:
+        if not prediction.get("is_debate", True):
             return Decomposition([], why_none="people do not disagree on the question")
         sides = prediction.sides.root
         return Decomposition(

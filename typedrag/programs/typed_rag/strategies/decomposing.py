@@ -12,6 +12,7 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import lm_calls_left, record, reserving
+from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.parts import Part, answer_parts, answers_of, citing_what_it_uses, combine, combined, pairs_of
@@ -20,7 +21,7 @@ from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import predictor
+from typedrag.signatures import AggregateParaphrases, predictor
 
 
 class Undivided(StepFailed):
@@ -57,6 +58,8 @@ class DecomposingStrategy(Strategy):
     decompose_signature: ClassVar[type[dspy.Signature]]
     sub_answer_signature: ClassVar[type[dspy.Signature]]
     combine_signature: ClassVar[type[dspy.Signature]]
+    paraphrase_signature: ClassVar[type[dspy.Signature] | None] = None
+    """What writes the sub-queries with the option `sub_queries: paraphrases`; None if it does not hold for the type."""
     combine_step: ClassVar[str] = "aggregate"
     pooled_signature: ClassVar[type[dspy.Signature]]
     least_sub_queries: ClassVar[int] = 1
@@ -66,10 +69,13 @@ class DecomposingStrategy(Strategy):
         super().__init__(retriever, reranker, options)
         self.decomposer = self.build_decomposer()
         if self.ways.combine == "pool":
-            self.answer_pooled = PassageAnswerer(self.pooled_signature, options)
+            self.answer_pooled = PassageAnswerer(as_asked(self.pooled_signature, options), options)
         else:
-            self.answer_sub_query = PassageAnswerer(self.sub_answer_signature, options)
-            self.combine = dspy.Predict(self.combine_signature)
+            answering = as_asked(self.sub_answer_signature, options)
+            self.speaks_for = "perspective" in answering.input_fields
+            self.answer_sub_query = PassageAnswerer(answering, options)
+            combining = AggregateParaphrases if self.paraphrases else self.combine_signature
+            self.combine = dspy.Predict(as_asked(combining, options))
 
     @property
     def ways(self) -> SubQueryOptions:
@@ -77,9 +83,15 @@ class DecomposingStrategy(Strategy):
         ways: SubQueryOptions = getattr(self.options, self.question_type)
         return ways
 
+    @property
+    def paraphrases(self) -> bool:
+        """True if the sub-queries are the question in other words."""
+        return self.paraphrase_signature is not None and self.options.sub_queries == "paraphrases"
+
     def build_decomposer(self) -> dspy.Module:
         """The module that writes the sub-queries."""
-        return predictor(self.decompose_signature)
+        paraphrasing = self.paraphrase_signature if self.paraphrases else None
+        return predictor(paraphrasing or self.decompose_signature)
 
     def read_parts(self, prediction: dspy.Prediction) -> Decomposition:
         """The parts that the decomposer predicted."""
@@ -158,5 +170,5 @@ class DecomposingStrategy(Strategy):
 
     def _answer_sub_query(self, sub_query: str, passages: list[Passage], parts: Decomposition) -> dspy.Prediction:
         perspective = parts.perspectives.get(sub_query)
-        inputs = {"perspective": perspective} if perspective else {}
+        inputs = {"perspective": perspective} if perspective and self.speaks_for else {}
         return self.answer_sub_query(question=sub_query, passages=passages, **inputs)

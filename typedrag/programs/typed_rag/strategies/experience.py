@@ -7,6 +7,7 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import record
+from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
@@ -24,7 +25,7 @@ class Experience(Strategy):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.extract_keywords = predictor(ExtractKeywords)
-        self.answer = PassageAnswerer(AnswerExperience, options)
+        self.answer = PassageAnswerer(as_asked(AnswerExperience, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer from the passages found by the keywords; see `Strategy.forward`."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy
 from typedrag.question_types import QuestionType
-from typedrag.signatures import AnswerInstruction, AnswerSubQuery, ArrangeSteps, DecomposeInstruction
+from typedrag.signatures import (
+    AnswerInstruction,
+    AnswerSubQuery,
+    ArrangeSteps,
+    DecomposeInstruction,
+    ParaphraseInstruction,
+)
 
 
 class Instruction(DecomposingStrategy):
@@ -12,6 +18,7 @@ class Instruction(DecomposingStrategy):
 
     question_type = QuestionType.INSTRUCTION
     decompose_signature = DecomposeInstruction
+    paraphrase_signature = ParaphraseInstruction
     sub_answer_signature = AnswerSubQuery
     combine_signature = ArrangeSteps
     pooled_signature = AnswerInstruction

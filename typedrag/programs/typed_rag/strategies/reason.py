@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy
 from typedrag.question_types import QuestionType
-from typedrag.signatures import AggregateReasons, AnswerReason, AnswerSubQuery, DecomposeReason
+from typedrag.signatures import AggregateReasons, AnswerReason, AnswerSubQuery, DecomposeReason, ParaphraseReason
 
 
 class Reason(DecomposingStrategy):
@@ -12,6 +12,7 @@ class Reason(DecomposingStrategy):
 
     question_type = QuestionType.REASON
     decompose_signature = DecomposeReason
+    paraphrase_signature = ParaphraseReason
     sub_answer_signature = AnswerSubQuery
     combine_signature = AggregateReasons
     pooled_signature = AnswerReason

@@ -1,0 +1,147 @@
+"""Programs as their papers have them, and what is told where that cannot be had."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.lm_server import lm_server
+from tests.programs.passages import Numbered
+from tests.programs.ways import PUBLISHED
+from tests.scripted import DEFAULTS, scripted
+from typedrag import signatures as s
+from typedrag.cli.main import cli
+from typedrag.errors import InputError
+from typedrag.experiments.loading import ProgramSource
+from typedrag.programs import Options, build_program, program_class, program_names
+from typedrag.programs.published import published_options, published_reranker
+from typedrag.question_types import QuestionType
+from typedrag.records import Answer, Answered
+
+EACH = ["AnswerPlainly", "AnswerPlainly"]
+FACTOID, REMARK = "What is the capital of France?", "Thanks a lot!"
+
+
+def ask(question, replies=None, name="typed_rag", **options):
+    retriever, options = Numbered(), PUBLISHED.model_copy(update=options)
+    with scripted(replies) as engine:
+        answer = Answer.from_prediction(build_program(name, retriever, options=options)(question=question))
+    return answer, engine, retriever
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        (QuestionType.EVIDENCE_BASED.example, ["AnswerPlainly"]),
+        (QuestionType.COMPARISON.example, ["FrameComparison", "ComparePlainly"]),
+        ("What are the best tips for cycling to work every day?", ["ExtractKeywords", "AnswerPlainly"]),
+        (QuestionType.REASON.example, ["ParaphraseReason", *EACH, "AggregateParaphrases"]),
+        (QuestionType.INSTRUCTION.example, ["ParaphraseInstruction", *EACH, "AggregateParaphrases"]),
+        (QuestionType.DEBATE.example, ["FrameSides", *EACH, "MediatePerspectives"]),
+        (FACTOID, ["AnswerPlainly"]),
+        (REMARK, ["AnswerPlainly"]),
+    ],
+)
+def test_typed_rag_asks_what_its_figures_show(question, asked):
+    answer, engine, retriever = ask(question)
+    assert engine.asked() == asked
+    assert (answer.answer, answer.fallback) == (f"{asked[-1]} says so.", "")
+    assert all(k == 5 for _, k in retriever.batches)
+    assert answer.passages and answer.citations == () and answer.answered is Answered.PASSAGES
+
+
+def test_its_prompts_show_as_many_demonstrations_as_the_figures():
+    program = build_program("typed_rag", Numbered(), options=PUBLISHED)
+    shown = {name: len(predictor.demos) for name, predictor in program.named_predictors() if predictor.demos}
+    assert shown == {
+        "strategies['comparison'].frame": 1,
+        "strategies['experience'].extract_keywords": 1,
+        "strategies['debate'].decomposer": 1,
+    }
+
+
+def test_the_debate_gate_alone_decides_whether_a_debate_may_be_none():
+    none = {s.FrameDebate: {**DEFAULTS[s.FrameDebate], "is_debate": False}}
+    answer, engine, _ = ask(QuestionType.DEBATE.example, none, debate_gate=True)
+    assert engine.asked() == ["FrameDebate", "AnswerPlainly"]
+    assert "people do not disagree" in answer.fallback
+
+
+def test_a_plain_prompt_asks_for_an_answer_alone_and_all_passages_are_shown():
+    _, engine, _ = ask(QuestionType.EVIDENCE_BASED.example, name="rag")
+    [(_, prompt)] = engine.prompts
+    assert "citations" not in prompt and "answered" not in prompt
+    answer, engine, retriever = ask(QuestionType.EVIDENCE_BASED.example, name="direct_lm")
+    assert engine.asked() == ["TellPlainly"]
+    assert (retriever.batches, answer.answered) == ([], Answered.KNOWLEDGE)
+
+
+@pytest.mark.parametrize("program", ["rag", "direct_lm"])
+def test_the_baselines_have_the_same_options(program):
+    assert Options.as_published(program) == Options.as_published("typed_rag")
+    assert Options.as_published(program).top_k == Options.as_published(program).answer_passages == 5
+    assert published_reranker(program) == "none"
+
+
+@pytest.mark.parametrize("name", program_names())
+def test_every_program_can_be_asked_for_as_published(name):
+    options = ProgramSource(name).options(as_published=True)
+    assert options == Options.as_published(name) and options.model_fields_set == set()
+    own = options.model_copy(update={"type_classifier": "linear"}).as_defaults(program_class(name).reads)
+    changed = {n for n in program_class(name).reads if getattr(own, n) != getattr(Options(), n)}
+    assert changed, "it would be the default"
+
+
+def test_coverage_has_ten_passages_all_core_sub_questions_and_300_words():
+    published = published_options("coverage_retrieval")
+    assert (published.top_k, published.answer_passages, published.answer_words) == (10, 10, 300)
+    assert published.max_core_sub_questions > 20
+
+
+def test_a_program_of_no_paper_says_so(monkeypatch):
+    monkeypatch.setattr("typedrag.programs.published._PUBLISHED", {})
+    with pytest.raises(InputError, match=r"program 'rag' is of no paper .*Leave out --as-published"):
+        ProgramSource("rag").options(as_published=True)
+
+
+def test_the_published_reranker_is_used_unless_another_is_named():
+    source = ProgramSource("typed_rag")
+    assert source.reranker_of(None, as_published=True) == "cross-encoder:BAAI/bge-reranker-large"
+    assert source.reranker_of(None, as_published=False) == "none"
+    assert source.reranker_of("bi-encoder", as_published=True) == "bi-encoder"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "reranker model 'BAAI/bge-reranker-large' cannot be loaded"),
+        (("--reranker", "none"), "type classifier 'Lurunchik/nf-cats' cannot be loaded"),
+    ],
+)
+def test_without_the_hub_it_is_told_what_to_take_instead(monkeypatch, sample_index, given, said):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with lm_server() as stub:
+        place = ("--index", str(sample_index), "--lm", "vllm:stub", "--api-base", stub.api_base)
+        done = CliRunner().invoke(cli, ["ask", "Why does bread rise?", "--as-published", *place, *given])
+    assert done.exit_code != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["rag", "direct_lm", "coverage_definition", "coverage_sub_questions"])
+def test_an_answer_is_asked_for_in_about_so_many_words(name):
+    told = {"citations": [1], "answer": "So."}
+    written = {"sub_questions": [f"What is cause number {n} of dense bread?" for n in range(3)]}
+    replies = {
+        s.DecomposeIntoSubQuestions: written,
+        s.TypeSubQuestions: {"types": {"q1": "core", "q2": "core", "q3": "background"}},
+        s.AnswerByDefinition: told,
+        s.AnswerCoveringSubQuestions: told,
+    }
+    with scripted(replies) as engine:
+        build_program(name, Numbered(), options=Options(answer_words=250))(question="Why is bread dense?")
+    systems = json.dumps(engine.systems[-1])
+    assert "about 250 words" in systems and "paragraphs" not in systems
