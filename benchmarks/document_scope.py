@@ -2,8 +2,8 @@
 
 On questions with the scope as their subset, as `typedrag datasets build preqrag` makes them, prints for each make
 its accuracy on all and on the questions of each scope (paper 3, table 1), its mistakes, its LM
-calls and its wall time: `rule` (over the wording), `lm`, `combined` (the LM where the rule sees one
-document), and with --compiled the LM of a compiled program.
+calls and its wall time: `rule` (over the wording), `lm`, `either` (several documents if one of them says
+so), `both` (if they agree), and with --compiled the LM of a compiled program.
 
     python -m benchmarks.document_scope questions.jsonl --lm vllm:qwen --compiled compiled/program
 """
@@ -31,7 +31,7 @@ from typedrag.programs.preqrag.document_scopes import build_scope_classifier
 from typedrag.question_types import DocumentScope
 from typedrag.records import fallbacks, total_usage
 
-MAKES = ("rule", "lm", "combined")
+MAKES = ("rule", "lm", "either", "both")
 
 
 @dataclass(frozen=True)

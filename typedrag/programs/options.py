@@ -21,7 +21,7 @@ from typedrag.errors import InputError
 from typedrag.lms.lm import check_spec
 from typedrag.programs.knobs import Knob
 from typedrag.programs.makes import make_named
-from typedrag.question_types import QuestionType, Route
+from typedrag.question_types import DocumentScope, QuestionType, Route
 from typedrag.retrieval.gate.makes import gate_named
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
@@ -96,9 +96,13 @@ class PreQRAGOptions(BaseModel):
 
     model_config = _CLOSED
 
-    classifier: Annotated[Literal["rule", "lm", "combined"], Knob()] = "rule"
-    """What decides whether a question needs one document or several: a rule over its words, the LM, or the
-    rule first and the LM if the rule sees no sign of several (section 2.1: the rule misses the fewest)."""
+    classifier: Annotated[
+        Literal["rule", "lm", "either", "both", "oracle"] | DocumentScope,
+        Knob(choices=("rule", "lm", "either", "both")),
+    ] = "rule"
+    """What decides whether a question needs one document or several: a rule over its words, or the LM; `either`:
+    several if one of them says so, `both`: if they agree on it (section 2.1: the rule misses the fewest). The name of
+    a scope gives it to all questions; `oracle` gives each the scope that is its subset in an evaluation's dataset."""
     prompt_style: Annotated[Literal["A", "B", "C", "D"], Knob()] = "B"
     """The prompt of the answer: direct (A), to an expert (B), for one to three sentences (C), or with some
     reasoning first (D) (appendix B.3: B does best)."""
