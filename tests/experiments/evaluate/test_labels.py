@@ -14,10 +14,10 @@ from typedrag.question_types import DocumentScope
 
 @pytest.fixture
 def evaluate(server, sample_index, tmp_path):
-    """Evaluate programs on eight questions of both scopes, each with a passage of the sample."""
+    """Evaluate programs on eight questions of both scopes, each with up to three passages of the sample."""
     asked = zip(sample_questions()[:8], cycle(DocumentScope), strict=False)
     rows = [
-        {"id": str(n), "question": q.question, "subset": scope, "passage_ids": [*q.passage_ids]}
+        {"id": str(n), "question": q.question, "subset": scope, "passage_ids": [*q.passage_ids[:3]]}
         for n, (q, scope) in enumerate(asked)
     ]
     questions = write_jsonl(tmp_path / "questions.jsonl", *rows)
@@ -45,3 +45,12 @@ def test_an_oracle_routes_each_question_by_its_subset_and_a_forced_scope_all(eva
     assert [q.answer.route for q in runs["oracle"]] == [q.subset for q in runs["oracle"]]
     assert {q.answer.route for q in runs["oracle"]} == set(DocumentScope)
     assert {q.answer.route for q in runs["single"]} == {"single-document"}
+
+
+@pytest.mark.parametrize("program", ["preqrag", "rag"])
+def test_an_ideal_context_is_the_passages_that_the_dataset_labels(evaluate, program):
+    runs = evaluate({"name": "ideal", "program": program, "retriever": "gold"})
+    gold = {q.question: q.passage_ids for q in sample_questions()}
+    for question in runs["ideal"]:
+        assert tuple(p.id for p in question.answer.passages) == gold[question.question][:3]
+        assert question.metrics["retrieval"].measures["recall"] == 1.0
