@@ -48,6 +48,9 @@ class LMConfig(BaseModel):
     """The most tokens that the LM may write in a call; by default 1,024, or 512 if it is embedded."""
     top_p: Annotated[PositiveFloat | None, Knob(0.5, 1.0)] = None
     """The sampling share `top_p`; by default the server's."""
+    top_k: Annotated[PositiveInt | None, Knob(10, 100, step=10)] = None
+    """The most probable tokens that each token is drawn from; by default the server's. Refused for an LM that knows no
+    such setting, such as OpenAI's."""
     adapter: Annotated[AdapterName | None, Knob()] = None
     """The adapter that makes the LM keep to output types: `schema`, `json` or `chat`; by default as suits the LM."""
     seed: int | None = None
