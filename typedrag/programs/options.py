@@ -171,6 +171,16 @@ class IRCoTOptions(BaseModel):
     """Passages collected in all steps, at most (Trivedi et al. 2023: 15)."""
 
 
+class AdaptiveRAGOptions(BaseModel):
+    """The options of `adaptive_rag`."""
+
+    model_config = _CLOSED
+
+    classifier: str = Field(default="lm", pattern="^(lm|hub:.+)$")
+    """What tells how much retrieval a question takes: the LM, or `hub:NAME`, a T5 of the Hugging Face hub or a folder
+    that was trained to write A, B or C, as the authors' code trains it (Jeong et al. 2024)."""
+
+
 class Options(BaseModel):
     """The options of all programs; each program reads some of them, see `Program.reads`."""
 
@@ -247,6 +257,8 @@ class Options(BaseModel):
     """For `hanrag`."""
     ircot: IRCoTOptions = IRCoTOptions()
     """For `ircot` and `adaptive_rag`."""
+    adaptive: AdaptiveRAGOptions = AdaptiveRAGOptions()
+    """For `adaptive_rag`."""
     richrag: RichRAGOptions = RichRAGOptions()
     """For `richrag`."""
     by_type: Mapping[QuestionType, Mapping[str, int | float]] = Field(default_factory=dict)
