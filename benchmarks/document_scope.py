@@ -27,7 +27,7 @@ from typedrag.metrics.labels import accuracy, confusion
 from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.artifact.compiled import Compiled, uncompiled
-from typedrag.programs.preqrag.document_scopes import build_scope_classifier
+from typedrag.programs.preqrag.document_scopes import LMScopeClassifier, build_scope_classifier
 from typedrag.question_types import DocumentScope
 from typedrag.records import fallbacks, total_usage
 
@@ -85,7 +85,7 @@ def compiled_classifier(folder: Path) -> dspy.Module:
         InputError: If it is a program of another kind, or classifies by rule.
     """
     program = Compiled.read(folder).build(uncompiled("preqrag").retriever)
-    if not isinstance(program, PreQRAG) or program.options.preqrag.classifier == "rule":
+    if not isinstance(program, PreQRAG) or not isinstance(program.classifier, LMScopeClassifier):
         raise InputError(f"{folder} holds no preqrag that asks the LM", "Compile scope-classifier-alone")
     return program.classifier
 
