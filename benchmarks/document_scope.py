@@ -2,8 +2,8 @@
 
 On questions with the scope as their subset, as `typedrag datasets build preqrag` makes them, prints for each make
 its accuracy on all and on the questions of each scope (paper 3, table 1), its mistakes, its LM
-calls and its wall time: `rule` (over the wording), `lm`, `combined` (the LM where the rule sees one
-document), and with --compiled the LM of a compiled program.
+calls and its wall time: `rule` (over the wording), `lm`, `either` (several documents if one of them says
+so), `both` (if they agree), and with --compiled the LM of a compiled program.
 
     python -m benchmarks.document_scope questions.jsonl --lm vllm:qwen --compiled compiled/program
 """
@@ -27,11 +27,11 @@ from typedrag.metrics.labels import accuracy, confusion
 from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.artifact.compiled import Compiled, uncompiled
-from typedrag.programs.preqrag.document_scopes import build_scope_classifier
+from typedrag.programs.preqrag.document_scopes import LMScopeClassifier, build_scope_classifier
 from typedrag.question_types import DocumentScope
 from typedrag.records import fallbacks, total_usage
 
-MAKES = ("rule", "lm", "combined")
+MAKES = ("rule", "lm", "either", "both")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def compiled_classifier(folder: Path) -> dspy.Module:
         InputError: If it is a program of another kind, or classifies by rule.
     """
     program = Compiled.read(folder).build(uncompiled("preqrag").retriever)
-    if not isinstance(program, PreQRAG) or program.options.preqrag.classifier == "rule":
+    if not isinstance(program, PreQRAG) or not isinstance(program.classifier, LMScopeClassifier):
         raise InputError(f"{folder} holds no preqrag that asks the LM", "Compile scope-classifier-alone")
     return program.classifier
 

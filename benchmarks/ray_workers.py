@@ -49,10 +49,10 @@ class Watched:
         self.answered = 0
         self.under_way: set[str] = set()
 
-    def answer(self, question: str) -> Answer:
-        self.under_way.add(question)
-        answer = self._pool.answer(question)
-        self.under_way.discard(question)
+    def answer(self, example: dspy.Example) -> Answer:
+        self.under_way.add(example.question)
+        answer = self._pool.answer(example)
+        self.under_way.discard(example.question)
         self.answered += 1
         return answer
 

@@ -109,14 +109,33 @@ def test_what_is_tested_on_is_not_learnt(files):
     assert built.left_out == {"the question is tested on": 2}
 
 
-def test_the_limit_is_for_each_role_origin_and_label(tmp_path):
-    rows = [{"question": f"where is town {n}", "answer": ["here"]} for n in range(50)]
+def test_the_limit_is_the_rows_of_a_kind_that_are_trained_on(tmp_path):
+    rows = [{"question": f"where is town {n}", "answer": ["here"]} for n in range(100)]
     file = write_jsonl(tmp_path / "nq.jsonl", *rows)
-    built = build_revelator(RevelatorSources(single_step=(file,)), RevelatorSettings(limit=10))
-    assert Counter(r["role"] for r in built.rows) == {"router": 10, "refiner": 10}
-    assert built.left_out == {"more than the 10 wanted of their kind": 80}
-    again = build_revelator(RevelatorSources(single_step=(file,)), RevelatorSettings(limit=10))
+    settings = RevelatorSettings(limit=10, validation_share=0.2, test_share=0.3)
+    built = build_revelator(RevelatorSources(single_step=(file,)), settings)
+    assert Counter((r["role"], r["part"]) for r in built.rows) == {
+        (role, part): n for role in ("router", "refiner") for part, n in (("train", 10), ("validation", 4), ("test", 6))
+    }
+    assert built.left_out == {"more than the 10 wanted of their kind": 160}
+    again = build_revelator(RevelatorSources(single_step=(file,)), settings)
     assert again.rows == built.rows
+
+
+def test_a_route_has_one_limit_whatever_its_questions_come_from(tmp_path):
+    single = write_jsonl(tmp_path / "nq.jsonl", *({"question": f"where is town {n}"} for n in range(30)))
+    chains = [
+        {**MUSIQUE, "id": str(n), "question": f"Which river flows by bridge {n}?", "question_decomposition": [
+            {**hop, "question": f"{hop['question']} of {n}?"} for hop in MUSIQUE["question_decomposition"]
+        ]}
+        for n in range(30)
+    ]  # fmt: skip
+    musique = write_jsonl(tmp_path / "musique.jsonl", *chains)
+    settings = RevelatorSettings(limit=20, validation_share=0, test_share=0)
+    built = build_revelator(RevelatorSources(single_step=(single,), musique=musique), settings)
+    routed = rows_of(built, "router", route="single-step")
+    assert len(routed) == 20 and {r["origin"] for r in routed} == {"single-step", "musique"}
+    assert len(rows_of(built, "refiner", origin="single-step")) == 20
 
 
 def test_rows_that_cannot_be_written_or_contradict_are_left_out(tmp_path):
@@ -129,6 +148,11 @@ def test_rows_that_cannot_be_written_or_contradict_are_left_out(tmp_path):
         "it came before": 1,
         "refiner: it cannot be written so": 1,
     }
+
+
+def test_shares_leave_something_to_train_on():
+    with pytest.raises(InputError, match="Lower the shares for validation and test"):
+        RevelatorSettings(validation_share=0.5, test_share=0.5)
 
 
 def test_without_a_file_there_is_nothing_to_learn_from():

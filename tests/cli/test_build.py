@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.builders.native import publish
+from tests.datasets.files import write_questions
 from tests.retrieval.encoders import save_encoder
 from tests.scripted import scripted
 from typedrag import signatures as s
@@ -76,6 +77,33 @@ def test_the_revelators_training_set_needs_no_lm(files, tmp_path):
     assert len(load_dataset("revelator", out, subset="ending").examples) == 3
 
 
+_PARTS = ("train", "dev", "dev", "dev", "dev")
+
+
+def test_the_routers_test_is_drawn_from_what_is_tested_on_and_measures_routers(files, tmp_path):
+    out = tmp_path / "router-test.jsonl"
+    places = {
+        name: write_questions(name, tmp_path / name, [(f"Where is {name} {n}?", part) for n, part in enumerate(_PARTS)])
+        for name in ("squad", "musique")
+    }
+    made = run(
+        "router-test", "--straightforward", files["commonsense"], "--single-step", f"squad={places['squad']}",
+        "--complex", f"musique={places['musique']}", "--compound", files["compound"], "--each", 3,
+        "--out", out, "--json",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+    counts = json.loads(made.stdout)["rows"]
+    assert counts == {
+        "complex/musique": 3,
+        "compound/compound": 1,
+        "single-step/squad": 3,
+        "straightforward/straightforward": 1,
+    }
+    given = ["revelator", "evaluate", out, "--role", "router", "-o", "hanrag.router=rule", "--json"]
+    [score] = json.loads(CliRunner().invoke(cli, [*map(str, given)]).stdout)
+    assert (score["role"], score["n"], score["failed"]) == ("router", 8, 0)
+
+
 def test_what_is_tested_on_is_left_out(files, tmp_path):
     out = tmp_path / "revelator.jsonl"
     made = run("revelator", "--single-step", files["nq"], "--exclude", files["nq"], "--out", out)
@@ -92,7 +120,7 @@ def test_questions_or_passages(files, tmp_path, given):
 
 
 def test_builders_are_listed():
-    assert all(name in run("--help").stdout for name in ("compound", "preqrag", "revelator", "wiki-nfqa"))
+    assert all(name in run("--help").stdout for name in ("preqrag", "revelator", "router-test"))
     assert run("king").exit_code == 2
 
 

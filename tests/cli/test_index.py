@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from tests.builders.native import publish
 from tests.retrieval.encoders import save_encoder
 from typedrag.cli.main import cli
 
@@ -35,6 +36,19 @@ def test_build_says_on_stderr_what_it_built(tmp_path, folder):
     assert done.stdout == ""
     assert done.stderr.startswith("2 passages in ")
     assert str(tmp_path / "idx") in done.stderr
+
+
+def test_the_contexts_of_questions_are_indexed_by_one_command(tmp_path):
+    files = publish(tmp_path)
+    out = tmp_path / "idx"
+    done = run("index", "build", "--contexts", files["musique"], files["two_wiki"], "--out", out)
+    assert done.exit_code == 0, done.output
+    assert done.stderr.startswith("9 passages in ")
+    assert "Forth Bridge" in run("index", "search", out, "John Fowler designed").stdout
+    refused = run("index", "build", "--contexts", files["musique"], "--fields", "id=docno", "--out", tmp_path / "other")
+    assert (refused.exit_code, "--contexts knows the fields of its files" in refused.stderr) == (2, True)
+    refused = run("index", "build", "--contexts", files["nq"], "--out", tmp_path / "other")
+    assert refused.exit_code == 2 and "line 1" in refused.stderr and "it has neither paragraphs" in refused.stderr
 
 
 def test_info_prints_the_manifest(tmp_path, folder):

@@ -8,7 +8,8 @@ import pytest
 
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.lms import calls
-from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.lm import open_lm, reply_settings, use_lm
+from typedrag.lms.replies import replies_beside
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.programs import DirectLM
 from typedrag.records import Answer, Usage
@@ -113,12 +114,12 @@ def test_an_lm_that_takes_no_temperature_is_asked_without_whoever_sets_one(serve
     lm = open_lm(spec, api_base=server.api_base, api_key="sk-1234567890", cache=False)
     server.reply = lambda call: {"answer": ""} if len(server.calls) < 2 else {"answer": "So."}
     assert ask(lm)[0].answer == "So."  # asked again, at a temperature
-    with use_lm(lm.copy(temperature=0.8, top_p=0.95, max_tokens=512)):
+    with use_lm(lm.copy(temperature=0.8, top_p=0.95, top_k=20, max_tokens=512)):
         DirectLM()(question="How?")
     assert len(server.calls) == 3
     for call in server.calls:
         assert call.request["max_completion_tokens"] == 16_000
-        assert not {"temperature", "top_p", "max_tokens"} & call.request.keys()
+        assert not {"temperature", "top_p", "top_k", "max_tokens"} & call.request.keys()
 
 
 @pytest.mark.parametrize("spec", REASONING)
@@ -133,6 +134,33 @@ def test_an_lm_that_takes_no_temperature_is_asked_without_whoever_sets_one(serve
 def test_a_setting_that_an_lm_does_not_take_is_refused(spec, settings, problem):
     with pytest.raises(InputError, match=problem):
         open_lm(spec, **settings)
+
+
+@pytest.mark.parametrize("spec", ["vllm:stub", "openai/gpt-4o-mini"])
+def test_top_k_is_sent_to_servers_that_know_it_and_gives_another_reply(server, spec, tmp_path):
+    settings = {"api_base": server.api_base, "temperature": 0.7, "top_p": 0.85, "api_key": "sk-1234567890"}
+    if spec.startswith("vllm:"):
+        del settings["api_key"]
+    with replies_beside(tmp_path / "replies.sqlite"):
+        for top_k in (20, 40, 20, None):
+            ask(open_lm(spec, cache=True, **settings, **({"top_k": top_k} if top_k else {})))
+    assert [call.request.get("top_k") for call in server.calls] == [20, 40, None]
+    assert reply_settings(open_lm(spec, top_k=20, **settings))["top_k"] == 20
+
+
+def test_top_k_is_refused_for_an_lm_that_knows_none():
+    with pytest.raises(InputError, match="'openai/gpt-4o-mini' takes no top_k"):
+        open_lm("openai/gpt-4o-mini", top_k=20)
+    assert open_lm("anthropic/claude-3-5-sonnet-20240620", top_k=20, api_key="sk-1").kwargs["top_k"] == 20
+
+
+def test_of_the_most_probable_token_alone_the_embedded_lm_draws_the_same_at_any_temperature(small_lm):
+    brief = small_lm.copy(max_tokens=12)
+    greedy = brief("Tell me of the sea.")
+    drawn = [brief.copy(temperature=1.9, seed=seed)("Tell me of the sea.") for seed in (1, 2)]
+    narrowed = [brief.copy(temperature=1.9, seed=seed, top_k=1)("Tell me of the sea.") for seed in (1, 2)]
+    assert drawn[0] != drawn[1]
+    assert narrowed == [greedy, greedy]
 
 
 def test_an_lm_that_only_litellm_can_be_told_the_settings_of_stays_dspy_s():

@@ -131,6 +131,9 @@ def test_further_cutoffs_add_measures() -> None:
     assert set(scored.measures) == set(metric.measures)
     at_cutoffs = {name: scored.measures[name] for name in ("recall@1", "recall@2", "mrr@1", "mrr@2")}
     assert at_cutoffs == {"recall@1": 0, "recall@2": 0.5, "mrr@1": 0, "mrr@2": 0.5}
+    assert (scored.measures["recall@mean"], scored.measures["mrr@mean"]) == (0.25, 0.25)
+    assert set(scored.measures) == set(metric.measures)
+    assert "mrr@mean" not in build_metric("retrieval").measures
     with pytest.raises(InputError, match="a cutoff of 0 leaves no passage"):
         build_metric("retrieval", cutoffs=[3, 0])
 

@@ -39,7 +39,7 @@ OPTIONS = (
         debate=POOL,
         reason=AGGREGATE,
         top_k=3,
-        preqrag=PreQRAGOptions(classifier="combined", prompt_style="D", generation=2),
+        preqrag=PreQRAGOptions(classifier="either", prompt_style="D", generation=2),
     ).as_defaults(),  # each program takes what concerns it
 )
 PROGRAMS = ("typed_rag", "rag", "direct_lm", "preqrag")

@@ -5,6 +5,7 @@ from typedrag.builders.fabrications import FabricationsSettings, build_fabricati
 from typedrag.builders.non_factoid import NonFactoidSettings, select_non_factoid
 from typedrag.builders.preqrag import PreQRAGSettings, build_preqrag
 from typedrag.builders.revelator import RevelatorSettings, RevelatorSources, build_revelator, label_relevance
+from typedrag.builders.router_test import build_router_test
 from typedrag.builders.rows import Built, write_built
 from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQASettings, build_wiki_nfqa
 
@@ -22,6 +23,7 @@ __all__ = [
     "build_fabrications",
     "build_preqrag",
     "build_revelator",
+    "build_router_test",
     "build_wiki_nfqa",
     "label_relevance",
     "select_non_factoid",

@@ -10,9 +10,18 @@ from functools import cache
 from heapq import nsmallest
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from typedrag.builders.rows import Built, Row, part_by_hash, why
 from typedrag.datasets import load_compound
@@ -66,8 +75,8 @@ class RevelatorSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     limit: PositiveInt = 50_000
-    """The most rows of one role, origin and label, and the most chains of one origin, drawn by hash (section
-    4.2: 50,000)."""
+    """The most rows to train on of one role, origin and label, of the router of one route whatever its origin, and the
+    most chains of one origin, drawn by hash (appendix C: 50,000)."""
     noise_per_query: NonNegativeInt = 2
     """Passages that do not help, for each query with a passage that does."""
     validation_share: float = Field(default=0.05, ge=0, lt=1)
@@ -76,6 +85,24 @@ class RevelatorSettings(BaseModel):
     """The share of the questions that are never trained on."""
     seed: int = 0
     """The seed of all draws."""
+
+    @model_validator(mode="after")
+    def _leaves_something_to_train_on(self) -> Self:
+        if self.validation_share + self.test_share >= 1:
+            raise InputError("no row is left to train on", "Lower the shares for validation and test")
+        return self
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The most rows of one kind in each part.
+
+        Example:
+            >>> RevelatorSettings(limit=900).limits
+            {'train': 900, 'validation': 50, 'test': 50}
+        """
+        whole = self.limit / (1 - self.validation_share - self.test_share)
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        return {"train": self.limit, **{part: round(whole * share) for part, share in shares.items()}}
 
 
 def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, exclude: Collection[str] = ()) -> Built:
@@ -115,10 +142,11 @@ def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, e
             built.left_out["it came before" if same else "it came before with another label"] += 1
         else:
             rows[row["id"]] = row
-    for row in _drawn(list(rows.values()), settings, built):
-        shares = {"validation": settings.validation_share, "test": settings.test_share}
+    shares = {"validation": settings.validation_share, "test": settings.test_share}
+    for row in rows.values():
         dealt_by = row.pop(_ENTITY, None) or question_key(row["question"])
-        built.rows.append({**row, "part": part_by_hash(dealt_by, settings.seed, **shares)})
+        row["part"] = part_by_hash(dealt_by, settings.seed, **shares)
+    built.rows = _drawn(list(rows.values()), settings, built)
     return built
 
 
@@ -160,14 +188,16 @@ def label_relevance(
 
 def _straightforward(path: Path) -> Iterator[Row]:
     for single in read_single_hop(path):
-        yield _row(RevelatorRole.ROUTER, "straightforward", single.question, route=Route.STRAIGHTFORWARD.value)
+        yield role_row(RevelatorRole.ROUTER, "straightforward", single.question, route=Route.STRAIGHTFORWARD.value)
 
 
 def _single_step(path: Path, settings: RevelatorSettings) -> Iterator[Row]:
     """Yield routes, relevance, and refinements of one-step questions to themselves (appendix C.4)."""
     for single in read_single_hop(path):
-        yield _row(RevelatorRole.ROUTER, "single-step", single.question, route=Route.SINGLE_STEP.value)
-        yield _row(RevelatorRole.REFINER, "single-step", single.question, solved=[], query=_as_query(single.question))
+        yield role_row(RevelatorRole.ROUTER, "single-step", single.question, route=Route.SINGLE_STEP.value)
+        yield role_row(
+            RevelatorRole.REFINER, "single-step", single.question, solved=[], query=_as_query(single.question)
+        )
         yield from _relevance("single-step", single.question, single.relevant[:1], single.noise, settings)
 
 
@@ -175,25 +205,25 @@ def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorS
     """Yield the rows of the steps to an answer: each step is the next query, and only the last one ends them."""
     for reasoning in nsmallest(settings.limit, chains, key=lambda c: hash_of(c.id, settings.seed)):
         if origin == "musique":
-            yield _row(RevelatorRole.ROUTER, origin, reasoning.question, route=Route.COMPLEX.value)
+            yield role_row(RevelatorRole.ROUTER, origin, reasoning.question, route=Route.COMPLEX.value)
         solved: list[dict[str, str]] = []
         for number, step in enumerate(reasoning.steps, 1):
             query = _as_query(step.query)
             if origin == "musique":
-                yield _row(RevelatorRole.ROUTER, origin, query, route=Route.SINGLE_STEP.value)
-            yield _row(RevelatorRole.REFINER, origin, reasoning.question, solved=list(solved), query=query)
+                yield role_row(RevelatorRole.ROUTER, origin, query, route=Route.SINGLE_STEP.value)
+            yield role_row(RevelatorRole.REFINER, origin, reasoning.question, solved=list(solved), query=query)
             yield from _relevance(origin, query, step.relevant, reasoning.noise, settings)
             solved.append({"question": query, "answer": step.answer})
             ending = number == len(reasoning.steps)
-            yield _row(RevelatorRole.ENDING, origin, reasoning.question, solved=list(solved), ending=ending)
+            yield role_row(RevelatorRole.ENDING, origin, reasoning.question, solved=list(solved), ending=ending)
 
 
 def _compound(path: Path) -> Iterator[Row]:
     """Yield routes and parts; questions about one entity share their parts, so they are dealt out together."""
     for compound in load_compound(path, "train").examples:
         for row in (
-            _row(RevelatorRole.ROUTER, "compound", compound.question, route=Route.COMPOUND.value),
-            _row(RevelatorRole.DECOMPOSER, "compound", compound.question, sub_queries=list(compound.sub_queries)),
+            role_row(RevelatorRole.ROUTER, "compound", compound.question, route=Route.COMPOUND.value),
+            role_row(RevelatorRole.DECOMPOSER, "compound", compound.question, sub_queries=list(compound.sub_queries)),
         ):
             yield {**row, _ENTITY: compound.entity}
 
@@ -204,10 +234,11 @@ def _relevance(
     drawn = sorted(noise, key=lambda p: hash_of(f"{query} {p.id}", settings.seed))[: settings.noise_per_query]
     for passage, label in chain(((p, True) for p in relevant), ((p, False) for p in drawn if relevant)):
         shown = {"title": passage.title, "text": passage.text}
-        yield _row(RevelatorRole.RELEVANCE, origin, query, passage=shown, relevant=label)
+        yield role_row(RevelatorRole.RELEVANCE, origin, query, passage=shown, relevant=label)
 
 
-def _row(role: RevelatorRole, origin: str, question: str, **fields: Any) -> Row:
+def role_row(role: RevelatorRole, origin: str, question: str, **fields: Any) -> Row:
+    """A row of a role, with an id by its inputs; `fields` are its other inputs and its output."""
     row = {"role": role.value, "origin": origin, "question": " ".join(question.split()), **fields}
     inputs = [str(value) for name, value in row.items() if name not in ("origin", _output_of(row))]
     return {"id": id_of(*inputs), **row}
@@ -235,12 +266,14 @@ def _fits(row: Row) -> bool:
 
 
 def _drawn(rows: list[Row], settings: RevelatorSettings, built: Built) -> list[Row]:
-    """The rows, with at most `limit` of each role, origin and label, in an order drawn by the seed."""
+    """The rows, of each kind at most `limit` to train on and as many for validation and test as their shares allow."""
     strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: hash_of(row["id"], settings.seed)):
         label = row.get("route") or row.get("relevant") or row.get("ending") or ""
-        strata[(row["role"], row["origin"], str(label))].append(row)
-    chosen = {row["id"] for stratum in strata.values() for row in stratum[: settings.limit]}
+        origin = "" if row["role"] == RevelatorRole.ROUTER else row["origin"]
+        strata[(row["role"], origin, str(label), row["part"])].append(row)
+    limits = settings.limits
+    chosen = {row["id"] for (*_, part), stratum in strata.items() for row in stratum[: limits[part]]}
     if more := len(rows) - len(chosen):
         built.left_out[f"more than the {settings.limit:,} wanted of their kind"] += more
     return [row for row in rows if row["id"] in chosen]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,10 +23,16 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--two-wiki", type=_FILE, help="2WikiMultihopQA's train.json.")
 @click.option("--compound", type=_FILE, help="The output of datasets build compound; its train subset is used.")
 @click.option("--exclude", type=_FILE, multiple=True, help="Test questions to leave out, one a row. Repeatable.")
-@click.option("--limit", type=click.IntRange(1), help="Maximum rows of each role, origin and label; default: 50,000.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="Maximum rows of each role, origin and label to train on; default: 50,000."
+)
 @click.option(
     "--noise", type=click.IntRange(0), help="Irrelevant passages for each query with a relevant one; default: 2."
 )
+@click.option("--validation-share", type=click.FloatRange(0, 1, max_open=True),
+    help="Share of the questions for validation; default: 0.05.")  # fmt: skip
+@click.option("--test-share", type=click.FloatRange(0, 1, max_open=True),
+    help="Share of the questions for the test; default: 0.05.")  # fmt: skip
 @click.option("--seed", type=int, help="Random seed; default: 0.")
 @click.option("--label-relevance", is_flag=True, help="Let --lm label relevance, instead of using the files' labels.")
 @build_options
@@ -37,11 +44,10 @@ def command(
     two_wiki: Path | None,
     compound: Path | None,
     exclude: tuple[Path, ...],
-    limit: int | None,
     noise: int | None,
-    seed: int | None,
     label_relevance: bool,
     writing: Writing,
+    **settings: Any,
 ) -> None:
     """Turn the files of other datasets into rows for the revelator's five roles.
 
@@ -54,10 +60,10 @@ def command(
     from typedrag.builders.rows import counted
     from typedrag.datasets.single_hop import read_single_hop
 
-    settings = RevelatorSettings(**chosen(limit=limit, noise_per_query=noise, seed=seed))
+    amounts = RevelatorSettings(**chosen(noise_per_query=noise, **settings))
     sources = RevelatorSources(straightforward, single_step, musique, two_wiki, compound)
     tested = {single.question for single in chain.from_iterable(read_single_hop(path) for path in exclude)}
-    built = build_revelator(sources, settings, exclude=tested)
+    built = build_revelator(sources, amounts, exclude=tested)
     if label_relevance:
         total = sum(row["role"] == "relevance" for row in built.rows)
         with writing.using_lm(), counting("labels", total=total) as show:

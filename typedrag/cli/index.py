@@ -33,6 +33,11 @@ def command() -> None:
     help="In the place of a folder, a collection of Milvus: milvus:http://HOST:PORT/COLLECTION.",
 )
 @click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
+@click.option(
+    "--contexts",
+    is_flag=True,
+    help="SOURCEs are files of questions, of MuSiQue, HotpotQA or 2WikiMultihopQA: index their contexts, each once.",
+)
 @click.option("--metadata", default="", help="With --to: further fields of rows, which filters can name: year,lang.")
 @click.option("--k1", type=float, default=0.9, show_default=True, help="BM25's term frequency saturation.")
 @click.option("--b", type=float, default=0.4, show_default=True, help="BM25's length normalisation.")
@@ -69,9 +74,9 @@ def build(
 ) -> None:
     """Index files and folders.
 
-    .jsonl and .tsv files (also .gz) have a passage in each row; .txt, .md, .html, .pdf, .docx, .pptx and
-    .epub files are split into passages of about 100 words. Links that lead out of a folder are not
-    followed.
+    .jsonl and .tsv files (also .gz) have a passage in each row, or with --contexts a question with its passages; .txt,
+    .md, .html, .pdf, .docx, .pptx and .epub files are split into passages of about 100 words. Links that lead out of a
+    folder are not followed.
     """
     if not sources and (to or not dense):
         raise click.UsageError("Missing argument 'SOURCE…'.")
@@ -79,6 +84,8 @@ def build(
         raise click.UsageError("Name one: --out FOLDER or --to ADDRESS.")
     if approximate and to:
         raise click.UsageError("--approximate is of --out: Milvus has an index of its own.")
+    if options["contexts"] and (fields or metadata):
+        raise click.UsageError("--contexts knows the fields of its files: leave --fields and --metadata out.")
     if metadata and not to:
         raise click.UsageError("--metadata is of --to: an index in a folder has no filters.")
     from typedrag.cli.progress import counting

@@ -176,6 +176,7 @@ def named_elsewhere(options: Options) -> list[tuple[str, str]]:
         "type_classifier": (options.type_classifier, make_named(options.type_classifier).named_elsewhere),
         "relevance": (options.relevance, gate_named(options.relevance).named_elsewhere),
         "hanrag.revelator_lm": (options.hanrag.revelator_lm, bool(options.hanrag.revelator_lm)),
+        "adaptive.classifier": (options.adaptive.classifier, options.adaptive.classifier != "lm"),
     }
     return [(name, value) for name, (value, elsewhere) in named.items() if elsewhere]
 

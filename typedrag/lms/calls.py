@@ -43,7 +43,7 @@ RETRIES_AFTER_TIMEOUT = 1
 LONGEST_WAIT = 60.0
 """Seconds between two tries, even if a server asks for more."""
 _NOTICE_EVERY = 10.0
-_SAMPLING = frozenset({"temperature", "top_p", "max_tokens"})
+_SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens"})
 
 
 class LM(dspy.LM):
@@ -165,7 +165,11 @@ class Caller:
         lm = self.lm.copy(model=request.model)
         lm.update_history = _charge
         if not self.takes_sampling:
-            request = replace(request, config=replace(request.config, temperature=None, top_p=None))
+            request = replace(request, config=replace(request.config, temperature=None, top_p=None, top_k=None))
+        if request.config.top_k and "top_k" not in self.supported_params:
+            # OpenAI's API has no such field, and DSPy leaves it out; vLLM's and llama.cpp's server have one
+            extensions = {**(request.config.extensions or {}), "top_k": request.config.top_k}
+            request = replace(request, config=replace(request.config, top_k=None, extensions=extensions))
         with self.replicas.least_busy() if self.replicas else nullcontext() as address:
             if address is not None:
                 lm.kwargs["api_base"] = address  # connections are kept by address

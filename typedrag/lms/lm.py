@@ -64,7 +64,7 @@ CALLS_IN_FLIGHT = 16
 """LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise."""
 PROVIDER = "typedrag-local"
 """DSPy's name for the provider of embedded LMs and of those on vLLM servers."""
-_PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "seed")
+_PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "top_k", "seed")
 _ADAPTERS: dict[str, type[dspy.Adapter]] = {
     "schema": SchemaAdapter,
     "json": JSONAdapter,
@@ -122,8 +122,8 @@ def open_lm(
             `REASONING_TOKENS` for an LM that takes none; for `timeout` see `TIMEOUT_SECONDS`.
 
     Raises:
-        InputError: If the spec has none of the forms, the LM takes no such temperature or `max_tokens`, or the user's
-            table of prices cannot be read.
+        InputError: If the spec has none of the forms, the LM takes no such temperature, `max_tokens` or `top_k`, or the
+            user's table of prices cannot be read.
         LMUnavailable: If the model, the server or a package is missing; the message says how to
             get it.
     """
@@ -165,9 +165,12 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         from typedrag.lms.vllm import offline
 
         return _local_lm(parts.name, {"in_process": offline.load(parts.located()), **settings})
-    if api_base:
+    if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base
-    return _opened(spec, settings)
+    lm = _opened(spec, settings)
+    if settings.get("top_k") and not api_base and "top_k" not in lm.supported_params:
+        raise InputError(f"'{spec}' takes no top_k", "Leave it out; embedded LMs and those of vLLM take one")
+    return lm
 
 
 def _defaults(kind: str) -> dict[str, Any]:

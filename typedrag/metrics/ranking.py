@@ -147,7 +147,8 @@ class _FoundPassages(Metric):
 
     Args:
         k: The cutoff.
-        cutoffs: Further cutoffs, each of which adds two measures, such as `recall@3` and `mrr@3`.
+        cutoffs: Further cutoffs, each of which adds two measures, such as `recall@3` and `mrr@3`; `recall@mean` and
+            `mrr@mean` are the means over these cutoffs.
     """
 
     measures: ClassVar[tuple[str, ...]] = ("recall", "mrr", "map", "ndcg")
@@ -160,7 +161,8 @@ class _FoundPassages(Metric):
         super().__post_init__()
         if (least := min((self.k, *self.cutoffs))) < 1:
             raise InputError(f"a cutoff of {least} leaves no passage", "Use 1 or more")
-        further = tuple(f"{name}@{k}" for k in self.cutoffs for name in _AT_CUTOFFS)
+        places = (*self.cutoffs, *(["mean"] if self.cutoffs else []))
+        further = tuple(f"{name}@{place}" for place in places for name in _AT_CUTOFFS)
         self.measures = (*type(self).measures, *further)  # type: ignore[misc]
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
@@ -173,9 +175,9 @@ class _FoundPassages(Metric):
         ranking = self.ranking(prediction)
         relevance = dict.fromkeys(needed, 1)
         measures = ranking_measures(ranking, relevance, self.k)
-        for k in self.cutoffs:
-            at = ranking_measures(ranking, relevance, k)
-            measures |= {f"{name}@{k}": at[name] for name in _AT_CUTOFFS}
+        for name in _AT_CUTOFFS if self.cutoffs else ():
+            at = {k: ranking_measures(ranking, relevance, k)[name] for k in self.cutoffs}
+            measures |= {f"{name}@{k}": value for k, value in at.items()} | {f"{name}@mean": fmean(at.values())}
         missing = [i for i in needed if i not in ranking[: self.k]]
         feedback = f"Not among the first {self.k}: {', '.join(missing)}" if missing else "All needed passages are there"
         return Scored(measures["recall"], feedback, measures, {"missing": missing})

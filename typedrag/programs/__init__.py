@@ -11,6 +11,7 @@ from typedrag.programs.direct_lm import DirectLM
 from typedrag.programs.hanrag.program import HANRAG
 from typedrag.programs.ircot import IRCoT
 from typedrag.programs.options import (
+    AdaptiveRAGOptions,
     HANRAGOptions,
     IRCoTOptions,
     Options,
@@ -29,6 +30,7 @@ __all__ = [
     "HANRAG",
     "RAG",
     "AdaptiveRAG",
+    "AdaptiveRAGOptions",
     "CoverageDefinition",
     "CoverageEndToEnd",
     "CoverageRetrieval",

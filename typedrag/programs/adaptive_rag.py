@@ -6,16 +6,13 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.lms.asking import ask
-from typedrag.lms.trail import record
+from typedrag.programs.complexity import build_complexity
 from typedrag.programs.ircot import InterleavedReasoning
 from typedrag.programs.program import RETRIEVING, program
 from typedrag.programs.routed import RoutedProgram
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.question_types import Route
-from typedrag.records import Step
 from typedrag.retrieval import Retriever
-from typedrag.signatures import JudgeComplexity
 
 
 @program
@@ -26,20 +23,17 @@ class AdaptiveRAG(RoutedProgram):
     """
 
     name: ClassVar[str] = "adaptive_rag"
-    reads = RETRIEVING | {"rerank_everywhere", "ircot"}
+    reads = RETRIEVING | {"rerank_everywhere", "ircot", "adaptive"}
 
     def build(self, retriever: Retriever) -> None:
-        """The judge of complexity, and a strategy for each route that retrieves."""
-        self.complexity = dspy.Predict(JudgeComplexity)
+        """The classifier of questions, and a strategy for each route that retrieves."""
+        self.complexity = build_complexity(self.options)
         self.single_step = EvidenceBased(retriever, self.reranker, self.options)
         self.complex = InterleavedReasoning(retriever, self.reranker, self.options)
 
     def route(self, question: str) -> Route:
-        """The route that an LM names; see `RoutedProgram.route`."""
-        reply = ask("classify", self.complexity, retries=self.options.retries, question=question)
-        route = Route(reply.prediction.route)
-        record(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
-        return route
+        """The route that the classifier names; see `RoutedProgram.route`."""
+        return Route(self.complexity(question=question).route)
 
     def by_route(self, question: str, route: Route) -> dspy.Prediction:
         """See `RoutedProgram.by_route`."""

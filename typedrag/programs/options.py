@@ -21,7 +21,7 @@ from typedrag.errors import InputError
 from typedrag.lms.lm import check_spec
 from typedrag.programs.knobs import Knob
 from typedrag.programs.makes import make_named
-from typedrag.question_types import QuestionType, Route
+from typedrag.question_types import DocumentScope, QuestionType, Route
 from typedrag.retrieval.gate.makes import gate_named
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
@@ -97,9 +97,13 @@ class PreQRAGOptions(BaseModel):
 
     model_config = _CLOSED
 
-    classifier: Annotated[Literal["rule", "lm", "combined"], Knob()] = "rule"
-    """What decides whether a question needs one document or several: a rule over its words, the LM, or the
-    rule first and the LM if the rule sees no sign of several (section 2.1: the rule misses the fewest)."""
+    classifier: Annotated[
+        Literal["rule", "lm", "either", "both", "oracle"] | DocumentScope,
+        Knob(choices=("rule", "lm", "either", "both")),
+    ] = "rule"
+    """What decides whether a question needs one document or several: a rule over its words, or the LM; `either`:
+    several if one of them says so, `both`: if they agree on it (section 2.1: the rule misses the fewest). The name of
+    a scope gives it to all questions; `oracle` gives each the scope that is its subset in an evaluation's dataset."""
     prompt_style: Annotated[Literal["A", "B", "C", "D"], Knob()] = "B"
     """The prompt of the answer: direct (A), to an expert (B), for one to three sentences (C), or with some
     reasoning first (D) (appendix B.3: B does best)."""
@@ -167,6 +171,16 @@ class IRCoTOptions(BaseModel):
     """Sentences of reasoning, at most, each with its own retrieval (Trivedi et al. 2023: 8)."""
     max_passages: Annotated[PositiveInt, Knob(3, 15)] = 15
     """Passages collected in all steps, at most (Trivedi et al. 2023: 15)."""
+
+
+class AdaptiveRAGOptions(BaseModel):
+    """The options of `adaptive_rag`."""
+
+    model_config = _CLOSED
+
+    classifier: str = Field(default="lm", pattern="^(lm|hub:.+)$")
+    """What tells how much retrieval a question takes: the LM, or `hub:NAME`, a T5 of the Hugging Face hub or a folder
+    that was trained to write A, B or C, as the authors' code trains it (Jeong et al. 2024)."""
 
 
 class Options(BaseModel):
@@ -261,6 +275,8 @@ class Options(BaseModel):
     """For `hanrag`."""
     ircot: IRCoTOptions = IRCoTOptions()
     """For `ircot` and `adaptive_rag`."""
+    adaptive: AdaptiveRAGOptions = AdaptiveRAGOptions()
+    """For `adaptive_rag`."""
     richrag: RichRAGOptions = RichRAGOptions()
     """For `richrag`."""
     by_type: Mapping[QuestionType, Mapping[str, int | float]] = Field(default_factory=dict)

@@ -1,9 +1,10 @@
-"""Retrievers over an index, by spec: `bm25`, `dense`, `hybrid[:WEIGHT]`, `auto` or the address of an index elsewhere.
+"""Retrievers by spec: `bm25`, `dense`, `hybrid[:WEIGHT]`, `auto`, `gold` or the address of an index elsewhere.
 
 `hybrid` fuses the ranks of BM25 and the dense part; with a WEIGHT of the dense part, 0 to 1, it fuses
-their scores. `auto` is `hybrid` where the index has both parts, else the part that it has. What
-`typedrag index serve` searches is had by its address, `http://HOST:PORT`, without any index here; so is a collection
-of Milvus, `milvus:http://HOST:PORT/COLLECTION`, which says itself how it is searched: see `milvus.address`.
+their scores. `auto` is `hybrid` where the index has both parts, else the part that it has. `gold` gives the
+passages that an evaluation's dataset labels. What `typedrag index serve` searches is had by its address,
+`http://HOST:PORT`, without any index here; so is a collection of Milvus, `milvus:http://HOST:PORT/COLLECTION`, which
+says itself how it is searched: see `milvus.address`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from typedrag.retrieval.milvus.retrievers import open_milvus
 from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.search.dense import DenseRetriever
+from typedrag.retrieval.search.gold import GoldRetriever
 from typedrag.retrieval.search.hybrid import HybridRetriever, check_weight
 from typedrag.retrieval.search.remote import check_address, is_remote, open_remote
 
 logger = logging.getLogger(__name__)
 
-FORMS = f"bm25, dense, hybrid, hybrid:WEIGHT, auto, http://HOST:PORT, {FORM}"
+FORMS = f"bm25, dense, hybrid, hybrid:WEIGHT, auto, gold, http://HOST:PORT, {FORM}"
 
 
 def brings_index(spec: str) -> bool:
@@ -64,7 +66,7 @@ def check_retriever(spec: str) -> float | None:
             raise InputError(f"'{search}' does not say how Milvus searches", "Write bm25, dense, hybrid or auto")
         return check_retriever(search)
     kind, colon, weight = spec.partition(":")
-    if kind not in ("bm25", "dense", "hybrid", "auto") or (colon and kind != "hybrid"):
+    if kind not in ("bm25", "dense", "hybrid", "auto", "gold") or (colon and kind != "hybrid"):
         raise InputError(f"'{spec}' is no retriever", f"Write one of: {FORMS}")
     if not colon:
         return None
@@ -93,7 +95,7 @@ def check_index(spec: str, index: Path | str | None = None) -> None:
         return
     index = _named(index)
     kind = spec.partition(":")[0]
-    if kind in ("bm25", "hybrid"):
+    if kind in ("bm25", "hybrid", "gold"):
         read_manifest(index)
     if kind in ("dense", "hybrid"):
         read_dense_manifest(index)
@@ -143,6 +145,8 @@ def _open(kind: str, index: Path, weight: float | None, settings: Mapping[BM25Se
     if kind == "dense":
         return DenseRetriever(index)
     sparse = BM25Retriever(index, k1=settings.get("k1"), b=settings.get("b"))
+    if kind == "gold":
+        return GoldRetriever(sparse)
     return sparse if kind == "bm25" else HybridRetriever(sparse, DenseRetriever(index), weight=weight)
 
 

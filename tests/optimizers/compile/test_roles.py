@@ -46,7 +46,7 @@ def test_every_predictor_of_the_programs_has_a_role():
     for cls in (RichRAG, RAGFusion, *coverage):
         assert all(role_of(predictor.signature) for predictor in cls(WordRetriever()).predictors())
     for style in "ABCD":
-        options = Options(preqrag=PreQRAGOptions(classifier="combined", prompt_style=style, generation=2))
+        options = Options(preqrag=PreQRAGOptions(classifier="either", prompt_style=style, generation=2))
         roles = {role_of(p.signature) for p in PreQRAG(WordRetriever(), options=options).predictors()}
         assert roles == {Role.CLASSIFIER, Role.SEARCHER, Role.ANSWERER, Role.COMBINER, Role.TELLER}
     for length in ("paragraphs", "phrase"):

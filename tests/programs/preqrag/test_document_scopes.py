@@ -5,7 +5,8 @@ from dspy.utils.exceptions import LMTransportError
 
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import LMUnavailable
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.labels import labelled
 from typedrag.lms.trail import recording
 from typedrag.programs import Options, PreQRAGOptions
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier, multi_document_cue
@@ -34,12 +35,12 @@ def classify(question: str, classifier: str, retries: int = 0):
         # one thing
         ("Why does bread rise?", ""),
         ("Why does bread rise?? ?", ""),
-        ("What are the rules and traditions of cricket?", ""),
+        ("What are the pros and cons of cricket?", ""),
+        ("Are gin and most of the other spirits distilled twice?", ""),
         ("How many people lived in Rome between 100 and 200 AD?", ""),
         ("Which vitamins are in kale?", ""),
         ("heat pump noise at night", ""),
         ("Why does more than 5 cm of snow close the airport?", ""),
-        ("What is in the water and air of a mine?", ""),
         # two
         ("What is yeast? And how long does it live?", "asks twice"),
         ("How do the views of Kant and Hume differ?", "compares"),
@@ -54,6 +55,9 @@ def classify(question: str, classifier: str, retries: int = 0):
         ("How did rents change in Berlin as opposed to Vienna?", "compares"),
         ("How much do teachers earn in Spain and in Italy?", "joins two matters"),
         ("How do tea and coffee each affect sleep?", "joins two matters"),
+        ("What are the rules and traditions of cricket?", "joins two aspects"),
+        ("causes and long-term effects of inflation", "joins two aspects"),
+        ("What is known of the origin of the harp and the price of strings?", "joins two aspects"),
     ],
 )  # fmt: skip
 def test_the_rule_sees_what_the_wording_says(question, cue):
@@ -79,20 +83,42 @@ def test_the_lm_says_it():
 
 
 @pytest.mark.parametrize(
-    ("question", "said", "scope", "asked"),
+    ("classifier", "question", "said", "scope", "asked"),
     [
-        (MULTI, "single-document", DocumentScope.MULTI, 0),
-        (SINGLE, "multi-document", DocumentScope.MULTI, 1),
-        (SINGLE, "single-document", DocumentScope.SINGLE, 1),
+        ("either", MULTI, "single-document", DocumentScope.MULTI, 0),
+        ("either", SINGLE, "multi-document", DocumentScope.MULTI, 1),
+        ("either", SINGLE, "single-document", DocumentScope.SINGLE, 1),
+        ("both", SINGLE, "multi-document", DocumentScope.SINGLE, 0),
+        ("both", MULTI, "multi-document", DocumentScope.MULTI, 1),
+        ("both", MULTI, "single-document", DocumentScope.SINGLE, 1),
     ],
 )
-def test_combined_several_wins_and_the_lm_is_asked_where_the_rule_sees_one(question, said, scope, asked):
+def test_rule_and_lm_are_combined_and_the_lm_is_asked_where_the_rule_leaves_it_open(
+    classifier, question, said, scope, asked
+):
     with scripted({s.ClassifyDocumentScope: {"scope": said}}) as engine:
-        made, _ = classify(question, "combined")
+        made, _ = classify(question, classifier)
     assert made.scope is scope and len(engine.asked()) == asked
 
 
-@pytest.mark.parametrize("classifier", ["lm", "combined"])
+@pytest.mark.parametrize("scope", DocumentScope)
+def test_a_scope_is_forced(scope):
+    for question in (SINGLE, MULTI):
+        made, steps = classify(question, scope.value)
+        assert made.scope is scope and [step.output for step in steps] == [scope]
+
+
+def test_an_oracle_reads_the_label_of_the_question():
+    for scope in DocumentScope:
+        with labelled({"subset": scope.value}):
+            assert classify(SINGLE, "oracle")[0].scope is scope
+    with pytest.raises(InputError, match="Evaluate it on a dataset with the subsets single-document and"):
+        classify(SINGLE, "oracle")
+    with labelled({"subset": "squad"}), pytest.raises(InputError, match="subset 'squad' is no scope"):
+        classify(SINGLE, "oracle")
+
+
+@pytest.mark.parametrize("classifier", ["lm", "either"])
 @pytest.mark.parametrize("reply", ["torn", {"scope": "several"}])
 def test_where_the_lm_cannot_be_read_the_rule_decides(classifier, reply):
     with scripted({s.ClassifyDocumentScope: reply}):

@@ -181,7 +181,7 @@ def test_a_reranker_that_asks_the_lm_leaves_the_calls_that_answers_need(hybrid):
     assert answer.answer == DEFAULTS[s.AnswerFromSubAnswers]["answer"]
 
 
-@pytest.mark.parametrize(("classifier", "asked"), [("rule", 0), ("lm", 1), ("combined", 1)])
+@pytest.mark.parametrize(("classifier", "asked"), [("rule", 0), ("lm", 1), ("either", 1)])
 def test_who_classifies(hybrid, classifier, asked):
     with scripted({s.ClassifyDocumentScope: {"scope": "multi-document"}}) as engine:
         ask(PreQRAG(hybrid, options=options(classifier=classifier)), SINGLE)

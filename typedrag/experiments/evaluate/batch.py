@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import dspy
 from pydantic import AfterValidator
 
 from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows, whole
@@ -216,7 +217,7 @@ def answer_questions(
 def _answer(executor: Executor, index: int, question: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
     with charging(Account()) as account:
         try:
-            answer = executor.answer(question.question)
+            answer = executor.answer(dspy.Example(question=question.question))
         except (InputError, StepFailed, CallFailed) as error:
             return Outcome(index, question, None, str(error), account.spent), error
     return Outcome(index, question, answer, spent=account.spent), None

@@ -48,6 +48,9 @@ class LMConfig(BaseModel):
     """The most tokens that the LM may write in a call; by default 1,024, or 512 if it is embedded."""
     top_p: Annotated[PositiveFloat | None, Knob(0.5, 1.0)] = None
     """The sampling share `top_p`; by default the server's."""
+    top_k: Annotated[PositiveInt | None, Knob(10, 100, step=10)] = None
+    """The most probable tokens that each token is drawn from; by default the server's. Refused for an LM that knows no
+    such setting, such as OpenAI's."""
     adapter: Annotated[AdapterName | None, Knob()] = None
     """The adapter that makes the LM keep to output types: `schema`, `json` or `chat`; by default as suits the LM."""
     seed: int | None = None
@@ -127,8 +130,9 @@ class ProgramConfig(BaseModel):
     default the one that a program was compiled with, else `none`."""
     retriever: Annotated[str | None, Knob(choices=("bm25", "dense", "hybrid"))] = None
     """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, `auto`, which is `hybrid` where the index
-    has both parts, the `http://HOST:PORT` of an index server, or `milvus:http://HOST:PORT/COLLECTION`; by default
-    that which a program was compiled with, `auto` of `preqrag`, `bm25` of others."""
+    has both parts, `gold`, the `passage_ids` of the dataset's question as an ideal context, the `http://HOST:PORT` of
+    an index server, or `milvus:http://HOST:PORT/COLLECTION`; by default that which a program was compiled with, `auto`
+    of `preqrag`, `bm25` of others."""
     bm25: BM25Config = BM25Config()
     """Settings of its BM25; by default those that a program was compiled with, else those of the index."""
 

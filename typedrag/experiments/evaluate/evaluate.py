@@ -276,7 +276,7 @@ class Runner:
         answer, error, fault = None, "", None
         with charging(Account()) as account, self.tracker.span("answer", example.id):
             try:
-                answer = self.executor.answer(example.question)
+                answer = self.executor.answer(example)
             except (InputError, StepFailed) as failure:
                 error = str(failure)
             except CallFailed as failure:

@@ -9,6 +9,7 @@ from typing import Protocol
 import dspy
 
 from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.labels import labelled
 from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.records import Answer
@@ -20,8 +21,8 @@ class Executor(Protocol):
     Errors are those of programs and metrics, wherever they run.
     """
 
-    def answer(self, question: str) -> Answer:
-        """The answer to a question."""
+    def answer(self, example: dspy.Example) -> Answer:
+        """The answer to an example's question, asked within its `labelled`."""
         ...
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
@@ -36,10 +37,11 @@ class Here:
     program: Program | None
     metrics: Mapping[str, Metric]
 
-    def answer(self, question: str) -> Answer:
+    def answer(self, example: dspy.Example) -> Answer:
         """See `Executor`."""
         assert self.program, "all questions are answered"
-        return Answer.from_prediction(self.program(question=question))
+        with labelled(example.toDict()):
+            return Answer.from_prediction(self.program(question=example.question))
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
         """See `Executor`."""

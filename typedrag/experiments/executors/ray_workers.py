@@ -85,9 +85,9 @@ class RayWorkers:
         """The number of workers whose program is built."""
         return sum(worker.ready for worker in self._workers)
 
-    def answer(self, question: str) -> Answer:
+    def answer(self, example: dspy.Example) -> Answer:
         """See `Executor`."""
-        answer: Answer = self.call("answer", question)
+        answer: Answer = self.call("answer", example)
         return answer
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:

@@ -49,6 +49,8 @@ class LMSettings(BaseModel):
     """The most tokens of a reply."""
     top_p: int | float | None = None
     """The share of the probability mass that tokens are sampled from."""
+    top_k: PositiveInt | None = None
+    """The most probable tokens that each token is sampled from."""
     seed: int | None = None
     """The seed of the sampling."""
     frequency_penalty: int | float | None = None

@@ -9,7 +9,8 @@ import re
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.errors import InputError, StepFailed
+from typedrag.labels import label
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record
 from typedrag.programs.options import Options
@@ -25,6 +26,17 @@ _MORE = (
     r"earlier|later|sooner)"
 )
 _CHOICE = rf"(?:which|best|prefer|choose|should|{_MORE})"
+_ONE_MATTER = (
+    r"(?:pros|advantages|positives?|strengths|signs|ins|ups|rise|life|terms|names?|times?|dates?|supply|trial|"
+    r"risks and benefits|benefits and risks|costs and benefits|rules and regulations) (?:and|&)"
+)
+"""Beginnings of pairs that documents treat together, such as "pros and cons"."""
+_NO_ASPECT = (
+    r"(?:out|kinds?|sorts?|types?|lots?|because|instead|most|much|many|some|one|each|all|any|none|few|several|parts?|"
+    r"rest|half|third|quarter|numbers?|amounts?|plenty|pieces?|cups?|top|front|inside|outside|middle|ahead|rid|made|"
+    r"think|thought|dream|hear|heard|speak|talk|consist|afraid|aware|full|capable|north|south|east|west)"
+)
+"""Words before "of" that name no aspect of what follows."""
 _CUES: tuple[tuple[str, str], ...] = (
     ("asks twice", r"\?[^?]*\w[^?]*\?"),
     ("compares", r"\b(?:compare[sd]?|comparing|comparison|contrasts?|contrasting|versus|vs)\b"),
@@ -39,6 +51,11 @@ _CUES: tuple[tuple[str, str], ...] = (
     ("joins two matters", r"\b(?:both|respectively|as well as|along with|together with|in addition to)\b"),
     ("joins two matters", r"\bbetween (?!\d)[^?]+? and (?!\d)|\band\b[^?]*? each\b"),
     ("joins two matters", r"\b(of|in|for|by|with|from) [^?,]+? and \1\b"),
+    (
+        "joins two aspects",
+        rf"\b(?!{_ONE_MATTER})[^\W\d]{{3,}} (?:and|&) (?:(?:the|its|their) )?(?:[\w-]+ )?"
+        rf"(?!{_NO_ASPECT}\b)[^\W\d]{{3,}} of\b(?! course)",
+    ),
 )
 _PATTERNS = tuple((cue, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for cue, pattern in _CUES)
 
@@ -72,24 +89,24 @@ class LMScopeClassifier(dspy.Module):
     """Names a question's scope by asking the LM.
 
     Args:
-        options: The program's options.
-        rule_first: Whether to ask the LM only if the rule sees no cue of several documents. (The paper
-            combines both and does not say how.)
+        options: The program's options. With classifier `either` several documents win if the rule or the LM says so,
+            with `both` if they agree; the LM is only asked where the rule leaves it open. (The paper combines them and
+            does not say how.)
     """
 
-    def __init__(self, options: Options, *, rule_first: bool = False) -> None:
+    def __init__(self, options: Options) -> None:
         super().__init__()
         self.classify = dspy.Predict(ClassifyDocumentScope)
         self._retries = options.retries
-        self._rule_first = rule_first
+        self._cue_that_settles = {"either": True, "both": False}.get(str(options.preqrag.classifier))
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The scope that the LM names; the rule's if its reply cannot be read.
+        """The scope that the LM names; the rule's if that settles it, or if the reply cannot be read.
 
         Raises:
             LMUnavailable: If the LM cannot be used.
         """
-        if self._rule_first and multi_document_cue(question):
+        if bool(multi_document_cue(question)) is self._cue_that_settles:
             return _by_rule(question)
         try:
             reply = ask("classify", self.classify, retries=self._retries, question=question)
@@ -101,16 +118,57 @@ class LMScopeClassifier(dspy.Module):
         return dspy.Prediction(scope=scope)
 
 
+class FixedScopeClassifier(dspy.Module):
+    """Gives every question the same scope."""
+
+    def __init__(self, scope: DocumentScope) -> None:
+        super().__init__()
+        self.scope = scope
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The scope."""
+        return _named(question, self.scope)
+
+
+class OracleScopeClassifier(dspy.Module):
+    """Names the scope that a question's dataset labels, which is its subset."""
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The scope.
+
+        Raises:
+            InputError: If the question has no such label.
+        """
+        subset = label("subset")
+        if subset not in tuple(DocumentScope):
+            lack = f"subset '{subset}' is no scope" if subset else "the question has no labelled scope"
+            raise InputError(
+                f"the classifier is an oracle, but {lack}",
+                f"Evaluate it on a dataset with the subsets {' and '.join(DocumentScope)}",
+            )
+        return _named(question, DocumentScope(subset))
+
+
 def build_scope_classifier(options: Options) -> dspy.Module:
     """The scope classifier that the options name."""
-    name = options.preqrag.classifier
-    return RuleScopeClassifier() if name == "rule" else LMScopeClassifier(options, rule_first=name == "combined")
+    match options.preqrag.classifier:
+        case DocumentScope() as scope:
+            return FixedScopeClassifier(scope)
+        case "rule":
+            return RuleScopeClassifier()
+        case "oracle":
+            return OracleScopeClassifier()
+        case _:
+            return LMScopeClassifier(options)
 
 
 def _by_rule(question: str) -> dspy.Prediction:
     watch = Stopwatch()
     cue = multi_document_cue(question)
     scope = DocumentScope.MULTI if cue else DocumentScope.SINGLE
-    result = f"{scope} (it {cue})" if cue else str(scope)
-    record(Step("classify", question, result, seconds=watch.seconds))
+    return _named(question, scope, f" (it {cue})" if cue else "", watch.seconds)
+
+
+def _named(question: str, scope: DocumentScope, why: str = "", seconds: float = 0.0) -> dspy.Prediction:
+    record(Step("classify", question, f"{scope}{why}", seconds=seconds))
     return dspy.Prediction(scope=scope)

@@ -12,6 +12,7 @@ from typedrag.files.locks import check_free
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.approximate import check_factory
+from typedrag.retrieval.index.contexts import read_contexts
 from typedrag.retrieval.index.dense_index import append_dense, build_dense
 from typedrag.retrieval.index.dense_manifest import DenseManifest, EncoderSettings, has_dense, read_dense_manifest
 from typedrag.retrieval.index.index import (
@@ -54,6 +55,7 @@ def build_parts(
     force: bool = False,
     resume: bool = False,
     skip_bad: bool = False,
+    contexts: bool = False,
 ) -> list[Built]:
     """Build an index of files and folders; see also `build_index`.
 
@@ -68,6 +70,7 @@ def build_parts(
         force: Replace an index that is there.
         resume: Continue a killed build.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
+        contexts: The sources are files of questions, whose contexts are the passages; see `read_contexts`.
 
     Returns:
         The manifests of the parts that were built.
@@ -87,6 +90,8 @@ def build_parts(
     check_parameters(k1, b)
     names, manifests = [str(s) for s in sources], list[Built]()
     read = partial(read_placed, sources, fields, skip_bad=skip_bad)
+    if contexts:
+        read = partial(read_contexts, sources, skip_bad=skip_bad)
     # Lucene's part is complete, and only to be embedded
     there = bm25 and encoder is not None and is_served(out) and (not sources or (resume and not begun(out)))
     keep: tuple[str, ...] = ()

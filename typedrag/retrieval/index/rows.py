@@ -87,7 +87,7 @@ def read_rows(path: Path, fields: FieldMap, metadata: Sequence[str] = ()) -> Ite
         problem, passage, values = line.problem, None, NO_METADATA
         if not problem:
             try:
-                passage = _passage(line.value, fields)
+                passage = passage_of(line.value, fields)
                 values = {name: line.value[name] for name in metadata if line.value.get(name) is not None}
             except ValueError as error:
                 problem = str(error)
@@ -155,7 +155,8 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
                 yield Line(number, dict(zip(header, cells or (), strict=False)), problem)
 
 
-def _passage(row: Any, fields: FieldMap) -> Passage:
+def passage_of(row: Any, fields: FieldMap) -> Passage:
+    """The passage of a row; a ValueError with the reason if it has none."""
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")
     passage_id, text, title = row.get(fields.id), row.get(fields.text), row.get(fields.title) or ""

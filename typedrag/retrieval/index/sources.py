@@ -30,7 +30,7 @@ class Placed(NamedTuple):
     metadata: Mapping[str, Any] = NO_METADATA
 
 
-class _Problems:
+class Problems:
     """Files and rows that cannot be used: refused all at once, or left out with a warning."""
 
     def __init__(self, skip: bool) -> None:
@@ -92,7 +92,7 @@ def read_placed(
     metadata: Sequence[str] = (),
 ) -> Iterator[Placed]:
     """The passages of `read_passages`, each with its place and those fields of its row that `metadata` names."""
-    fields, sources, problems = fields or FieldMap(), list(sources), _Problems(skip_bad)
+    fields, sources, problems = fields or FieldMap(), list(sources), Problems(skip_bad)
     for source in sources:  # all are checked before hours are spent on the first
         if not source.exists():
             raise InputError(f"source {source} does not exist", "Name a file or a folder")
@@ -160,7 +160,7 @@ def _walk(folder: Path) -> list[Path]:
     return readable
 
 
-def _read_rows(path: Path, fields: FieldMap, problems: _Problems, metadata: Sequence[str]) -> Iterator[Placed]:
+def _read_rows(path: Path, fields: FieldMap, problems: Problems, metadata: Sequence[str]) -> Iterator[Placed]:
     try:
         for row in read_rows(path, fields, metadata):
             place = f"{path}, line {row.line}"
@@ -175,7 +175,7 @@ def _read_rows(path: Path, fields: FieldMap, problems: _Problems, metadata: Sequ
         problems.add(error)
 
 
-def _split_file(path: Path, name: str, problems: _Problems) -> Iterator[Placed]:
+def _split_file(path: Path, name: str, problems: Problems) -> Iterator[Placed]:
     try:
         title, content = read_document(path)
     except InputError as error:

@@ -15,6 +15,7 @@ from typedrag.errors import InputError
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.analyzers import check_language
 from typedrag.retrieval.index.building import Stage, places_named
+from typedrag.retrieval.index.contexts import read_contexts
 from typedrag.retrieval.index.dense_manifest import EncoderSettings
 from typedrag.retrieval.index.index import K1, B, Fingerprint, IdHashes, batches, check_parameters, peeked
 from typedrag.retrieval.index.rows import FieldMap
@@ -43,6 +44,7 @@ def build_collection(
     force: bool = False,
     resume: bool = False,
     skip_bad: bool = False,
+    contexts: bool = False,
 ) -> CollectionManifest:
     """Build an index of files and folders in a collection of Milvus, in bounded memory.
 
@@ -63,6 +65,7 @@ def build_collection(
         force: Replace an index that is there; it is deleted first.
         resume: Continue a killed build, or bring an index up to date, with the settings that it was begun with.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
+        contexts: The sources are files of questions, whose contexts are the passages; see `read_contexts`.
 
     Raises:
         InputError: If there is an index already, or something else, in the collection; no part is asked for; a
@@ -78,6 +81,8 @@ def build_collection(
     _check_metadata(metadata)
     names = [str(source) for source in sources]
     read = partial(read_placed, sources, fields, skip_bad=skip_bad, metadata=metadata)
+    if contexts:
+        read = partial(read_contexts, sources, skip_bad=skip_bad)
     passages = peeked(read(), names)
     collection = Collection(address)
     held = _begin(collection, force=force, resume=resume)

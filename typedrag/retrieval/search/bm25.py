@@ -84,6 +84,12 @@ class BM25Retriever:
                 raw = self._searcher.doc(number).get("raw")
             yield _parse(raw)
 
+    def passage(self, passage_id: str) -> Passage | None:
+        """The passage of this id; None if the index holds none."""
+        with in_java(f"index {self.index} cannot be read"):
+            document = self._searcher.doc(passage_id)
+            return None if document is None else _parse(document.get("raw"))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> BM25Retriever:
         return self  # copies of a program share the open index
 

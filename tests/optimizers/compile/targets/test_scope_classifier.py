@@ -52,7 +52,7 @@ def test_it_learns_from_questions_whose_subset_is_their_scope(data):
         labelled_scopes(load_sample())
 
 
-@pytest.mark.parametrize(("before", "after"), [("rule", "lm"), ("lm", "lm"), ("combined", "combined")])
+@pytest.mark.parametrize(("before", "after"), [("rule", "lm"), ("lm", "lm"), ("either", "either")])
 def test_what_was_compiled_is_put_back_and_the_lm_is_asked(before, after):
     program = PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier=before, prompt_style="D")))
     untouched = state_of(program)
@@ -85,7 +85,8 @@ def test_the_benchmark_shows_each_make(data, tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "16 questions" in shown
     assert "rule      all 0.875, single-document 1.000, multi-document 0.750; mistakes: multi-document as " in shown
-    for make, calls in (("lm", 16), ("combined", 10), ("compiled", 16)):
+    for make, calls in (("lm", 16), ("either", 10), ("compiled", 16)):
         assert f"{make:9} all 1.000, single-document 1.000, multi-document 1.000; mistakes: none" in shown
         assert f"{calls} LM calls" in shown
-    assert len(engine.asked()) == 42
+    assert "both      all 0.875, single-document 1.000, multi-document 0.750" in shown
+    assert len(engine.asked()) == 48

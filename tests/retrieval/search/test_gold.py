@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from typedrag.errors import InputError, RetrievalError
+from typedrag.labels import labelled
+from typedrag.retrieval import BM25Retriever, check_index, open_retriever
+
+
+@pytest.fixture(scope="module")
+def gold(sample_index):
+    return open_retriever("gold", sample_index)
+
+
+def test_the_labelled_passages_are_found_in_their_order_whatever_the_query(gold, sample_index):
+    held = {p.id: p for p in BM25Retriever(sample_index).passages()}
+    ids = ("bread-3", "bread-1")
+    with labelled({"passage_ids": ids}):
+        found = gold.search(["bread", "nothing of it"], 5)
+        assert gold.search(["bread"], 1) == [found[0][:1]]
+        assert gold.search([], 5) == []
+    assert [[p.id for p in each] for each in found] == [[*ids]] * 2
+    assert [(p.text, p.title) for p in found[0]] == [(held[i].text, held[i].title) for i in ids]
+
+
+@pytest.mark.parametrize("labels", [{}, {"passage_ids": ()}])
+def test_a_question_without_labels_is_refused(gold, labels):
+    with labelled(labels), pytest.raises(InputError, match="the question has no labelled passages"):
+        gold.search(["bread"], 5)
+
+
+def test_labels_of_another_index_are_a_fault(gold):
+    with labelled({"passage_ids": ("bread-1", "nosuch")}), pytest.raises(RetrievalError, match="passage 'nosuch'"):
+        gold.search(["bread"], 5)
+
+
+def test_it_is_told_from_other_retrievers_of_the_index(gold, sample_index, tmp_path):
+    bm25 = open_retriever("bm25", sample_index)
+    assert gold.identity == {**bm25.identity, "retriever": "gold"} != bm25.identity
+    assert copy.deepcopy(gold) is gold and gold.place == bm25.place
+    assert {p.id for p in gold.passages()} == {p.id for p in bm25.passages()}
+    check_index("gold", sample_index)
+    with pytest.raises(RetrievalError):
+        check_index("gold", tmp_path)

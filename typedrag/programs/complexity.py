@@ -1,0 +1,110 @@
+"""Adaptive-RAG's classifiers: the amount of retrieval that a question takes (Jeong et al. 2024, section 3.2).
+
+Each is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` with `route`.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dspy
+
+from typedrag.errors import InputError, LMUnavailable
+from typedrag.extras import require
+from typedrag.lms.asking import ask
+from typedrag.lms.trail import Stopwatch, record
+from typedrag.programs.options import Options
+from typedrag.question_types import Route
+from typedrag.records import Step
+from typedrag.retrieval.local_models import loading
+from typedrag.signatures import JudgeComplexity
+
+_LETTERS = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}
+"""What the authors' classifier writes."""
+_MAX_TOKENS = 384
+_running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
+
+
+class LMComplexity(dspy.Module):
+    """Asks the LM, with a prompt of ours."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self.judge = dspy.Predict(JudgeComplexity)
+        self._retries = options.retries
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The route that the LM names.
+
+        Raises:
+            StepFailed: If its reply cannot be read.
+            LMUnavailable: If the LM cannot be used.
+        """
+        reply = ask("classify", self.judge, retries=self._retries, question=question)
+        route = Route(reply.prediction.route)
+        record(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
+        return dspy.Prediction(route=route)
+
+
+class TrainedComplexity(dspy.Module):
+    """A T5 that was trained to write A, B or C for a question, as the authors' code trains it.
+
+    Of the three the most probable is taken, whatever else it would write. It is loaded at the first question.
+
+    Args:
+        name: A folder, or its name on the Hugging Face hub.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The route.
+
+        Raises:
+            LMUnavailable: If the model cannot be loaded.
+            InputError: If it knows no such letters.
+        """
+        import torch
+
+        watch = Stopwatch()
+        with _running, torch.inference_mode():
+            model = _load(self.name)
+            tokens = model.tokenizer(question, return_tensors="pt", truncation=True, max_length=_MAX_TOKENS)
+            start = torch.tensor([[model.network.config.decoder_start_token_id]])
+            logits = model.network(**tokens, decoder_input_ids=start).logits[0, -1]
+        route = max(model.letters, key=lambda route: float(logits[model.letters[route]]))
+        record(Step("classify", question, str(route), seconds=watch.seconds))
+        return dspy.Prediction(route=route)
+
+
+def build_complexity(options: Options) -> dspy.Module:
+    """The classifier that the options name."""
+    _, colon, name = options.adaptive.classifier.partition(":")
+    return TrainedComplexity(name) if colon else LMComplexity(options)
+
+
+class _Loaded(NamedTuple):
+    network: Any
+    tokenizer: Any
+    letters: dict[Route, int]
+
+
+@cache
+def _load(name: str) -> _Loaded:
+    require("torch", "transformers")
+    place = str(Path(name).expanduser())
+    mend = "Check the name and the network, give a folder, or use adaptive.classifier=lm"
+    with loading(f"the classifier '{name}'", mend, LMUnavailable):
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        network = AutoModelForSeq2SeqLM.from_pretrained(place, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    letters = {route: tokenizer(letter).input_ids[0] for letter, route in _LETTERS.items()}
+    if len({*letters.values(), tokenizer.unk_token_id}) <= len(letters):
+        raise InputError(f"'{name}' knows no letters A, B and C", "Name a T5 that was trained as Adaptive-RAG's is")
+    return _Loaded(network.eval(), tokenizer, letters)
