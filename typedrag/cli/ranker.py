@@ -31,6 +31,7 @@ def command() -> None:
 @command.command()
 @click.option("--dataset", help="Dataset of graded passages, such as antique, or of sub-answers, such as wikiasp.")
 @click.option("--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its home.")
+@assignments("--dataset-option", "loading", help="Option of the dataset's loader, such as per_domain=517.")
 @click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
 @click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
@@ -83,6 +84,7 @@ def command() -> None:
 def pools(
     dataset: str | None,
     path: Path | None,
+    loading: dict[str, Any],
     split: str,
     limit: int | None,
     index: Path | None,
@@ -123,7 +125,7 @@ def pools(
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
     claim(out)
     if dataset:
-        loaded = load_dataset(dataset, path)
+        loaded = load_dataset(dataset, path, **loading)
         examples = loaded.split(split)
         drawn = sample(examples, limit or len(examples))
         searched = open_retriever(retriever, index)

@@ -4,7 +4,7 @@ random, as in the paper's ablation (section 4.4)."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from random import Random
