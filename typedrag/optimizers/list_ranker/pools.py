@@ -26,7 +26,7 @@ from typedrag.texts.words import folded
 COVERAGE = "coverage"
 """The metric whose judgments say which sub-questions a passage answers."""
 RELEVANT = 0.5
-"""The ROUGE with the answer above which a passage is relevant, besides those that people named (RichRAG, appendix B)."""
+"""The ROUGE with the answer above which a passage is relevant, besides those people named (RichRAG, appendix B)."""
 DEEPEST = 1000
 """The depth to which labelled passages are searched for, so that a pool holds them in the retriever's order."""
 
