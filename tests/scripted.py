@@ -151,6 +151,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
             signatures.AnswerSubQuery,
             signatures.AnswerFromPerspective,
             signatures.AnswerRichly,
+            signatures.AnswerByAspects,
             signatures.AnswerDirectly,
             signatures.AnswerAsExpert,
             signatures.AnswerInSentences,

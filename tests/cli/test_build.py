@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.builders.native import publish
-from tests.datasets.files import write_questions
+from tests.datasets.files import write, write_json, write_questions
 from tests.retrieval.encoders import save_encoder
 from tests.scripted import scripted
 from typedrag import signatures as s
@@ -119,8 +119,28 @@ def test_questions_or_passages(files, tmp_path, given):
     assert made.exit_code == 2 and "--questions or --passages" in made.stderr
 
 
+def test_the_long_answers_of_wikipassageqa_are_divided(tmp_path, monkeypatch):
+    import dspy
+
+    from typedrag.lms import lm
+
+    write(tmp_path / "train.tsv", "QID\tQuestion\tDocumentID\tRelevantPassages\n1\tWhy do they play?\t9\t0,1\n")
+    write_json(tmp_path / "document_passages.json", {"9": {"0": "They like it.", "1": "They learn by it."}})
+    parts = [{"sub_aspect": "pleasure", "begins": 1}, {"sub_aspect": "use", "begins": 2}]
+    with scripted({s.DivideAnswer: {"parts": parts}}):
+        scripted_lm, adapter = dspy.settings.lm, dspy.settings.adapter
+    monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
+    monkeypatch.setattr(lm, "adapter_for", lambda _: adapter)
+    made = run("aspects", "--path", tmp_path, "--out", tmp_path / "made.jsonl", "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["questions"] == {"train": 1}
+    [example] = load_dataset("file", tmp_path / "made.jsonl").examples
+    assert (example.aspects, example.sub_answers) == (("pleasure", "use"), ("They like it.", "They learn by it."))
+    assert example.passage_ids == ("9_0", "9_1")
+
+
 def test_builders_are_listed():
-    assert all(name in run("--help").stdout for name in ("preqrag", "revelator", "router-test"))
+    assert all(name in run("--help").stdout for name in ("aspects", "preqrag", "revelator", "router-test", "wiki-nfqa"))
     assert run("king").exit_code == 2
 
 

@@ -94,6 +94,38 @@ def test_pools_of_sub_answers_are_trained_on(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
 
 
+def test_pools_of_the_sub_aspects_that_an_lm_names(tmp_path, monkeypatch, server):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    server.reply = lambda call: {"sub_aspects": ["charts", "cover"]} if "sub_aspects" in call.wanted else None
+    texts = ("Blue was high in the charts.", "The cover of Blue is blue.", "Blue went on tour.")
+    build_index([Passage(f"p{n}", text) for n, text in enumerate(texts)], tmp_path / "index", sources=["test"])
+    row = {"question": "What is Blue?", "aspects": ["tour", "fans"], "sub_answers": ["It toured.", "It had fans."]}
+    file = write_jsonl(tmp_path / "mine.jsonl", row, {**row, "question": "Who is Blue?"})
+    arguments = [
+        "pools",
+        "--dataset",
+        "file",
+        "--path",
+        file,
+        "--split",
+        "all",
+        "--index",
+        "index",
+        "--lm",
+        "vllm:stub",
+    ]
+    done = ranker(*arguments, "--aspects", "predicted", "--pool-limit", 0, "--out", "predicted.jsonl")
+    assert done.exit_code == 0, done.output
+    assert [pool.sub_aspects for pool in read_pools(tmp_path / "predicted.jsonl")] == [["charts", "cover"]] * 2
+    asked = len(server.calls)
+    assert ranker(*arguments, "--aspects", "none", "--merge", "fusion", "--out", "none.jsonl").exit_code == 0
+    assert {len(pool.sub_aspects) for pool in read_pools(tmp_path / "none.jsonl")} == {0}
+    assert asked == len(server.calls) == 2
+    refused = ranker(*arguments, "--aspects", "predicted", "--program", "rag", "--out", "x.jsonl")
+    assert refused.exit_code == 2 and "program 'rag' has no sub-aspect explorer" in refused.stderr
+
+
 def test_pools_of_what_the_dense_part_finds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     passages = [Passage("p0", "bread dough yeast"), Passage("p1", "cat dog bird")]

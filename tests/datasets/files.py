@@ -134,6 +134,9 @@ _WRITERS = {
     "revelator": _in_one(
         "r.jsonl", lambda i, q, p: {"id": i, "role": "router", "part": _part(p), "question": q, "route": "compound"}
     ),
+    "richrag": _in_parts(
+        "wikiasp.{}.jsonl", lambda i, q: {"question": q, "answer": i, "subqs": [f"{q} a", "b"], "subas": ["x", "y"]}
+    ),
     "squad": _in_parts(
         "{}-v1.1.json", lambda i, q: {"id": i, "question": q, "answers": [{"text": "a"}]}, _DEV, _articles
     ),

@@ -19,6 +19,8 @@ FULL = {
     "answers": ["so", "thus"],
     "passage_ids": ["p1", 2],
     "sub_questions": [{"text": "What is it?", "type": "core"}],
+    "aspects": ["causes", "effects"],
+    "sub_answers": ["By this.", "To that."],
 }
 
 
@@ -29,6 +31,7 @@ def test_fields_are_read_by_their_names(tmp_path):
     assert example.references == (Reference("Good.", 3), Reference("Poor.", 1))
     assert (example.answers, example.passage_ids) == (("so", "thus"), ("p1", "2"))
     assert example.sub_questions == (SubQuestion("What is it?", SubQuestionType.CORE),)
+    assert (example.aspects, example.sub_answers) == (("causes", "effects"), ("By this.", "To that."))
 
 
 def test_fields_are_mapped(tmp_path):
@@ -82,6 +85,8 @@ def test_a_subset_is_chosen(tmp_path):
         ({"answers": '["x"'}, "answers: "),
         ({"sub_questions": [{"text": "x", "type": "main"}]}, "sub_questions.0.type: "),
         ({"id": 1.5}, "id: "),
+        ({"aspects": ["causes"]}, "it has 1 aspects and 2 sub_answers, which are to be in pairs"),
+        ({"aspects": [" ", "effects"]}, "aspects.0: "),
     ],
 )
 def test_rows_that_do_not_fit_are_named(tmp_path, change, said):

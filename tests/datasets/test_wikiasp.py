@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.datasets.files import refusal, write, write_jsonl
@@ -44,8 +46,23 @@ def test_titles_come_from_the_row_or_a_file(folder):
 
 def test_articles_of_few_aspects_are_listed(folder):
     file = folder / "Album" / "train.jsonl"
-    write_jsonl(file, row("a", "x", "y", "z", title="A"), row("b", "x", "y", title="B"))
-    assert load_dataset("wikiasp", file).skipped == (f"{file}, line 2: article 'b' has fewer than 3 aspects",)
+    write_jsonl(file, row("a", "x", "y", title="A"), row("b", "x", title="B"))
+    assert load_dataset("wikiasp", file).skipped == (f"{file}, line 2: article 'b' has fewer than 2 aspects",)
+
+
+def test_as_many_of_each_domain_are_dealt_out_ten_to_one_to_one(tmp_path):
+    for domain, count in (("Album", 30), ("Town", 40), ("Film", 5)):
+        rows = [row(f"{domain}-{n}", "x", "y", title=f"{domain} {n}") for n in range(count)]
+        write_jsonl(tmp_path / domain / "train.jsonl", *rows[:-1])
+        write_jsonl(tmp_path / domain / "test.jsonl", rows[-1])
+    drawn = load_dataset("wikiasp", tmp_path, per_domain=24)
+    counts = {part: Counter(e.subset for e in drawn.split(part)) for part in ("train", "validation", "test")}
+    assert counts["train"] == {"Album": 20, "Town": 20, "Film": 3}
+    assert counts["validation"] == counts["test"] == {"Album": 2, "Town": 2, "Film": 1}
+    assert drawn.default_split == "test"
+    assert {e.id for e in load_dataset("wikiasp", tmp_path, per_domain=12).examples} < {e.id for e in drawn.examples}
+    assert len(load_dataset("wikiasp", tmp_path).split("test")) == 3
+    assert "0 articles of a domain are none" in refusal("wikiasp", tmp_path, per_domain=0)
 
 
 def test_rows_and_domains_that_do_not_fit_are_named(folder):

@@ -10,6 +10,7 @@ from benchmarks.stub_server import ANSWER
 from tests.datasets.files import write_jsonl, write_questions
 from tests.retrieval.encoders import save_encoder
 from tests.retrieval.rerank.list_ranker.tiny import WORDS
+from tests.retrieval.rerank.t5s import save_t5
 from typedrag.datasets import load_dataset
 from typedrag.retrieval import Encoder, build_dense, read_passages
 from typedrag.retrieval.rerank.list_ranker.folder import start_list_ranker
@@ -24,7 +25,6 @@ NATIVE = {
     "HOTPOTQA": "hotpotqa",
     "TWO_WIKI": "2wikimultihopqa",
     "COMPOUND": "compound",
-    "WIKIPASSAGEQA": "wikipassageqa",
     "WIKIASP": "wikiasp",
     "WEBGPT": "webgpt",
     "RESEARCHY_QUESTIONS": "researchy-questions",
@@ -63,12 +63,28 @@ def write_data(folder: Path, sample_index: Path) -> dict[str, str]:
             for n, e in enumerate(samples)
         ]
         places[engine] = write_jsonl(folder / f"{engine}.jsonl", *given)
-    for pools in ("WIKIPASSAGEQA_POOLS", "WIKIASP_POOLS"):
+    divided = [
+        {
+            "question": e.question, "subset": part, "references": [ANSWER],
+            "aspects": WORDS[:count], "sub_answers": [ANSWER, *WORDS[1:count]],
+        }
+        for e, part, count in zip(every, cycle(("train", "dev", "test")), cycle((2, 3, 4, 5)), strict=False)
+    ]  # fmt: skip
+    places["WIKIPASSAGEQA"] = write_jsonl(folder / "divided.jsonl", *divided)
+    for pools in ("WIKIPASSAGEQA_POOLS", "WIKIASP_POOLS", "WIKIPASSAGEQA_QUESTION_POOLS", "WIKIASP_QUESTION_POOLS"):
         places[pools] = write_jsonl(folder / f"{pools}.jsonl", *(_pool(e.question, n) for n, e in enumerate(samples)))
     places |= {"WIKI_NFQA": folder / "wiki-nfqa", "INDEX": _index(folder, sample_index)}
     ranker = f"list:{_ranker(folder / 'ranker')}"
-    rerankers = {"RANKER": ranker, "SFT_RANKER": ranker, "RERANKER": "none", "RERANKER_V2_M3": "none"}
-    rerankers["TYPE_CLASSIFIER"] = "linear"
+    rankers = dict.fromkeys(("RANKER", "SFT_RANKER", "RANDOM_RANKER", "GOLDEN_RANKER"), ranker)
+    t5 = save_t5(folder / "t5")
+    rerankers = {
+        **rankers,
+        "RANKT5": f"rankt5:{t5}",
+        "LIT5": f"lit5:{t5}",
+        "RERANKER": "none",
+        "RERANKER_V2_M3": "none",
+        "TYPE_CLASSIFIER": "linear",
+    }
     return {name: str(place) for name, place in places.items()} | rerankers
 
 

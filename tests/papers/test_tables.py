@@ -75,7 +75,6 @@ def test_a_table_is_made_to_its_end_and_its_page_shows_all_cells(table, make):
 
 
 _ALLOWED = {
-    "richrag/table-2": {"no question has aspects", "no question has sub_answers"},
     "sub-question-coverage/table-4": {"nothing was compared"},  # a program with itself
 }
 _DECLARED = {
@@ -97,6 +96,29 @@ def test_what_a_cell_shows_is_what_the_runs_hold(make):
     metric = build_metric("coverage", cite="similarity")
     scored = [Scored(r.score or 0, "", r.measures, r.details) for q in run.questions for r in q.metrics.values()]
     assert by_position == pytest.approx(100 * metric.over_all(scored)["position_alignment"])
+
+
+def test_questions_are_grouped_by_the_number_of_their_sub_aspects(make, places):
+    table = find_table("richrag/figure-7", FOLDER)
+    assert make(table, "--variant", "wikipassageqa", limit=8).exit_code == 0
+    ours = {row: cell["ours"] for (row, column), cell in _cells(table).items() if column == "WikiPassageQA R2"}
+    lines = Path(places["WIKIPASSAGEQA"]).read_text().splitlines()
+    tested = [row for row in map(json.loads, lines) if row["subset"] == "test"]
+    assert len(tested) == 8
+    for group, counts in (("narrow", {2}), ("middle", {3, 4}), ("broad", {5})):
+        of_group = sum(len(row["aspects"]) in counts for row in tested)
+        assert 0 < of_group == ours[f"{group}, RichRAG"]["n"]
+
+
+def test_golden_sub_aspects_are_searched_for_and_told(make):
+    table = find_table("richrag/table-4", FOLDER)
+    assert make(table, "--variant", "wikipassageqa", limit=1).exit_code == 0
+    run = read_run(table.folder / "wikipassageqa" / "golden-richrag")
+    [question] = run.questions
+    named = next(step for step in question.answer.steps if step.name == "decompose")
+    assert named.output.startswith("bread; dough") and named.usage.lm_calls == 0
+    searched = [step.input for top in question.answer.steps for step in top.walk() if step.name == "query"]
+    assert searched[0] == f"{question.question} bread"
 
 
 def test_a_larger_limit_adds_to_what_is_there_and_pays_for_nothing_twice(make, stub):

@@ -125,6 +125,76 @@ def test_each_option_changes_what_it_says():
     assert "one more than the 2 allowed" in " ".join(run(max_aspects=2)[2].dropped)
 
 
+def test_the_question_alone_is_searched_for_without_sub_aspects():
+    spy, ranker = Spy(), ListSpy()
+    with scripted() as engine:
+        ask(RichRAG(spy, ranker, Options(richrag=RichRAGOptions(search="question", passages_per_aspect=50))))
+    assert engine.asked() == ["AnswerRichly"]
+    assert spy.calls == [([QUESTION], 50)]
+    assert set(ranker.given[3].values()) == {()}
+
+
+def test_rag_fusion_of_the_paper_fuses_what_is_found_for_the_sub_aspects():
+    found = {ASPECTS[0]: "abc", ASPECTS[1]: "xyc", ASPECTS[2]: "nmc"}
+
+    class Fixed:
+        def search(self, queries, k):
+            return [[Passage(i, i, score=1.0) for i in found[q.removeprefix(f"{QUESTION} ")]] for q in queries]
+
+    def answered_from(merge):
+        with scripted():
+            answer = ask(RichRAG(Fixed(), options=Options(richrag=RichRAGOptions(merge=merge, pool_limit=4))))
+        return [p.id for p in answer.passages]
+
+    assert answered_from("turns") == ["a", "x", "n", "b"]
+    assert answered_from("fusion") == ["c", "a", "x", "n"]
+
+
+def golden(*examples, **options):
+    program = RichRAG(spy := Spy(), ranker := ListSpy(), Options(richrag=RichRAGOptions(aspects="golden", **options)))
+    program.take_labels(examples)
+    return program, spy, ranker
+
+
+def test_golden_sub_aspects_take_the_place_of_those_that_the_lm_names():
+    labelled = dspy.Example(question=QUESTION.rstrip("?"), aspects=("history", "waste", "history"))
+    program, spy, ranker = golden(dspy.Example(question="Why?"), labelled, labelled.copy(aspects=("other",)))
+    assert program.needs_labels and not RichRAG(spy).needs_labels
+    with scripted() as engine:
+        answer = ask(program)
+    assert engine.asked() == ["AnswerRichly"]
+    assert spy.calls[0][0] == [f"{QUESTION} history", f"{QUESTION} waste"]
+    assert set(ranker.given[3].values()) == {("history", "waste"), ("history",), ("waste",)}
+    assert answer.steps[0].output == "history; waste"
+
+
+def test_the_lm_that_answers_is_told_the_sub_aspects():
+    labelled = dspy.Example(question=QUESTION, aspects=("history", "waste"))
+    program, spy, _ = golden(labelled, search="question", tell_aspects=True)
+    with scripted() as engine:
+        ask(program)
+    assert spy.calls[0][0] == [QUESTION]
+    [(asked, prompt)] = engine.prompts
+    assert asked == "AnswerByAspects" and '["history", "waste"]' in prompt
+
+
+def test_predicted_sub_aspects_are_told_too_and_their_lack_is_named():
+    options = Options(retries=0, richrag=RichRAGOptions(search="question", tell_aspects=True))
+    with scripted() as engine:
+        ask(RichRAG(Spy(), options=options))
+    assert engine.asked() == ["ExploreSubAspects", "AnswerByAspects"] and ASPECTS[1] in engine.prompts[1][1]
+    with scripted({s.ExploreSubAspects: "torn"}):
+        assert "answered without sub-aspects" in ask(RichRAG(Spy(), options=options)).fallback
+
+
+def test_golden_sub_aspects_that_nobody_gives_are_refused():
+    program, *_ = golden(dspy.Example(question="Why?", aspects=("causes",)))
+    with pytest.raises(InputError, match="no dataset gives golden sub-aspects to this question"), scripted():
+        program(question=QUESTION)
+    with pytest.raises(InputError, match="the dataset's questions have no sub-aspects"):
+        program.take_labels([dspy.Example(question=QUESTION)])
+
+
 def test_sub_aspects_that_repeat_others_are_dropped_and_counted():
     with scripted({s.ExploreSubAspects: {"sub_aspects": ["the costs", "Costs", "effects", "causes"]}}):
         answer = ask(RichRAG(spy := Spy()))

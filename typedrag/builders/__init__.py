@@ -1,5 +1,6 @@
 """Builders, which make datasets: from others' files, and with an LM that writes or labels."""
 
+from typedrag.builders.aspects import build_aspects
 from typedrag.builders.compound import CompoundSettings, build_compound, write_single_hop
 from typedrag.builders.fabrications import FabricationsSettings, build_fabrications
 from typedrag.builders.non_factoid import NonFactoidSettings, select_non_factoid
@@ -19,6 +20,7 @@ __all__ = [
     "RevelatorSettings",
     "RevelatorSources",
     "WikiNFQASettings",
+    "build_aspects",
     "build_compound",
     "build_fabrications",
     "build_preqrag",

@@ -54,8 +54,8 @@ STDIN = Path("-")
 )
 @click.option(
     "--reranker",
-    help="none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, lm-pointwise or lm-listwise. Default: none, or "
-    "the compiled program's.",
+    help="none, bi-encoder[:NAME], cross-encoder[:NAME], monot5:NAME, rankt5:NAME, lit5:NAME, list:FOLDER, "
+    "lm-pointwise or lm-listwise. Default: none, or the compiled program's.",
 )
 @click.option(
     "--retriever",

@@ -115,7 +115,7 @@ def from_traces(file: Path, out: Path) -> None:
 class _Builders(Commands):
     """The builders, each in a file `build_NAME`."""
 
-    names = ("compound", "fabrications", "preqrag", "revelator", "router-test", "wiki-nfqa")
+    names = ("aspects", "compound", "fabrications", "preqrag", "revelator", "router-test", "wiki-nfqa")
     variables = "TYPEDRAG_DATASETS_BUILD"
     modules = "typedrag.cli.build_"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,11 @@ import click
 
 from typedrag.cli.opening import claim, say
 from typedrag.cli.options import assignments, nested, timeout_option, tracking_options
+from typedrag.cli.writing import Writing
 
 if TYPE_CHECKING:
+    import dspy
+
     from typedrag.optimizers.list_ranker.evaluate import RankerReport
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -26,6 +31,7 @@ def command() -> None:
 @command.command()
 @click.option("--dataset", help="Dataset of graded passages, such as antique, or of sub-answers, such as wikiasp.")
 @click.option("--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its home.")
+@assignments("--dataset-option", "loading", help="Option of the dataset's loader, such as per_domain=517.")
 @click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
 @click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
 @click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
@@ -38,7 +44,38 @@ def command() -> None:
 @click.option(
     "--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question or aspect."
 )
-@click.option("--pool-limit", type=click.IntRange(1), default=60, show_default=True, help="Maximum passages of a pool.")
+@click.option(
+    "--pool-limit",
+    type=click.IntRange(0),
+    default=60,
+    show_default=True,
+    help="Maximum passages of a pool; 0 keeps all.",
+)
+@click.option(
+    "--aspects",
+    type=click.Choice(["golden", "predicted", "none"]),
+    default="golden",
+    show_default=True,
+    help="Sub-aspects to search for: the dataset's, those that an LM names, or the question alone.",
+)
+@click.option(
+    "--merge",
+    type=click.Choice(["turns", "fusion"]),
+    default="turns",
+    show_default=True,
+    help="Order of a pool: the first passages of all sub-aspects in turn, or reciprocal rank fusion.",
+)
+@click.option(
+    "--program",
+    default="richrag",
+    show_default=True,
+    help="Whose explorer names sub-aspects, such as the folder of a compiled richrag.",
+)
+@click.option("--lm", help="LM that names them. Default: TYPEDRAG_LM, else embedded.")
+@click.option("--api-base", help="Address of its server.")
+@timeout_option
+@click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="LM calls at once.")
+@click.option("--store", type=_FILE, help="Store of its replies. Default: beside --out.")
 @click.option("--missed/--no-missed", default=True, show_default=True, help="Add labelled passages not retrieved.")
 @click.option(
     "--run", "runs", multiple=True, type=click.Path(path_type=Path), help="A run with coverage of passages; repeatable."
@@ -47,25 +84,35 @@ def command() -> None:
 def pools(
     dataset: str | None,
     path: Path | None,
+    loading: dict[str, Any],
     split: str,
     limit: int | None,
     index: Path | None,
     retriever: str,
     depth: int,
     pool_limit: int,
+    aspects: str,
+    merge: str,
+    program: str,
+    lm: str | None,
+    api_base: str | None,
+    threads: int,
+    store: Path | None,
     missed: bool,
     runs: tuple[Path, ...],
     out: Path,
 ) -> None:
     """Make pools from a dataset's graded passages or sub-answers, or from runs whose passages were judged.
 
-    A pool is a question with candidate passages and their worth, as a line of JSON.
+    A pool is a question with candidate passages and their worth, as a line of JSON. The LM's replies are stored in
+    --store as they come: after an interruption, the same command asks only for the missing ones.
     """
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.pools import write_pools
     from typedrag.errors import InputError
     from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.optimizers.list_ranker.pools import (
+        golden_aspects,
         has_sub_answers,
         pools_from_labels,
         pools_from_runs,
@@ -78,12 +125,19 @@ def pools(
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
     claim(out)
     if dataset:
-        loaded = load_dataset(dataset, path)
+        loaded = load_dataset(dataset, path, **loading)
         examples = loaded.split(split)
         drawn = sample(examples, limit or len(examples))
         searched = open_retriever(retriever, index)
         if has_sub_answers(drawn):
-            built = list(pools_from_sub_answers(drawn, searched, depth=depth, limit=pool_limit))
+            writing = Writing(out, store, threads, as_json=False, lm=lm, api_base=api_base)
+            known = {
+                "golden": golden_aspects,
+                "predicted": partial(_predicted, program=program, writing=writing),
+                "none": lambda examples: {},
+            }[aspects](drawn)
+            limit, fuse = pool_limit or None, merge == "fusion"
+            built = list(pools_from_sub_answers(drawn, searched, known, depth=depth, limit=limit, fuse=fuse))
         else:
             built = list(pools_from_labels(drawn, searched, scale_of(loaded.examples), depth=depth, missed=missed))
         left_out = len(drawn) - len(built)
@@ -93,6 +147,26 @@ def pools(
         built = pools_from_runs([read_run(folder) for folder in runs])
     count = write_pools(out, built)
     say(f"{count:,} pools with {sum(len(p.passages) for p in built):,} passages: {out}")
+
+
+def _predicted(examples: Sequence[dspy.Example], *, program: str, writing: Writing) -> dict[str, list[str]]:
+    """The sub-aspects that the explorer of a program names for questions."""
+    from typedrag.cli.progress import counting
+    from typedrag.errors import InputError
+    from typedrag.experiments.loading import program_source
+    from typedrag.optimizers.list_ranker.pools import predicted_aspects
+    from typedrag.programs import RichRAG
+
+    source = program_source(program)
+    built = source.without_index(source.options(as_published=False))
+    if not isinstance(built, RichRAG):
+        raise InputError(f"program '{source.name}' has no sub-aspect explorer", "Name richrag, or a compiled one")
+    judgments, explorer = writing.open_store(), built.strategy.explorer
+    with writing.using_lm(), counting("questions", len(examples)) as show:
+        named = predicted_aspects(examples, explorer, judgments, threads=writing.threads, on_done=show)
+    if unread := sum(not aspects for aspects in named.values()):
+        say(f"the sub-aspects of {unread} of {len(examples)} questions cannot be read: they are searched for alone")
+    return named
 
 
 @command.command()

@@ -5,6 +5,7 @@ from typedrag.datasets import (  # each makes its datasets known
     nf_cats,  # noqa: F401
     pairs,  # noqa: F401
     researchy_questions,  # noqa: F401
+    richrag,  # noqa: F401
     sub_questions,  # noqa: F401
     webgpt,  # noqa: F401
     wiki_nfqa,  # noqa: F401

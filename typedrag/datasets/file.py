@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import dspy
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.examples import build_dataset, example, id_of
@@ -55,6 +55,15 @@ class _Row(Layout):
     answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
     passage_ids: Annotated[list[Id], BeforeValidator(_listed)] | None = None
     sub_questions: Annotated[list[SubQuestionRow], BeforeValidator(_listed)] | None = None
+    aspects: Annotated[list[Text], BeforeValidator(_listed)] | None = None
+    sub_answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None
+
+    @model_validator(mode="after")
+    def _each_aspect_has_its_answer(self) -> Self:
+        aspects, answers = self.aspects, self.sub_answers
+        if aspects and answers and len(aspects) != len(answers):
+            raise ValueError(f"it has {len(aspects)} aspects and {len(answers)} sub_answers, which are to be in pairs")
+        return self
 
 
 NAMES = tuple(_Row.model_fields)
@@ -71,8 +80,9 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
     """Read the questions of a user's own file.
 
     `references` may be objects with `text` and `label`, or texts, best first, which are labelled
-    downwards to 0. In CSV and TSV files a list is written as JSON, or as its only member. A row without
-    an id gets one from its question; an empty cell counts as none.
+    downwards to 0. `aspects` are the sub-aspects of a broad question, and `sub_answers` the answers to them, in
+    the same order (RichRAG, section 3.1). In CSV and TSV files a list is written as JSON, or as its only member.
+    A row without an id gets one from its question; an empty cell counts as none.
 
     Args:
         path: A .jsonl, .csv, .tsv or .json file, also gzipped.
@@ -116,6 +126,8 @@ def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None
         "answers": all_listed(row.answers or ()),
         "passage_ids": tuple(row.passage_ids or ()),
         "sub_questions": tuple(SubQuestion(s.text, s.type) for s in row.sub_questions or ()),
+        "aspects": tuple(row.aspects or ()),
+        "sub_answers": tuple(row.sub_answers or ()),
     }
     return example(
         id=row.id or id_of(row.question),

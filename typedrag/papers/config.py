@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import CLOSED, LMConfig, distinct
@@ -41,6 +41,8 @@ class Where(BaseModel):
     """Only questions of this subset."""
     type: str | None = None
     """Only questions of this type."""
+    aspects: tuple[NonNegativeInt, NonNegativeInt | None] | None = None
+    """Only questions with so many sub-aspects in the dataset: the least and the greatest number, or null for no end."""
     part: str | None = None
     """The split of a dataset whose questions are counted."""
     k: PositiveInt | None = None
@@ -84,6 +86,21 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+class RankerConfig(BaseModel):
+    """A ranker. Its spec alone is enough."""
+
+    model_config = CLOSED
+
+    ranker: str
+    """Its spec, as for `--reranker`."""
+    pools: Path | None = None
+    """Pools of its own, since what it ranks was searched for in another way."""
+
+
+def _specified(value: Any) -> Any:
+    return {"ranker": value} if isinstance(value, str) else value
+
+
 class RankersConfig(BaseModel):
     """Rankers that are measured on pools."""
 
@@ -91,8 +108,8 @@ class RankersConfig(BaseModel):
 
     pools: Path
     """The pools, see `typedrag ranker pools`."""
-    rankers: dict[str, str]
-    """Their specs, as for `--reranker`, by the names of their rows."""
+    rankers: dict[str, Annotated[RankerConfig, BeforeValidator(_specified)]]
+    """The rankers, by the names of their rows."""
     lm: LMConfig = LMConfig()
     """The LM of those that ask one."""
     limit: PositiveInt | None = None

@@ -111,7 +111,7 @@ def make_experiment(
             if caps is None:
                 return _NotMade("what may be spent was spent before it")
             evaluation = evaluation.model_copy(update={"caps": caps})
-            return _evaluate(evaluation, folder, out / JUDGMENTS, any(w.against for w in cells), hooks)
+            return _evaluate(evaluation, folder, out / JUDGMENTS, cells, hooks)
         if config.kind == "rankers":
             rankers = validated(RankersConfig, "papers", settings, file)
             return _rank(rankers, {w.k or CUTOFF for w in cells})
@@ -146,7 +146,9 @@ class _NotMade:
         return self.reason
 
 
-def _evaluate(config: EvaluationConfig, folder: Path, judgments: Path, pairwise: bool, hooks: Hooks) -> _Evaluated:
+def _evaluate(
+    config: EvaluationConfig, folder: Path, judgments: Path, cells: Sequence[Where], hooks: Hooks
+) -> _Evaluated:
     config = config.model_copy(update={"judgments": config.judgments or judgments})  # variants share replies
     runs: dict[str, Run] = {}
     for evaluated in run_evaluation(config, folder, resume=True, on_progress=hooks.progress, on_notice=hooks.notice):
@@ -155,23 +157,30 @@ def _evaluate(config: EvaluationConfig, folder: Path, judgments: Path, pairwise:
             hooks.notice(f"{evaluated.run.name}: stopped: {evaluated.stopped}")
     parts = Components(config, config.judgments or judgments)
     compared = None
-    if pairwise and len(runs) > 1:
+    if any(w.against for w in cells) and len(runs) > 1:
         if parts.scorer is None:
             raise InputError("a win rate needs a scorer", "Name one: --scorer SPEC")
         compared = compare_pairwise(
             list(runs.values()), parts.scorer, Judgments(config.judgments), threads=config.threads, stage=hooks.stage
         )
-    return _Evaluated(runs, parts.metrics, compared)
+    examples = parts.dataset.examples if any(w.aspects for w in cells) else ()
+    aspects = {str(e.id): len(e.get("aspects") or ()) for e in examples}
+    return _Evaluated(runs, parts.metrics, compared, aspects)
 
 
 @dataclass
 class _Evaluated:
-    """Runs of programs over the same questions, with the judge's preferences between them if they were compared."""
+    """Runs of programs over the same questions, with the judge's preferences between them if they were compared.
+
+    Attributes:
+        aspects: The number of each question's sub-aspects, by its id, if a cell asks for it.
+    """
 
     runs: Mapping[str, Run]
     metrics: Mapping[str, Metric]
     compared: PairwiseComparison | None
-    pooled: dict[tuple[str | None, ...], dict[str, Estimate]] = field(default_factory=dict)
+    aspects: Mapping[str, int]
+    pooled: dict[tuple[object, ...], dict[str, Estimate]] = field(default_factory=dict)
 
     def value(self, where: Where) -> Estimate | str:
         """The mean over the run's questions, or the measure over all of them."""
@@ -180,7 +189,7 @@ class _Evaluated:
             return f"run '{where.run}' was not made"
         if where.measure == WIN_RATE:
             return self._win_rate(run.name, where.against or "")
-        questions = [q for q in run.questions if _is_of(q, where)]
+        questions = [q for q in run.questions if self._is_of(q, where)]
         if not questions:
             return "no question of this group was drawn"
         if where.measure == ROUTE:
@@ -190,18 +199,23 @@ class _Evaluated:
         if mean := run.mean(measure, {q.id for q in questions}):
             return mean
         metric, _, name = measure.partition("/")
-        key = (run.name, where.subset, where.type, metric)
+        key = (run.name, where.subset, where.type, where.aspects, metric)
         if metric in self.metrics and key not in self.pooled:
             self.pooled[key] = _over_all(self.metrics[metric], [q for q in questions if metric in q.metrics])
         return self.pooled.get(key, {}).get(name) or _why_none(questions, metric, measure)
 
+    def _is_of(self, question: QuestionResult, where: Where) -> bool:
+        least, most = where.aspects or (0, None)
+        count = self.aspects.get(question.id, 0)
+        return (
+            where.subset in (None, question.subset)
+            and where.type in (None, question.question_type)
+            and least <= count <= (count if most is None else most)
+        )
+
     def _win_rate(self, run: str, other: str) -> Estimate | str:
         rates = self.compared.win_rates if self.compared else ()
         return next((r.rate for r in rates if (r.run, r.other) == (run, other) and r.rate), "nothing was compared")
-
-
-def _is_of(question: QuestionResult, where: Where) -> bool:
-    return where.subset in (None, question.subset) and where.type in (None, question.question_type)
 
 
 def _why_none(questions: Sequence[QuestionResult], metric: str, measure: str) -> str:
@@ -235,13 +249,12 @@ def _over_all(metric: Metric, questions: Sequence[QuestionResult]) -> dict[str, 
 
 
 def _rank(config: RankersConfig, cutoffs: set[int]) -> _Ranked:
-    pools = read_pools(config.pools)[: config.limit]
-    asks = any(spec.startswith("lm-") for spec in config.rankers.values())
+    asks = any(each.ranker.startswith("lm-") for each in config.rankers.values())
     measures: dict[tuple[str, str], list[float]] = {}
     with use_lm(open_metered(config.lm)) if asks else nullcontext():
-        for name, spec in config.rankers.items():
-            ranker = open_reranker(spec)
-            for pool in pools:
+        for name, each in config.rankers.items():
+            ranker = open_reranker(each.ranker)
+            for pool in read_pools(each.pools or config.pools)[: config.limit]:
                 watch = Stopwatch()
                 ranking = rank_pool(ranker, pool)
                 measures.setdefault((name, SECONDS), []).append(watch.seconds)

@@ -82,10 +82,20 @@ class RichRAGOptions(BaseModel):
 
     model_config = _CLOSED
 
+    aspects: Literal["predicted", "golden"] = "predicted"
+    """Whose sub-aspects are used: those that the LM names, or in an evaluation the dataset's (RichRAG, section 4.3)."""
+    search: Annotated[Literal["aspects", "question"], Knob()] = "aspects"
+    """What is searched for: the question joined with each sub-aspect, or the question alone, which a ranker then
+    ranks without sub-aspects (RichRAG, section 4.4: w/o SA)."""
+    merge: Annotated[Literal["turns", "fusion"], Knob()] = "turns"
+    """The order of what was found for several sub-aspects, before a reranker: the first passages of all in turn, or
+    by reciprocal rank fusion, as in the paper's RAG-Fusion (RichRAG, section 4.2)."""
+    tell_aspects: Annotated[bool, Knob()] = False
+    """Whether the LM that answers reads the sub-aspects, as golden ones in the authors' code."""
     max_aspects: Annotated[PositiveInt, Knob(2, 7)] = 7
-    """Sub-aspects that are used, at most; the explorer names 2 to 7 (RichRAG, figure 10)."""
+    """Predicted sub-aspects that are used, at most; the explorer names 2 to 7 (RichRAG, figure 10)."""
     passages_per_aspect: Annotated[PositiveInt, Knob(5, 50, step=5)] = 20
-    """Passages retrieved for each sub-aspect (RichRAG, appendix B: 50)."""
+    """Passages retrieved for each sub-aspect, or for the question alone (RichRAG, appendix B: 50)."""
     pool_limit: Annotated[PositiveInt, Knob(20, 100, step=10)] = 60
     """Passages that the ranker chooses from, at most (RichRAG, appendix B: 270 and 290)."""
     repeat: bool = False

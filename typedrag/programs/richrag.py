@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.errors import InputError, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record
 from typedrag.programs.answering import PassageAnswerer
@@ -16,9 +16,9 @@ from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
 from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
-from typedrag.retrieval.search.fusion import round_robin
-from typedrag.signatures import AnswerRichly, ExploreSubAspects, predictor
-from typedrag.texts.words import content_words
+from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, round_robin
+from typedrag.signatures import AnswerByAspects, AnswerRichly, ExploreSubAspects, predictor
+from typedrag.texts.words import content_words, question_key
 
 
 @program
@@ -27,6 +27,8 @@ class RichRAG(Program):
 
     A list ranker (`list:FOLDER`) reads which sub-aspects each passage was found for; any other
     reranker ranks by the question; with none, the first passages of all sub-aspects come first.
+
+    Options `aspects`, `search`, `merge` and `tell_aspects` of `richrag` make what the paper compares it with.
     """
 
     name: ClassVar[str] = "richrag"
@@ -39,6 +41,25 @@ class RichRAG(Program):
     def respond(self, question: str) -> dspy.Prediction:
         """Answer from passages on all sub-aspects of the question."""
         return self.strategy(question=question)
+
+    @property
+    def needs_labels(self) -> bool:
+        """True for golden sub-aspects."""
+        return self.options.richrag.aspects == "golden"
+
+    def take_labels(self, examples: Iterable[dspy.Example]) -> None:
+        """Take the golden sub-aspects of a dataset's questions; of a question that is in it twice, the first ones.
+
+        Raises:
+            InputError: If no question has any.
+        """
+        golden: dict[str, tuple[str, ...]] = {}
+        for example in examples:
+            if aspects := tuple(dict.fromkeys(example.get("aspects") or ())):
+                golden.setdefault(question_key(example.question), aspects)
+        if not golden:
+            raise InputError("the dataset's questions have no sub-aspects", "Name wikiasp, or a file with aspects")
+        self.strategy.golden = golden
 
 
 class SubAspectExplorer(dspy.Module):
@@ -68,29 +89,54 @@ class SubAspectExplorer(dspy.Module):
 
 
 class _MultiFaceted(Retrieving):
-    """Searches for sub-aspects; for the question alone, as `fallback` says, if none can be read."""
+    """Searches for sub-aspects; for the question alone, as `fallback` says, if none can be read.
+
+    Attributes:
+        golden: The sub-aspects that a dataset gives its questions, by `question_key`.
+    """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.explorer = SubAspectExplorer(options)
-        self.answer = PassageAnswerer(AnswerRichly, options)
+        self.answer = PassageAnswerer(AnswerByAspects if options.richrag.tell_aspects else AnswerRichly, options)
+        self.golden: Mapping[str, tuple[str, ...]] = {}
 
     def forward(self, question: str) -> dspy.Prediction:
         """See `Program.respond`."""
-        try:
-            aspects = self.explorer(question=question).sub_aspects
-        except StepFailed as failure:
-            aspects = []
-            fall_back(failure, "searched with the question alone")
-        pool = self._retrieve(question, aspects)
+        options = self.options.richrag
+        searches = options.search == "aspects"
+        aspects = self._aspects(question, searches) if searches or options.tell_aspects else []
+        pool = self._retrieve(question, aspects if searches else [])
         ranked = self._rank(question, pool)
-        return self.final_answer(self.answer, question, ranked)
+        told = {"sub_aspects": aspects} if options.tell_aspects else {}
+        return self.final_answer(self.answer, question, ranked, **told)
+
+    def _aspects(self, question: str, searches: bool) -> list[str]:
+        """The sub-aspects of the question; empty if none can be read."""
+        if self.options.richrag.aspects == "golden":
+            return self._golden(question)
+        try:
+            return list(self.explorer(question=question).sub_aspects)
+        except StepFailed as failure:
+            fall_back(failure, "searched with the question alone" if searches else "answered without sub-aspects")
+            return []
+
+    def _golden(self, question: str) -> list[str]:
+        golden = self.golden.get(question_key(question))
+        if golden is None:
+            raise InputError(
+                "no dataset gives golden sub-aspects to this question",
+                "Set richrag.aspects=predicted, or evaluate a dataset with aspects: typedrag evaluate",
+            )
+        record(Step("decompose", question, "; ".join(golden)))
+        return list(golden)
 
     def _retrieve(self, question: str, aspects: Sequence[str]) -> Pool:
         """The candidates of all sub-aspects, each searched for together with the question (eq. 3 and 4)."""
+        options = self.options.richrag
         queries = queries_for(question, aspects)
-        rankings = self.search(queries, rerank=True, depth=self.options.richrag.passages_per_aspect)
-        pool = merge(rankings, aspects, self.options.richrag.pool_limit)
+        rankings = self.search(queries, rerank=True, depth=options.passages_per_aspect)
+        pool = merge(rankings, aspects, options.pool_limit, fuse=options.merge == "fusion")
         record(Step("pool", f"{len(pool.passages)} passages", passage_ids=tuple(p.id for p in pool.passages)))
         return pool
 
@@ -144,7 +190,9 @@ class Pool(NamedTuple):
     aspects: Mapping[str, tuple[str, ...]]
 
 
-def merge(rankings: Sequence[Sequence[Passage]], aspects: Sequence[str], limit: int) -> Pool:
+def merge(
+    rankings: Sequence[Sequence[Passage]], aspects: Sequence[str], limit: int | None, *, fuse: bool = False
+) -> Pool:
     """Pool the rankings of all sub-aspects (eq. 4), at most `limit` passages.
 
     The paper leaves open which passages to drop from a full pool. Here the first passages of all rankings
@@ -153,7 +201,8 @@ def merge(rankings: Sequence[Sequence[Passage]], aspects: Sequence[str], limit: 
     Args:
         rankings: A ranking for each sub-aspect, best first; without sub-aspects one for the question.
         aspects: The sub-aspects, in the order of the rankings.
-        limit: The most passages of the pool.
+        limit: The most passages of the pool; None for all.
+        fuse: Order them by reciprocal rank fusion instead, as RAG-Fusion does (section 4.2).
 
     Example:
         >>> a, b, c = (Passage(id=i, text=i) for i in "abc")
@@ -161,6 +210,6 @@ def merge(rankings: Sequence[Sequence[Passage]], aspects: Sequence[str], limit: 
         >>> [p.id for p in pool.passages], pool.aspects
         (['a', 'c'], {'a': ('origin', 'style'), 'c': ('style',)})
     """
-    passages = round_robin(rankings)[:limit]
+    passages = (reciprocal_rank_fusion(rankings) if fuse else round_robin(rankings))[:limit]
     finders = [(aspect, {p.id for p in ranking}) for aspect, ranking in zip(aspects, rankings, strict=False)]
     return Pool(passages, {p.id: tuple(aspect for aspect, ids in finders if p.id in ids) for p in passages})

@@ -65,7 +65,7 @@ from typedrag.signatures.question_type import ClassifyQuestion
 from typedrag.signatures.reference_answers import LabelAnswers, RewriteAnswer, WriteWorseAnswers
 from typedrag.signatures.relevance import JudgePassages
 from typedrag.signatures.reranking import GradePassage, OrderPassages
-from typedrag.signatures.richrag import AnswerRichly, ExploreSubAspects, VaryQuery
+from typedrag.signatures.richrag import AnswerByAspects, AnswerRichly, DivideAnswer, ExploreSubAspects, VaryQuery
 from typedrag.signatures.roles import Role, plays
 from typedrag.signatures.standalone import StandaloneQuestion
 from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
@@ -83,6 +83,7 @@ __all__ = [
     "AggregateReasons",
     "AnswerAfterReasoning",
     "AnswerAsExpert",
+    "AnswerByAspects",
     "AnswerByDefinition",
     "AnswerComparison",
     "AnswerCoveringSubQuestions",
@@ -116,6 +117,7 @@ __all__ = [
     "DecomposeInstruction",
     "DecomposeIntoSubQuestions",
     "DecomposeReason",
+    "DivideAnswer",
     "ExploreSubAspects",
     "ExtractKeywords",
     "FindAnsweringSentences",

@@ -15,12 +15,22 @@ from typedrag.signatures.decomposition import (
     FrameComparison,
     FrameDebate,
 )
-from typedrag.signatures.fields import Items, Keywords, Side, Sides, SubAspects, SubQueries, Variants
+from typedrag.signatures.fields import (
+    AnswerPart,
+    AnswerParts,
+    Items,
+    Keywords,
+    Side,
+    Sides,
+    SubAspects,
+    SubQueries,
+    Variants,
+)
 from typedrag.signatures.hanrag_demonstrations import HANRAG_DEMONSTRATIONS
 from typedrag.signatures.plain import FrameSides
 from typedrag.signatures.preqrag_demonstrations import PREQRAG_DEMONSTRATIONS
 from typedrag.signatures.reference_answer_demonstrations import REFERENCE_ANSWER_DEMONSTRATIONS
-from typedrag.signatures.richrag import ExploreSubAspects, VaryQuery
+from typedrag.signatures.richrag import DivideAnswer, ExploreSubAspects, VaryQuery
 from typedrag.signatures.sub_question_demonstrations import SUB_QUESTION_DEMONSTRATIONS
 
 _DEBATE = dspy.Example(
@@ -75,6 +85,23 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
         question="What should I know about keeping bees?",
         sub_aspects=SubAspects(
             ["equipment and costs", "place for the hives", "work through the year", "diseases and losses", "laws"]
+        ),
+    ),
+    DivideAnswer: dspy.Example(
+        question="What should I know about keeping bees?",
+        sentences={
+            "1": "A hive, a veil and a smoker cost a few hundred euros.",
+            "2": "Used hives are cheaper, but may carry spores.",
+            "3": "In spring a colony is given room, so that it does not swarm.",
+            "4": "Honey is taken in July, and sugar given in its place.",
+            "5": "Mites kill most of the colonies that die in winter.",
+        },
+        parts=AnswerParts(
+            [
+                AnswerPart(sub_aspect="equipment and costs", begins=1),
+                AnswerPart(sub_aspect="work through the year", begins=3),
+                AnswerPart(sub_aspect="diseases and losses", begins=5),
+            ]
         ),
     ),
     VaryQuery: dspy.Example(

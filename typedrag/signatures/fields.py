@@ -238,6 +238,21 @@ class SubAspects(Listed[str]):
     root: Annotated[list[Phrase], Field(min_length=2, max_length=7)]
 
 
+class AnswerPart(BaseModel):
+    """A part of a long answer: the sub-aspect that it answers, and its first sentence."""
+
+    model_config = _CONFIG
+    sub_aspect: Phrase
+    begins: Annotated[int, Field(ge=1, le=999)]
+
+
+class AnswerParts(RootModel[list[AnswerPart]]):
+    """2 to 7 parts of a long answer (RichRAG, figure 10); one left out would leave its sentences to another."""
+
+    model_config = _CONFIG
+    root: Annotated[list[AnswerPart], Field(min_length=2, max_length=7)]
+
+
 class PassageOrder(Listed[int]):
     """Numbers of passages in an order, up to 20."""
 

@@ -8,17 +8,24 @@ import dspy
 import pytest
 
 from tests.experiments.runs import question, run
+from tests.scripted import scripted
+from typedrag import signatures as s
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.metrics import Judgments
 from typedrag.optimizers.list_ranker.pools import (
+    golden_aspects,
     has_sub_answers,
     pools_from_labels,
     pools_from_runs,
     pools_from_sub_answers,
+    predicted_aspects,
     scale_of,
 )
 from typedrag.optimizers.list_ranker.rewards import gold_of
 from typedrag.optimizers.list_ranker.utility import utility_table
+from typedrag.programs import Options
+from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.records import Passage, Reference, Step
 
 TEXTS = {
@@ -121,7 +128,7 @@ class ByQuery:
 
 def test_what_known_sub_aspects_find_is_pooled_with_what_is_to_be_covered():
     assert has_sub_answers([SUMMARY]) and not has_sub_answers([SUMMARY, EXAMPLE])
-    [pool] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND))
+    [pool] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), golden_aspects([SUMMARY]))
     assert pool.sub_aspects == ["yeast", "dough"]
     assert {p.id: p.sub_aspects for p in pool.passages} == {"i1": [0, 1], "i4": [1], "i3": [0]}
     assert gold_of(pool) == (SUMMARY.references[0].text, list(SUMMARY.sub_answers))
@@ -130,9 +137,52 @@ def test_what_known_sub_aspects_find_is_pooled_with_what_is_to_be_covered():
     bare = [p.model_copy(update={"coverage": None}) for p in pool.passages]
     computed = utility_table(pool.model_copy(update={"passages": bare}))
     assert utility_table(pool).tolist() == [pytest.approx(row, abs=1e-4) for row in computed.tolist()]
-    [few] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), depth=1, limit=1)
+    [few] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), golden_aspects([SUMMARY]), depth=1, limit=1)
     assert [p.id for p in few.passages] == ["i1"]
-    assert list(pools_from_sub_answers([SUMMARY], ByQuery(dict.fromkeys(FOUND, ())))) == []
+    nothing = ByQuery(dict.fromkeys(FOUND, ()))
+    assert list(pools_from_sub_answers([SUMMARY], nothing, golden_aspects([SUMMARY]))) == []
+
+
+def test_a_passage_is_relevant_by_its_id_or_by_its_rouge_with_the_answer():
+    found = ByQuery({SUMMARY.question: ("i1", "i3", "i4")})
+    answer = "Old yeast brings much gas quickly."  # i1 has 3 of its 6 words and 1 of its 5 pairs
+    example = SUMMARY.copy(references=(Reference(answer, 1),), passage_ids=("i4",))
+    [pool] = pools_from_sub_answers([example], found, {}, limit=None)
+    assert pool.sub_aspects == [] and all(p.sub_aspects == [] for p in pool.passages)
+    assert {p.id: p.label for p in pool.passages} == {"i1": 0, "i3": 0, "i4": 1}
+    near = example.copy(references=(Reference("Old yeast makes little gas or none.", 1),))
+    assert next(pools_from_sub_answers([near], found, {})).passages[0].label == 1
+
+
+def test_a_pool_may_come_in_the_order_of_rank_fusion():
+    found = {"Generate a summary about bread yeast": ("i1", "i3"), "Generate a summary about bread dough": ("i4", "i3")}
+    golden = golden_aspects([SUMMARY])
+    turns, fused = (
+        next(pools_from_sub_answers([SUMMARY], ByQuery(found), golden, fuse=fuse)) for fuse in (False, True)
+    )
+    assert [p.id for p in turns.passages] == ["i1", "i4", "i3"]
+    assert [p.id for p in fused.passages] == ["i3", "i1", "i4"]
+    assert {p.id: p.sub_aspects for p in fused.passages} == {"i1": [0], "i4": [1], "i3": [0, 1]}
+
+
+def test_predicted_sub_aspects_are_searched_for_as_the_program_does():
+    examples = [SUMMARY, SUMMARY.copy(id="w2", question="What is bread?"), SUMMARY.copy(id="w3", question="Bread?")]
+
+    def named(prompt: str):
+        return "torn" if "What is bread?" in prompt else {"sub_aspects": ["yeast", "Yeast", "crust"]}
+
+    explorer, store = SubAspectExplorer(Options(retries=0)), Judgments()
+    with scripted({s.ExploreSubAspects: named}) as engine:
+        aspects = predicted_aspects(examples, explorer, store, threads=1)
+        assert aspects == {"w1": ["yeast", "crust"], "w2": [], "w3": ["yeast", "crust"]}
+        before = len(engine.prompts)
+        assert predicted_aspects(examples, explorer, store) == aspects
+        assert len(engine.prompts) == before + 1  # only what could not be read is asked for again
+    found = {f"{SUMMARY.question} yeast": ("i1",), f"{SUMMARY.question} crust": ("i4",)}
+    [pool] = pools_from_sub_answers(examples[:1], ByQuery(found), aspects)
+    assert pool.sub_aspects == ["yeast", "crust"] and pool.sub_answers == list(SUMMARY.sub_answers)
+    with pytest.raises(InputError, match="question 'q1' has no sub-aspects"):
+        golden_aspects([SUMMARY, EXAMPLE])
 
 
 PASSAGES = tuple(Passage(i, text) for i, text in list(TEXTS.items())[:3])

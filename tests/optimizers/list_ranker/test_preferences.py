@@ -67,6 +67,15 @@ def test_a_pair_is_unilateral_and_significant():
     assert all(greedy in pair for pair in significant_pairs(greedy, [at_threshold, beyond, worse], 0.0))
 
 
+def test_without_us3_any_two_lists_make_a_pair(ranker):
+    drawn = build_preferences(ranker, POOLS, NCOM, k=3, samples=4, threshold=2.0, seed=3, pairs="random")
+    assert drawn and all(p.winner.reward > p.loser.reward for p in drawn)  # though none differ by 2
+    assert drawn == build_preferences(ranker, POOLS, NCOM, k=3, samples=4, seed=3, pairs="random")
+    assert max(sum(p.pool is pool for p in drawn) for pool in POOLS) <= 4
+    greedy = {pool.id: sample_lists(ranker, pool, 3, 1, 0)[0] for pool in POOLS}
+    assert any(greedy[p.pool.id] not in (p.winner.ranking, p.loser.ranking) for p in drawn)  # not unilateral
+
+
 def test_the_generator_answers_from_the_list_and_never_twice(ranker):
     judgments, pool = Judgments(), POOLS[0]
     good = next(p.text for p in pool.passages if p.label)

@@ -126,8 +126,8 @@ class ProgramConfig(BaseModel):
     """Options of the program that differ from the defaults, such as `top_k` or `reason: {combine: pool}`; of a
     compiled program, those that differ from what it was compiled with."""
     reranker: Annotated[str | None, Knob(choices=("none", "bi-encoder"))] = None
-    """`none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise` or `lm-listwise`; by
-    default the one that a program was compiled with, else `none`."""
+    """`none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `monot5:NAME`, `rankt5:NAME`, `lit5:NAME`, `list:FOLDER`,
+    `lm-pointwise` or `lm-listwise`; by default the one that a program was compiled with, else `none`."""
     retriever: Annotated[str | None, Knob(choices=("bm25", "dense", "hybrid"))] = None
     """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, `auto`, which is `hybrid` where the index
     has both parts, `gold`, the `passage_ids` of the dataset's question as an ideal context, the `http://HOST:PORT` of

@@ -56,10 +56,13 @@ class PreferenceSettings(BaseModel):
 
     model_config = CLOSED
 
+    pairs: Literal["us3", "random"] = "us3"
+    """`us3`: the likeliest list with each drawn one, if their rewards differ enough. `random`: any two lists, without
+    a threshold (RichRAG, section 4.4: w/o US3)."""
     samples: PositiveInt = 8
     """Lists drawn for each pool, besides the likeliest one."""
     threshold: NonNegativeFloat = 0.1
-    """The least difference between the rewards of a pair (RichRAG, appendix B: 0.1)."""
+    """The least difference between the rewards of a pair of US³ (RichRAG, appendix B: 0.1)."""
     threads: PositiveInt = 8
     """Rewards computed at once."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import dspy
@@ -11,9 +12,12 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.lms.asking_each import ask_each
+from typedrag.metrics import Judgments
 from typedrag.metrics.ranking import coverage_table
+from typedrag.metrics.rouge import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
-from typedrag.programs.richrag import merge, queries_for
+from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.retrieval import Retriever
@@ -21,6 +25,8 @@ from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
 """The metric whose judgments say which sub-questions a passage answers."""
+RELEVANT = 0.5
+"""The ROUGE with the answer above which a passage is relevant, besides those people named (RichRAG, appendix B)."""
 DEEPEST = 1000
 """The depth to which labelled passages are searched for, so that a pool holds them in the retriever's order."""
 
@@ -94,41 +100,101 @@ def pools_from_labels(
 
 
 def has_sub_answers(examples: Sequence[dspy.Example]) -> bool:
-    """True if all examples have sub-aspects and the answers to them."""
-    return all(e.get("aspects") and e.get("sub_answers") for e in examples)
+    """True if all examples have answers to sub-aspects."""
+    return all(e.get("sub_answers") for e in examples)
+
+
+def golden_aspects(examples: Iterable[dspy.Example]) -> dict[str, list[str]]:
+    """The sub-aspects that a dataset gives its questions, by the examples' ids.
+
+    Raises:
+        InputError: If a question has none.
+    """
+    golden = {str(e.id): list(dict.fromkeys(e.get("aspects") or ())) for e in examples}
+    if lacking := next((i for i, aspects in golden.items() if not aspects), None):
+        raise InputError(f"question '{lacking}' has no sub-aspects", "Let an LM name them: --aspects predicted")
+    return golden
+
+
+def predicted_aspects(
+    examples: Sequence[dspy.Example],
+    explorer: SubAspectExplorer,
+    store: Judgments,
+    *,
+    threads: int = 16,
+    on_done: Callable[[int], object] = lambda done: None,
+) -> dict[str, list[str]]:
+    """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would.
+
+    A question whose reply cannot be read has none: the program then searches for the question alone.
+
+    Args:
+        explorer: That of a program, perhaps compiled.
+        store: Keeps what was named: after a kill, the same call pays only for what is missing.
+
+    Raises:
+        LMUnavailable: If the LM cannot be used; what it named so far is kept.
+    """
+
+    def name(example: dspy.Example) -> list[str]:
+        inputs = {"question": example.question, "max_aspects": explorer.options.richrag.max_aspects}
+        named = store.get_or_make(
+            explorer, inputs, lambda: {"aspects": list(explorer(question=example.question).sub_aspects)}
+        )
+        return list(named["aspects"])
+
+    named = ask_each(name, examples, threads, on_done)
+    return {str(e.id): n if isinstance(n, list) else [] for e, n in zip(examples, named, strict=True)}
 
 
 def pools_from_sub_answers(
-    examples: Iterable[dspy.Example], retriever: Retriever, *, depth: int = 50, limit: int = 60
+    examples: Iterable[dspy.Example],
+    retriever: Retriever,
+    aspects: Mapping[str, Sequence[str]],
+    *,
+    depth: int = 50,
+    limit: int | None = 60,
+    fuse: bool = False,
 ) -> Iterator[Pool]:
-    """Yield RichRAG's pool for each question: the passages retrieved for its known sub-aspects (eq. 3 and 4).
+    """Yield RichRAG's pool for each question: the passages retrieved for its sub-aspects (eq. 3 and 4).
 
-    The pool also holds the coverage of each sub-answer by each passage (eq. 8 and 11), and the best of the
-    example's references as the answer to the whole question. A question without retrieved passages has no pool.
+    The pool also holds the coverage of each sub-answer by each passage (eq. 8 and 11), the best of the
+    example's references as the answer to the whole question, and as labels which passages are relevant: those that
+    the example names, and those whose ROUGE with the answer, the mean of two F-measures, is above `RELEVANT`
+    (appendix B). A question without retrieved passages has no pool.
 
     Args:
-        examples: Examples with `aspects` and `sub_answers`, see `has_sub_answers`.
+        examples: Examples with `sub_answers`, see `has_sub_answers`.
         retriever: The retriever of candidates.
+        aspects: The sub-aspects of each question, by its example's id; without any, the question alone is searched for.
         depth: Passages to retrieve for each sub-aspect, together with the question.
-        limit: Passages of a pool, see `merge`.
+        limit: Passages of a pool; see `merge`.
+        fuse: The order of passages; see `merge`.
     """
     for example in examples:
-        aspects = list(dict.fromkeys(example.aspects))
-        merged = merge(retriever.search(queries_for(example.question, aspects), depth), aspects, limit)
+        searched = list(aspects.get(str(example.id), ()))
+        rankings = retriever.search(queries_for(example.question, searched), depth)
+        merged = merge(rankings, searched, limit, fuse=fuse)
         if merged.passages:
             answers = list(example.sub_answers)
+            best = max(_references(example), key=lambda r: r.label, default=None)
+            answer = best.text if best else " ".join(answers)
             table = coverage_table([p.text for p in merged.passages], answers).tolist()
             rows = [
                 {
                     **_row(p),
+                    "label": int(p.id in (example.get("passage_ids") or ()) or _match(p.text, answer) > RELEVANT),
                     "coverage": _rounded(covers),
-                    "sub_aspects": [aspects.index(a) for a in merged.aspects[p.id]],
+                    "sub_aspects": [searched.index(a) for a in merged.aspects[p.id]],
                 }
                 for p, covers in zip(merged.passages, table, strict=True)
             ]
-            best = max(_references(example), key=lambda r: r.label, default=None)
-            fields = {"id": str(example.id), "question": example.question, "answer": best.text if best else ""}
-            yield Pool.model_validate({**fields, "sub_aspects": aspects, "sub_answers": answers, "passages": rows})
+            fields = {"id": str(example.id), "question": example.question, "answer": answer}
+            yield Pool.model_validate({**fields, "sub_aspects": searched, "sub_answers": answers, "passages": rows})
+
+
+def _match(text: str, answer: str) -> float:
+    return fmean(rouge(text, answer).values())
 
 
 def pools_from_runs(runs: Sequence[Run]) -> list[Pool]:

@@ -1,11 +1,14 @@
-"""Pairs of lists for learning preferences: unilateral significance sampling, US³ (RichRAG, section 3.4.2)."""
+"""Pairs of lists for learning preferences: unilateral significance sampling, US³ (RichRAG, section 3.4.2), or at
+random, as in the paper's ablation (section 4.4)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from random import Random
+from typing import Literal, NamedTuple
 
 import dspy
 import torch
@@ -66,6 +69,23 @@ def significant_pairs(
     return [(winner, loser) for winner, loser in pairs if winner.reward - loser.reward > threshold]
 
 
+def random_pairs(lists: Sequence[Rewarded], most: int, luck: Random) -> list[tuple[Rewarded, Rewarded]]:
+    """Pairs of different lists drawn at random, each the better list first; lists of equal rewards make no pair.
+
+    Args:
+        lists: The lists of a pool; equal ones count once.
+        most: The number of pairs drawn, at most.
+
+    Example:
+        >>> lists = [Rewarded((0, 1), 0.5), Rewarded((1, 0), 0.75), Rewarded((2, 0), 0.5)]
+        >>> sorted((w.ranking, l.ranking) for w, l in random_pairs(lists, 9, Random(0)))
+        [((1, 0), (0, 1)), ((1, 0), (2, 0))]
+    """
+    different = {r.ranking: r for r in lists}.values()
+    pairs = [(a, b) if a.reward > b.reward else (b, a) for a, b in combinations(different, 2) if a.reward != b.reward]
+    return luck.sample(pairs, min(most, len(pairs)))
+
+
 def sample_lists(ranker: ListRanker, pool: Pool, k: int, samples: int, seed: int) -> tuple[Ranking, list[Ranking]]:
     """The list that a ranker writes for a pool, and lists drawn by their probabilities."""
     states = encode(ranker, candidates_of(pool))
@@ -86,11 +106,14 @@ def build_preferences(
     threshold: float = 0.1,
     seed: int = 0,
     threads: int = 8,
+    pairs: Literal["us3", "random"] = "us3",
     on_progress: Callable[[int], object] = lambda done: None,
 ) -> list[Preference]:
-    """The pairs that US³ finds in pools. A list whose reward fails is left out, and logged.
+    """The pairs that US³ finds in pools, or as many at random. A list whose reward fails is left out, and logged.
 
     Args:
+        threshold: Of US³, see `significant_pairs`.
+        pairs: `us3`, or `random`, see `random_pairs`: at most `samples` a pool, as of US³.
         threads: Rewards computed at once, of lists of one pool or of several.
 
     Raises:
@@ -122,18 +145,16 @@ def build_preferences(
             if not left[number]:
                 on_progress(done := done + 1)
     faults.settle()
-    return [
-        pair for number, pool in enumerate(pools) for pair in _pairs(pool, *lists[number], known[number], threshold)
-    ]
 
+    def pairs_of(number: int) -> list[tuple[Rewarded, Rewarded]]:
+        greedy, sampled = lists[number]
+        rewards = known[number]
+        rewarded = [rewards[s] for s in (greedy, *sampled) if s in rewards]
+        if pairs == "random":
+            return random_pairs(rewarded, samples, Random(seed + number))
+        return significant_pairs(rewards[greedy], rewarded, threshold) if greedy in rewards else []
 
-def _pairs(
-    pool: Pool, greedy: Ranking, sampled: Sequence[Ranking], known: Mapping[Ranking, Rewarded], threshold: float
-) -> list[Preference]:
-    if greedy not in known:
-        return []
-    pairs = significant_pairs(known[greedy], [known[s] for s in sampled if s in known], threshold)
-    return [Preference(pool, winner, loser) for winner, loser in pairs]
+    return [Preference(pool, *pair) for number, pool in enumerate(pools) for pair in pairs_of(number)]
 
 
 def write_preferences(file: Path, preferences: Sequence[Preference]) -> None:

@@ -297,12 +297,14 @@ def _preferences(
             threshold=settings.threshold,
             seed=config.training.seed,
             threads=settings.threads,
+            pairs=settings.pairs,
             on_progress=on_pool,
         )
     if not preferences:
         (out / SETTINGS).unlink()  # lets a training with other settings reuse the answers
         raise InputError(
-            f"no two lists of a pool differ by {settings.threshold} in their rewards",
+            f"no two lists of a pool differ by {settings.threshold if settings.pairs == 'us3' else 'anything'} in "
+            "their rewards",
             "Give more pools, or a lower threshold for pairs; what was answered is kept in --out",
         )
     write_preferences(file, preferences)

@@ -355,7 +355,8 @@ def has_labels(pool: Pool) -> bool:
 def _quality(ranker: ListRanker, pool: Pool, table: Any) -> float:
     ranking = write_list(ranker, candidates_of(pool), k=10)
     measures = pool_measures(pool, ranking, table)
-    return measures.get("ndcg", measures.get("ncom", 0.0))
+    first, second = ("ncom", "ndcg") if pool.sub_answers else ("ndcg", "ncom")
+    return measures.get(first, measures.get(second, 0.0))
 
 
 def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:

@@ -1,5 +1,5 @@
-"""Rerankers, by spec: `none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `list:FOLDER`, `lm-pointwise`,
-`lm-listwise`.
+"""Rerankers, by spec: `none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `monot5:NAME`, `rankt5:NAME`, `lit5:NAME`,
+`list:FOLDER`, `lm-pointwise`, `lm-listwise`.
 
 A NAME is a model that `typedrag models` knows, a folder, or a name on the Hugging Face hub; a
 FOLDER holds a ranker that `typedrag ranker train` made. The last two ask the LM in use. An installed package
@@ -23,8 +23,13 @@ from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import loading, locate_model
 from typedrag.retrieval.protocols import Reranker
 
-FORMS = "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, list:FOLDER, lm-pointwise, lm-listwise"
-_OURS = ("none", "bi-encoder", "cross-encoder", "list", "lm-pointwise", "lm-listwise")
+FORMS = (
+    "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, monot5:NAME, rankt5:NAME, lit5:NAME, "
+    "list:FOLDER, lm-pointwise, lm-listwise"
+)
+_NAMED = ("monot5", "rankt5", "lit5", "list")
+"""The kinds that need a name."""
+_OURS = ("none", "bi-encoder", "cross-encoder", *_NAMED, "lm-pointwise", "lm-listwise")
 BI_ENCODER = "all-minilm-l6-v2"
 KEPT_EMBEDDINGS = 4096
 """Embeddings that a bi-encoder keeps: those of MiniLM take 6 MB."""
@@ -53,6 +58,11 @@ def open_reranker(spec: str) -> Reranker:
         from typedrag.retrieval.rerank.list_ranker.reranker import ListReranker
 
         return ListReranker(locate_model(name))
+    if kind in _NAMED:
+        from typedrag.retrieval.rerank import t5_rerankers as t5
+
+        makes = {"monot5": t5.MonoT5Reranker, "rankt5": t5.RankT5Reranker, "lit5": t5.LiT5Reranker}
+        return makes[kind](locate_model(name))
     if spec == "lm-pointwise":
         from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
 
@@ -90,7 +100,7 @@ def check_reranker(spec: str) -> None:
     kind, _, name = spec.partition(":")
     if kind not in _OURS and kind in declared("rerankers", _OURS):
         return
-    named = kind in ("bi-encoder", "cross-encoder") or (kind == "list" and name)
+    named = kind in ("bi-encoder", "cross-encoder") or (kind in _NAMED and name)
     if not named and spec not in ("none", "lm-pointwise", "lm-listwise"):
         forms = ", ".join([FORMS, *declared("rerankers", _OURS)])
         raise InputError(f"'{spec}' is no reranker", f"Write one of: {forms}")

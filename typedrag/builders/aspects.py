@@ -1,0 +1,138 @@
+"""Sub-aspects and sub-answers of questions whose long answers are known (RichRAG, appendix A).
+
+The authors let GPT-4 copy out the parts of an answer. Here an LM names where each part begins, so that the parts
+are the answer, whole and in its order, whatever LM divides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+import dspy
+
+from typedrag.builders.rows import Built, Row, why
+from typedrag.errors import InputError
+from typedrag.lms.asking import ask
+from typedrag.lms.asking_each import Failed, ask_each
+from typedrag.metrics.gold import best_references
+from typedrag.metrics.judges.judgments import Judgments
+from typedrag.signatures import DivideAnswer, predictor
+from typedrag.signatures.fields import AnswerPart, AnswerParts
+from typedrag.texts.sentences import sentences
+
+
+class AnswerDivider(dspy.Module):
+    """Divides a long answer into parts, each on a sub-aspect of its question.
+
+    Args:
+        retries: The number of times that a reply which cannot be read is asked for again.
+        demonstrations: Questions with `aspects` and `sub_answers`, to be shown in the place of our own (the authors
+            wrote five).
+    """
+
+    def __init__(self, retries: int, demonstrations: Sequence[dspy.Example] = ()) -> None:
+        super().__init__()
+        self.divide = predictor(DivideAnswer)
+        if demonstrations:
+            self.divide.demos = [_demonstration(example) for example in demonstrations]
+        self._retries = retries
+
+    def forward(self, question: str, answer: list[str]) -> Row:
+        """The `aspects`, and for each in `begins` the number of the first of the answer's sentences on it, from 1.
+
+        Raises:
+            StepFailed: If no reply can be read.
+            LMUnavailable: If the LM cannot be used.
+        """
+        reply = ask("divide", self.divide, retries=self._retries, question=question, sentences=_numbered(answer))
+        parts = reply.prediction.parts.root
+        return {"aspects": [" ".join(p.sub_aspect.split()) for p in parts], "begins": [p.begins for p in parts]}
+
+
+def build_aspects(
+    examples: Sequence[dspy.Example],
+    store: Judgments,
+    *,
+    demonstrations: Sequence[dspy.Example] = (),
+    retries: int = 2,
+    threads: int = 16,
+    on_done: Callable[[int], None] = lambda done: None,
+) -> Built:
+    """Divide the best reference of each question, in the layout of dataset `file`, with `aspects` and `sub_answers`.
+
+    A question is left out if its answer has a single sentence, if parts do not follow the order of the answer, or if
+    two sub-aspects are the same.
+
+    Args:
+        examples: Questions with references.
+        store: Keeps the LM's replies: after a kill, the same call pays only for missing ones.
+        demonstrations: See `AnswerDivider`.
+        retries: See `AnswerDivider`.
+
+    Raises:
+        InputError: If no question has a reference, or a demonstration cannot be shown.
+        LMUnavailable: If the LM cannot be used; its replies so far are kept.
+    """
+    answers = {str(e.id): sentences(best[0]) for e in examples if (best := best_references(e))}
+    if examples and not answers:
+        raise InputError("no question has a long answer", "Name a dataset with references, such as wikipassageqa")
+    built, divider = Built(), AnswerDivider(retries, demonstrations)
+    divisible = [e for e in examples if len(answers.get(str(e.id), ())) > 1]
+    if short := len(examples) - len(divisible):
+        built.left_out["the answer has a single sentence"] = short
+
+    def divide(example: dspy.Example) -> Row:
+        inputs = {"question": example.question, "answer": answers[str(example.id)]}
+        return store.get_or_make(divider, inputs, lambda: divider(**inputs))
+
+    for example, parts in zip(divisible, ask_each(divide, divisible, threads, on_done), strict=True):
+        if isinstance(parts, Failed):
+            built.left_out[why(parts)] += 1
+        elif reason := _unusable(parts, len(answers[str(example.id)])):
+            built.left_out[reason] += 1
+        else:
+            built.rows.append(_row(example, answers[str(example.id)], parts))
+    return built
+
+
+def _unusable(parts: Row, count: int) -> str:
+    begins = parts["begins"]
+    if begins[0] != 1 or begins[-1] > count or any(later <= earlier for earlier, later in pairwise(begins)):
+        return "the parts do not follow the order of the answer"
+    if len({aspect.casefold() for aspect in parts["aspects"]}) < len(begins):
+        return "two sub-aspects are the same"
+    return ""
+
+
+def _row(example: dspy.Example, answer: Sequence[str], parts: Row) -> Row:
+    bounds = [*parts["begins"], len(answer) + 1]
+    passage_ids = list(example.get("passage_ids") or ())
+    return {
+        "id": str(example.id),
+        **({"subset": example.subset} if example.get("subset") else {}),
+        "question": example.question,
+        "references": [{"text": best_references(example)[0], "label": 1}],
+        **({"passage_ids": passage_ids} if passage_ids else {}),
+        "aspects": parts["aspects"],
+        "sub_answers": [" ".join(answer[first - 1 : after - 1]) for first, after in pairwise(bounds)],
+    }
+
+
+def _numbered(texts: Iterable[str]) -> dict[str, str]:
+    return {str(number): text for number, text in enumerate(texts, 1)}
+
+
+def _demonstration(example: dspy.Example) -> dspy.Example:
+    divided = [sentences(answer) for answer in example.get("sub_answers") or ()]
+    begins = [1 + sum(map(len, divided[:place])) for place in range(len(divided))]
+    try:
+        named = zip(example.get("aspects") or (), begins, strict=True)
+        parts = AnswerParts([AnswerPart(sub_aspect=aspect, begins=begin) for aspect, begin in named])
+    except ValueError:  # of pydantic, too
+        raise InputError(
+            f"'{example.question}' shows no division of an answer",
+            "Give it 2 to 7 aspects of at most 60 characters, and a sub-answer for each",
+        ) from None
+    texts = [sentence for part in divided for sentence in part]
+    return dspy.Example(question=example.question, sentences=_numbered(texts), parts=parts)
