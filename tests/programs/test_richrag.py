@@ -8,6 +8,7 @@ import pytest
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
+from typedrag.labels import labelled
 from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_class, program_names
 from typedrag.programs.richrag import merge
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
@@ -150,17 +151,17 @@ def test_rag_fusion_of_the_paper_fuses_what_is_found_for_the_sub_aspects():
     assert answered_from("fusion") == ["c", "a", "x", "n"]
 
 
-def golden(*examples, **options):
-    program = RichRAG(spy := Spy(), ranker := ListSpy(), Options(richrag=RichRAGOptions(aspects="golden", **options)))
-    program.take_labels(examples)
-    return program, spy, ranker
+def golden(**options):
+    return (
+        RichRAG(spy := Spy(), ranker := ListSpy(), Options(richrag=RichRAGOptions(aspects="golden", **options))),
+        spy,
+        ranker,
+    )
 
 
 def test_golden_sub_aspects_take_the_place_of_those_that_the_lm_names():
-    labelled = dspy.Example(question=QUESTION.rstrip("?"), aspects=("history", "waste", "history"))
-    program, spy, ranker = golden(dspy.Example(question="Why?"), labelled, labelled.copy(aspects=("other",)))
-    assert program.needs_labels and not RichRAG(spy).needs_labels
-    with scripted() as engine:
+    program, spy, ranker = golden()
+    with scripted() as engine, labelled({"aspects": ("history", "waste", "history")}):
         answer = ask(program)
     assert engine.asked() == ["AnswerRichly"]
     assert spy.calls[0][0] == [f"{QUESTION} history", f"{QUESTION} waste"]
@@ -169,9 +170,8 @@ def test_golden_sub_aspects_take_the_place_of_those_that_the_lm_names():
 
 
 def test_the_lm_that_answers_is_told_the_sub_aspects():
-    labelled = dspy.Example(question=QUESTION, aspects=("history", "waste"))
-    program, spy, _ = golden(labelled, search="question", tell_aspects=True)
-    with scripted() as engine:
+    program, spy, _ = golden(search="question", tell_aspects=True)
+    with scripted() as engine, labelled({"aspects": ("history", "waste")}):
         ask(program)
     assert spy.calls[0][0] == [QUESTION]
     [(asked, prompt)] = engine.prompts
@@ -188,11 +188,9 @@ def test_predicted_sub_aspects_are_told_too_and_their_lack_is_named():
 
 
 def test_golden_sub_aspects_that_nobody_gives_are_refused():
-    program, *_ = golden(dspy.Example(question="Why?", aspects=("causes",)))
-    with pytest.raises(InputError, match="no dataset gives golden sub-aspects to this question"), scripted():
+    program, *_ = golden()
+    with pytest.raises(InputError, match="the question has no labelled ones"), scripted():
         program(question=QUESTION)
-    with pytest.raises(InputError, match="the dataset's questions have no sub-aspects"):
-        program.take_labels([dspy.Example(question=QUESTION)])
 
 
 def test_sub_aspects_that_repeat_others_are_dropped_and_counted():

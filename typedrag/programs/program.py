@@ -84,18 +84,6 @@ class Program(dspy.Module):
     def build(self, retriever: Retriever) -> None:
         """Build the modules of the program; overridden by programs that retrieve."""
 
-    @property
-    def needs_labels(self) -> bool:
-        """True if an option asks for what a dataset says of each question; see `take_labels`."""
-        return False
-
-    def take_labels(self, examples: Iterable[dspy.Example]) -> None:
-        """Take what a dataset says of its questions; overridden by programs that may need it.
-
-        Raises:
-            InputError: If it says nothing of what is needed.
-        """
-
     @classmethod
     def check_options(cls, names: Iterable[str]) -> None:
         """Check that the program reads all of these options.

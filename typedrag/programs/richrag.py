@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import dspy
 
 from typedrag.errors import InputError, StepFailed
+from typedrag.labels import label
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record
 from typedrag.programs.answering import PassageAnswerer
@@ -18,7 +19,7 @@ from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, round_robin
 from typedrag.signatures import AnswerByAspects, AnswerRichly, ExploreSubAspects, predictor
-from typedrag.texts.words import content_words, question_key
+from typedrag.texts.words import content_words
 
 
 @program
@@ -41,25 +42,6 @@ class RichRAG(Program):
     def respond(self, question: str) -> dspy.Prediction:
         """Answer from passages on all sub-aspects of the question."""
         return self.strategy(question=question)
-
-    @property
-    def needs_labels(self) -> bool:
-        """True for golden sub-aspects."""
-        return self.options.richrag.aspects == "golden"
-
-    def take_labels(self, examples: Iterable[dspy.Example]) -> None:
-        """Take the golden sub-aspects of a dataset's questions; of a question that is in it twice, the first ones.
-
-        Raises:
-            InputError: If no question has any.
-        """
-        golden: dict[str, tuple[str, ...]] = {}
-        for example in examples:
-            if aspects := tuple(dict.fromkeys(example.get("aspects") or ())):
-                golden.setdefault(question_key(example.question), aspects)
-        if not golden:
-            raise InputError("the dataset's questions have no sub-aspects", "Name wikiasp, or a file with aspects")
-        self.strategy.golden = golden
 
 
 class SubAspectExplorer(dspy.Module):
@@ -89,17 +71,12 @@ class SubAspectExplorer(dspy.Module):
 
 
 class _MultiFaceted(Retrieving):
-    """Searches for sub-aspects; for the question alone, as `fallback` says, if none can be read.
-
-    Attributes:
-        golden: The sub-aspects that a dataset gives its questions, by `question_key`.
-    """
+    """Searches for sub-aspects; for the question alone, as `fallback` says, if none can be read."""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.explorer = SubAspectExplorer(options)
         self.answer = PassageAnswerer(AnswerByAspects if options.richrag.tell_aspects else AnswerRichly, options)
-        self.golden: Mapping[str, tuple[str, ...]] = {}
 
     def forward(self, question: str) -> dspy.Prediction:
         """See `Program.respond`."""
@@ -122,14 +99,14 @@ class _MultiFaceted(Retrieving):
             return []
 
     def _golden(self, question: str) -> list[str]:
-        golden = self.golden.get(question_key(question))
-        if golden is None:
+        aspects = list(dict.fromkeys(label("aspects") or ()))
+        if not aspects:
             raise InputError(
-                "no dataset gives golden sub-aspects to this question",
-                "Set richrag.aspects=predicted, or evaluate a dataset with aspects: typedrag evaluate",
+                "the sub-aspects are golden, but the question has no labelled ones",
+                "Set richrag.aspects=predicted, or evaluate it on a dataset whose questions have aspects",
             )
-        record(Step("decompose", question, "; ".join(golden)))
-        return list(golden)
+        record(Step("decompose", question, "; ".join(aspects)))
+        return aspects
 
     def _retrieve(self, question: str, aspects: Sequence[str]) -> Pool:
         """The candidates of all sub-aspects, each searched for together with the question (eq. 3 and 4)."""

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets.files import write, write_jsonl, write_questions
+from tests.datasets.files import write, write_questions
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.build import Components
-from typedrag.experiments.evaluate.config import DatasetConfig, EvaluationConfig
+from typedrag.experiments.evaluate.config import EvaluationConfig
 
 
 def parts_of(path: Path, metric: str = "f1", **dataset) -> Components:
@@ -55,16 +55,3 @@ def test_a_measure_that_a_metric_has_not_is_refused_with_those_that_it_has(tmp_p
     for measure in ("acuracy", "entity_accuracy"):  # the latter is one of many answers together
         with pytest.raises(InputError, match=rf"no measure '{measure}' of an answer\. Measures: accuracy, score"):
             parts.check_measurable([f"accuracy/{measure}"])
-
-
-def test_golden_sub_aspects_come_from_all_questions_of_the_dataset(tmp_path, sample_index):
-    rows = [{"question": f"What of {n}?", "aspects": [f"its {n}"]} for n in "ab"]
-    parts = parts_of(write_jsonl(tmp_path / "mine.jsonl", *rows, {"question": "Why?"}), name="file", limit=1)
-    golden = {"program": "richrag", "options": {"richrag": {"aspects": "golden"}}}
-    config = EvaluationConfig.model_validate({**parts.config.model_dump(), "programs": [golden], "index": sample_index})
-    [program] = config.programs
-    built = Components(config, tmp_path / "judgments.sqlite").program(program)
-    assert sorted(built.strategy.golden.values()) == [("its a",), ("its b",)]
-    without = config.model_copy(update={"dataset": DatasetConfig(name="sample")})
-    with pytest.raises(InputError, match="questions have no sub-aspects"):
-        Components(without, tmp_path / "judgments.sqlite").program(program)

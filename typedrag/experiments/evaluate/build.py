@@ -259,10 +259,7 @@ class Components:
         reranker = reranker_of(config, source)
         if reranker not in self._rerankers:
             self._rerankers[reranker] = open_reranker(reranker)
-        program = source.build(retriever, self._rerankers[reranker], options_of(config, source))
-        if program.needs_labels:
-            program.take_labels(self.dataset.examples)
-        return program
+        return source.build(retriever, self._rerankers[reranker], options_of(config, source))
 
     def settings(self, program: ProgramConfig) -> dict[str, Any]:
         """The settings that a run's answers and judgments depend on; other settings make another run."""
