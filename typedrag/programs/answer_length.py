@@ -55,9 +55,9 @@ def as_asked(signature: type[dspy.Signature], options: Options) -> type[dspy.Sig
         >>> fields["answer"].json_schema_extra["desc"]
         'about 300 words in your own words, without passage numbers'
     """
-    asked = PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
+    chosen = PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
     if options.answer_words is None or signature in _OF_PARTS:
-        return asked
-    length, usual = f"about {options.answer_words} words", asked.output_fields["answer"].json_schema_extra["desc"]
+        return chosen
+    length, usual = f"about {options.answer_words} words", chosen.output_fields["answer"].json_schema_extra["desc"]
     text, replaced = _PARAGRAPHS.subn(length, usual)
-    return asked.with_updated_fields("answer", desc=text if replaced else length)
+    return chosen.with_updated_fields("answer", desc=text if replaced else length)

@@ -39,7 +39,7 @@ def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterato
     Raises:
         InputError: If a source is no such file, or a question has no contexts; the message names its place.
     """
-    problems, seen = Problems(skip_bad), set[str]()
+    problems, ids = Problems(skip_bad), set[str]()
     for source in sources:
         for entry in read_rows(source):
             try:
@@ -49,8 +49,8 @@ def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterato
                 problems.refuse()
                 continue
             for passage in passages:
-                if passage.id not in seen:
-                    seen.add(passage.id)
+                if passage.id not in ids:
+                    ids.add(passage.id)
                     yield Placed(passage, entry.place)
 
 
