@@ -108,8 +108,8 @@ class _MultiFaceted(Retrieving):
         aspects = self._aspects(question, searches) if searches or options.tell_aspects else []
         pool = self._retrieve(question, aspects if searches else [])
         ranked = self._rank(question, pool)
-        told = {"sub_aspects": aspects} if options.tell_aspects else {}
-        return self.final_answer(self.answer, question, ranked, **told)
+        inputs = {"sub_aspects": aspects} if options.tell_aspects else {}
+        return self.final_answer(self.answer, question, ranked, **inputs)
 
     def _aspects(self, question: str, searches: bool) -> list[str]:
         """The sub-aspects of the question; empty if none can be read."""
