@@ -124,6 +124,9 @@ def test_pools_of_the_sub_aspects_that_an_lm_names(tmp_path, monkeypatch, server
     assert asked == len(server.calls) == 2
     refused = ranker(*arguments, "--aspects", "predicted", "--program", "rag", "--out", "x.jsonl")
     assert refused.exit_code == 2 and "program 'rag' has no sub-aspect explorer" in refused.stderr
+    bare = write_jsonl(tmp_path / "bare.jsonl", {"question": "What is Blue?"})
+    refused = ranker(*arguments, "--path", bare, "--merge", "fusion", "--out", "x.jsonl")
+    assert refused.exit_code == 2 and "Leave out --aspects and --merge" in refused.stderr
 
 
 def test_pools_of_what_the_dense_part_finds(tmp_path, monkeypatch):

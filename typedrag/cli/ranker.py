@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,14 +129,18 @@ def pools(
         drawn = sample(examples, limit or len(examples))
         searched = open_retriever(retriever, index)
         if has_sub_answers(drawn):
-            writing = Writing(out, store, threads, as_json=False, lm=lm, api_base=api_base)
-            known = {
-                "golden": golden_aspects,
-                "predicted": partial(_predicted, program=program, writing=writing),
-                "none": lambda examples: {},
-            }[aspects](drawn)
+            known: dict[str, list[str]] = {}
+            if aspects == "golden":
+                known = golden_aspects(drawn)
+            elif aspects == "predicted":
+                writing = Writing(out, store, threads, as_json=False, lm=lm, api_base=api_base)
+                known = _predicted(drawn, program, writing)
             limit, fuse = pool_limit or None, merge == "fusion"
             built = list(pools_from_sub_answers(drawn, searched, known, depth=depth, limit=limit, fuse=fuse))
+        elif aspects != "golden" or merge != "turns":
+            raise InputError(
+                "questions without sub_answers are searched for as they are", "Leave out --aspects and --merge"
+            )
         else:
             built = list(pools_from_labels(drawn, searched, scale_of(loaded.examples), depth=depth, missed=missed))
         left_out = len(drawn) - len(built)
@@ -149,7 +152,7 @@ def pools(
     say(f"{count:,} pools with {sum(len(p.passages) for p in built):,} passages: {out}")
 
 
-def _predicted(examples: Sequence[dspy.Example], *, program: str, writing: Writing) -> dict[str, list[str]]:
+def _predicted(examples: Sequence[dspy.Example], program: str, writing: Writing) -> dict[str, list[str]]:
     """The sub-aspects that the explorer of a program names for questions."""
     from typedrag.cli.progress import counting
     from typedrag.errors import InputError

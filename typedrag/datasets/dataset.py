@@ -27,8 +27,9 @@ class Dataset:
     An example has `id` and `question`, its only input, and of the following what its source knows:
     `question_type` (`QuestionType`; `predicted_type` if no person labelled it), `subset` (a name),
     `references` (`Reference`s, best first), `answers` (short gold answers, any of which is right),
-    `passage_ids` (passages a good answer needs), `sub_questions` (`SubQuestion`s). A loader's docstring names
-    the fields that only its source has.
+    `passage_ids` (passages a good answer needs), `sub_questions` (`SubQuestion`s), `aspects` (sub-aspects of a
+    broad question) and `sub_answers` (an answer to each, in their order). A loader's docstring names the fields
+    that only its source has.
 
     Attributes:
         name: The name that `load_dataset` knows.

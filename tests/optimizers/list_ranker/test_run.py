@@ -118,6 +118,16 @@ def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, s
         train_ranker(wanted, tmp_path / "dpo", resume=True)
 
 
+def test_pairs_at_random_need_no_threshold(data, tmp_path):
+    quick = {**FAST, "epochs": 0.25}
+    first = train_ranker(config(data, ranker=SMALL, training=quick), tmp_path / "sft")
+    given = {"start": str(first.folder), "stage": "dpo", "reward": "ncom", "training": quick}
+    with pytest.raises(InputError, match="no two lists of a pool differ by"):
+        train_ranker(config(data, **given, preferences={"threshold": 5}), tmp_path / "us3")
+    drawn = train_ranker(config(data, **given, preferences={"threshold": 5, "pairs": "random"}), tmp_path / "random")
+    assert drawn.lessons > 0
+
+
 def test_without_pairs_another_threshold_goes_on_with_the_answers(data, tmp_path, server, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     server.reply = lambda call: {"citations": [1], "answer": first_words(call)} if "answer" in call.wanted else None

@@ -21,7 +21,8 @@ from typedrag.optimizers.list_ranker.training import (
     new_parameters,
     train_list_ranker,
 )
-from typedrag.retrieval.rerank.list_ranker.reranker import encode
+from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
+from typedrag.retrieval.rerank.list_ranker.reranker import encode, write_list
 
 POOLS = topic_pools(64)
 TEST = topic_pools(24, seed=1)
@@ -68,6 +69,17 @@ def test_the_best_of_the_saved_weights_are_kept(tmp_path):
     assert set(outcome.validated) == {0, 4, 8, 12}
     assert outcome.validated[outcome.best_step] == max(outcome.validated.values())
     assert ndcg(ranker, TEST[:8]) == pytest.approx(outcome.validated[outcome.best_step], abs=1e-6)
+
+
+def test_pools_with_sub_answers_are_validated_by_what_their_lists_cover(tmp_path):
+    pools = [p.model_copy(update={"sub_answers": [p.passages[0].text, p.passages[5].text]}) for p in TEST[:2]]
+    ranker = new_ranker()
+    rankings = [write_list(ranker, candidates_of(pool), 10) for pool in pools]
+    measures = [pool_measures(p, ranking, utility_table(p)) for p, ranking in zip(pools, rankings, strict=True)]
+    once = FAST.model_copy(update={"epochs": 1.0})
+    outcome = train_list_ranker(ranker, SilverLessons(POOLS[:8], 32, 10), tmp_path, once, validation=pools)
+    assert outcome.validated[0] == pytest.approx(sum(m["ncom"] for m in measures) / 2)
+    assert outcome.validated[0] != pytest.approx(sum(m["ndcg"] for m in measures) / 2)
 
 
 def test_where_training_makes_nothing_better_the_start_is_kept(tmp_path):

@@ -289,7 +289,7 @@ class _RankerTrainer(Trainer):
     def __init__(self, ranker: ListRanker, pools: Sequence[Pool], settings: TrainingSettings, **options: Any) -> None:
         super().__init__(model=ranker.model, eval_dataset=list(pools) or None, **options)
         self._ranker = ranker
-        self._pools = [(pool, None if has_labels(pool) else utility_table(pool)) for pool in pools]
+        self._pools = [(pool, None if is_by_labels(pool) else utility_table(pool)) for pool in pools]
         self._settings = settings
         self.model_accepts_loss_kwargs = False
 
@@ -347,16 +347,14 @@ class _Watch(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
-def has_labels(pool: Pool) -> bool:
-    """True if a passage of the pool has a label above 0."""
-    return any(p.label for p in pool.passages)
+def is_by_labels(pool: Pool) -> bool:
+    """True if rankings of the pool are validated by nDCG; by NCOM if it has sub-answers, or no label above 0."""
+    return not pool.sub_answers and any(p.label for p in pool.passages)
 
 
 def _quality(ranker: ListRanker, pool: Pool, table: Any) -> float:
     ranking = write_list(ranker, candidates_of(pool), k=10)
-    measures = pool_measures(pool, ranking, table)
-    first, second = ("ncom", "ndcg") if pool.sub_answers else ("ndcg", "ncom")
-    return measures.get(first, measures.get(second, 0.0))
+    return pool_measures(pool, ranking, table).get("ndcg" if table is None else "ncom", 0.0)
 
 
 def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:
