@@ -58,6 +58,7 @@ def test_options_of_programs_and_metrics_are_taken(evaluate, server, tmp_path):
         "--program", "typed_rag", "--as-published", "-o", "top_k=3", "-o", "reason.combine=pool", "--dataset", "sample",
         "--limit", 6, "--metric", "tiny,retrieval", "--metric-option", "tiny.bonus=0.5", "--lm", STUB, "--scorer", STUB,
         "--max-tokens", 99, "--temperature", 0.25, "--seed", 4, "--split", "all", "--out", "a",
+        "--reranker", "none", "-o", "type_classifier=linear",  # in the place of those of the hub
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     settings = read_run(tmp_path / "a").settings

@@ -421,8 +421,11 @@ class _Compile:
             compiled = Compiled.read(self._saved)
             reads = set(program_class(compiled.program).reads)
             own = {"program": str(self._saved), "name": tested_as(self._saved), "as_published": False}
-            # the compiled options are named here, as the reranker is; see `loading`
-            own |= {"options": compiled.options.model_dump(mode="json", include=reads)}
+            # the compiled options and the reranker are named here; see `loading`
+            own |= {
+                "options": compiled.options.model_dump(mode="json", include=reads),
+                "reranker": self.parts.reranker,
+            }
             programs.append(self.config.program.model_copy(update=own))
         folder = self.out / TEST
         evaluation = self.config.test_of(*programs)
