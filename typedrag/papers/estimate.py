@@ -160,8 +160,8 @@ def _of_metric(metric: Any) -> Iterator[_Typical]:
 
 def _all_of(table: PaperTable, settings: Mapping[str, Any]) -> list[_Typical]:
     """A pair of answers in a sweep over weights: sub-questions, both answers, and which one is better."""
-    asked = {n: settings[n] for n in ("cite", "sub_questions_per_call", "types_per_call") if n in settings}
-    cite = {"name": "coverage", "options": {"passages": False, **asked}}
+    options = {n: settings[n] for n in ("cite", "sub_questions_per_call", "types_per_call") if n in settings}
+    cite = {"name": "coverage", "options": {"passages": False, **options}}
     return [*_of_metric(cite), *_of_metric(cite), *([_COMPARED] if settings.get("lm_judge", True) else [])]
 
 

@@ -55,9 +55,9 @@ def as_asked(signature: type[dspy.Signature], options: Options) -> type[dspy.Sig
         >>> fields["answer"].json_schema_extra["desc"]
         'about 300 words in your own words, without passage numbers'
     """
-    asked = PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
+    variant = PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
     if options.answer_words is None or signature in _OF_PARTS:
-        return asked
-    length, usual = f"about {options.answer_words} words", asked.output_fields["answer"].json_schema_extra["desc"]
+        return variant
+    length, usual = f"about {options.answer_words} words", variant.output_fields["answer"].json_schema_extra["desc"]
     text, replaced = _PARAGRAPHS.subn(length, usual)
-    return asked.with_updated_fields("answer", desc=text if replaced else length)
+    return variant.with_updated_fields("answer", desc=text if replaced else length)

@@ -133,7 +133,7 @@ def _trials(sweep: Sweep) -> Iterator[str]:
 
 
 def _other_measures(sweep: Sweep) -> Iterator[str]:
-    """What was also measured, and paid for, of the complete trials, best first."""
+    """Yield the other measures of the complete trials, best first: they were paid for as well."""
     trials = _complete(sweep)[:_MOST_TRIALS]
     known = dict.fromkeys(m for trial in trials for m in values_of_trial(trial) if not m.startswith("cost/"))
     grouped = {m.partition("/")[0] for m in known if not m.endswith("/score")}

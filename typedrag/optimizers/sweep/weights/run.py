@@ -65,8 +65,8 @@ class WeightsResult:
         yield ""
         rows = [(f"found, {searched.best}: cross-validated", format_estimate(searched.accuracy), "")]
         if apart := searched.held_out:
-            found = f"found on {apart.n} held-out pairs, {apart.weights}: on the others"
-            rows.append((found, format_estimate(apart.accuracy), ""))
+            name = f"found on {apart.n} held-out pairs, {apart.weights}: on the others"
+            rows.append((name, format_estimate(apart.accuracy), ""))
         rows += [
             (name, format_estimate(e), format_estimate(searched.gains.get(name), signed=True))
             for name, e in searched.baselines.items()
