@@ -42,6 +42,8 @@ def fitting(option: click.Option, folder: Path) -> str:
         return next(iter(option.type.choices))
     if isinstance(option.type, click.Path):
         return str(folder if option.type.dir_okay else folder / "file")
+    if isinstance(option.type, click.FloatRange) and option.type.max_open:
+        return str(option.type.max / 2)
     return "2" if isinstance(option.type, click.IntRange) else "1"
 
 
