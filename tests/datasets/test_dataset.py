@@ -89,6 +89,13 @@ def test_a_sample_takes_from_each_stratum_in_turn(kinds):
     assert len({(e.subset, e.question_type) for e in drawn}) == len(strata)
 
 
+def test_a_sample_of_fewer_than_all_strata_still_takes_from_each_subset():
+    kinds = {f"{subset}-{kind}": (subset, kind) for subset in "abcd" for kind in QuestionType}
+    drawn = sample(dataset_of(kinds).examples, 4)
+    assert [e.subset for e in drawn] == list("abcd")
+    assert len({e.question_type for e in drawn}) == 4
+
+
 def test_another_seed_draws_others():
     examples = dataset_of({f"q{n}": ("", None) for n in range(50)}).examples
     assert [e.id for e in sample(examples, 10, 0)] != [e.id for e in sample(examples, 10, 1)]

@@ -109,7 +109,8 @@ def sample(
 ) -> list[dspy.Example]:
     """A sample of `limit` examples at most, drawn by hash in turn from each stratum, so that all are represented.
 
-    A larger limit adds to the examples of a smaller one.
+    A larger limit adds to the examples of a smaller one. Strata take their turns so that a limit below their number
+    still reaches each subset, with other types.
 
     Args:
         type_of: Tells an example's question type, which strata are formed by, besides the subset.
@@ -119,7 +120,14 @@ def sample(
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
-    queues = [sorted(stratum, key=lambda e: hash_of(e.id, seed)) for stratum in strata_of(examples, type_of).values()]
+    strata = strata_of(examples, type_of)
+    subsets, types = (sorted(set(names)) for names in zip(*strata, strict=True)) if strata else ([], [])
+
+    def turn_of(stratum: tuple[str, str]) -> tuple[int, int]:
+        subset, question_type = subsets.index(stratum[0]), types.index(stratum[1])
+        return (question_type - subset) % len(types), subset
+
+    queues = [sorted(strata[key], key=lambda e: hash_of(e.id, seed)) for key in sorted(strata, key=turn_of)]
     turns = [(place, n, e) for n, queue in enumerate(queues) for place, e in enumerate(queue)]
     return [e for _, _, e in sorted(turns, key=lambda turn: turn[:2])[:limit]]
 
