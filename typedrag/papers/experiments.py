@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -250,11 +251,12 @@ def _over_all(metric: Metric, questions: Sequence[QuestionResult]) -> dict[str, 
 
 def _rank(config: RankersConfig, cutoffs: set[int]) -> _Ranked:
     asks = any(each.ranker.startswith("lm-") for each in config.rankers.values())
+    read = cache(read_pools)  # most rankers have the same pools
     measures: dict[tuple[str, str], list[float]] = {}
     with use_lm(open_metered(config.lm)) if asks else nullcontext():
         for name, each in config.rankers.items():
             ranker = open_reranker(each.ranker)
-            for pool in read_pools(each.pools or config.pools)[: config.limit]:
+            for pool in read(each.pools or config.pools)[: config.limit]:
                 watch = Stopwatch()
                 ranking = rank_pool(ranker, pool)
                 measures.setdefault((name, SECONDS), []).append(watch.seconds)
