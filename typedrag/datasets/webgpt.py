@@ -66,9 +66,11 @@ def load_webgpt(
     begins = {word.strip().lower() for word in first_words.split(",") if word.strip()}
 
     def is_wanted(example: dspy.Example) -> bool:
-        begin = next(iter(words_of(example.question)), "")
-        short = min(len(words_of(answer)) for answer in example.answers_compared) < least_words
-        return example.subset in subsets and (not begins or begin in begins) and not short
+        return (
+            example.subset in subsets
+            and (not begins or next(iter(words_of(example.question)), "") in begins)
+            and (not least_words or all(len(words_of(a)) >= least_words for a in example.answers_compared))
+        )
 
     examples = tuple(filter(is_wanted, dataset.examples))
     if not examples:
