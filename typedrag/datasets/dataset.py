@@ -121,7 +121,7 @@ def sample(
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
     strata = strata_of(examples, type_of)
-    subsets, types = (sorted(set(names)) for names in zip(*strata, strict=True)) if strata else ([], [])
+    subsets, types = sorted({subset for subset, _ in strata}), sorted({name for _, name in strata})
 
     def turn_of(stratum: tuple[str, str]) -> tuple[int, int]:
         subset, question_type = subsets.index(stratum[0]), types.index(stratum[1])
