@@ -133,6 +133,23 @@ def test_bm25_settings_are_those_of_the_index(sample):
         open_retriever(sample, "here")
 
 
+def test_a_connection_that_the_server_closed_is_made_again(sample, monkeypatch):
+    """Milvus closes idle connections ("Too many pings"); its client's next attempt may meet the closed one."""
+    import pymilvus
+
+    client, attempts = pymilvus.MilvusClient, []
+
+    def connect(*args, **options):
+        attempts.append(args)
+        if len(attempts) == 1:
+            raise pymilvus.MilvusException(code=2, message="Fail connecting to server: Too many pings")
+        return client(*args, **options)
+
+    monkeypatch.setattr(pymilvus, "MilvusClient", connect)
+    assert open_retriever(f"{sample}?search=bm25").search(["bread"], 1)[0]
+    assert len(attempts) == 2
+
+
 def test_what_is_missing_is_named(milvus, build, tmp_path, tiny_model, monkeypatch):
     with pytest.raises(RetrievalError, match=r"milvus:\S+/nowhere is no index\. Build it: typedrag index build"):
         open_retriever(f"milvus:{milvus.url}/nowhere")

@@ -50,6 +50,8 @@ _STEMMERS = {
 _SECONDS = 10.0
 """For a connection."""
 _WAITS = (0.25, 0.5, 1.0, 2.0, 4.0)
+_WAITS_TO_CONNECT = _WAITS[:2]
+"""A server closes connections that were idle, and the next attempt may still meet the closed one."""
 _CONNECT_FAILED = 2
 """Milvus's code of a server that is not there."""
 _NOW: dict[str, Any] = {"consistency_level": "Strong", "timeout": 60.0}
@@ -115,10 +117,10 @@ class Collection:
 
         self.address = address
         self.name = address.collection
-        try:
-            self.client: MilvusClient = MilvusClient(address.server, token=os.environ.get(TOKEN, ""), timeout=_SECONDS)
-        except _faults() as error:
-            raise self._fault(error) from error
+        token = os.environ.get(TOKEN, "")
+        self.client: MilvusClient = self._retried(
+            lambda: MilvusClient(address.server, token=token, timeout=_SECONDS), _WAITS_TO_CONNECT
+        )
 
     def ask(self, call: Callable[[MilvusClient], T]) -> T:
         """The result of a call of Milvus's client, which is made again where the server is gone for a moment.
@@ -126,9 +128,12 @@ class Collection:
         Raises:
             RetrievalError: For any fault of the server.
         """
-        for wait in (*_WAITS, None):
+        return self._retried(lambda: call(self.client), _WAITS)
+
+    def _retried(self, call: Callable[[], T], waits: Sequence[float]) -> T:
+        for wait in (*waits, None):
             try:
-                return call(self.client)
+                return call()
             except _faults() as error:
                 if wait is None or getattr(error, "code", None) != _CONNECT_FAILED:
                     raise self._fault(error) from error
