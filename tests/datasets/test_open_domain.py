@@ -6,6 +6,8 @@ import pytest
 
 from tests.datasets.files import refusal, write_json, write_jsonl
 from typedrag.datasets import OPEN_DOMAIN_SETS, load_dataset, source_named
+from typedrag.datasets.examples import id_of
+from typedrag.retrieval.index.contexts import read_contexts
 
 MUSIQUE = {
     "id": "2hop__1_2",
@@ -22,7 +24,15 @@ HOTPOT = {
     "answer": "yes",
     "type": "bridge",
     "level": "hard",
-    "context": [["T", ["S."]]],
+    "supporting_facts": [["T", 0], ["U", 1]],
+    "context": [["T", ["S.", " Then."]], ["V", ["Noise."]], ["U", ["R."]]],
+}
+HOTPOT_OF_THE_HUB = {
+    "id": "5a8",
+    "question": "Who?",
+    "answer": "yes",
+    "supporting_facts": {"title": ["T", "U"], "sent_id": [0, 1]},
+    "context": {"title": ["T", "V", "U"], "sentences": [["S.", " Then."], ["Noise."], ["R."]]},
 }
 
 
@@ -79,8 +89,8 @@ HUB_ROWS = {
         "answers": {"text": ["Denver", "Denver", "in Denver"], "answer_start": [1, 1, 1]},
     },
     "musique": MUSIQUE,
-    "hotpotqa": {"id": "5a8", "question": "Who?", "answer": "yes", "context": {"title": ["T"], "sentences": [["S."]]}},
-    "2wikimultihopqa": {"id": "5a8", "question": "Who?", "answer": "yes", "type": "comparison"},
+    "hotpotqa": HOTPOT_OF_THE_HUB,
+    "2wikimultihopqa": {**HOTPOT_OF_THE_HUB, "type": "comparison"},
 }
 
 
@@ -103,6 +113,28 @@ def test_the_hub_has_the_same_questions(tmp_path, hub, data):
     assert (train.question, train.subset) == ("Another?", "train")
     assert (validation,) == load_dataset(data.name, publish_natively(tmp_path / "native")[data.name]).examples
     assert source_named(data.name).home.endswith(data.hub)
+
+
+NEEDED = {
+    "musique": (id_of("T", "P"),),
+    "hotpotqa": (id_of("T", "S. Then."), id_of("U", "R.")),
+    "2wikimultihopqa": (id_of("T", "S. Then."), id_of("U", "R.")),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_question_of_several_hops_names_the_passages_that_it_needs(tmp_path, name):
+    file = publish_natively(tmp_path)[name]
+    [example] = load_dataset(name, file).examples
+    assert example.get("passage_ids") == NEEDED.get(name)
+    if name in NEEDED:
+        assert set(NEEDED[name]) <= {p.passage.id for p in read_contexts([file])}
+
+
+def test_no_passages_are_named_where_one_that_is_needed_did_not_come_with_the_question(tmp_path):
+    row = {**HOTPOT, "context": HOTPOT["context"][:2]}  # as in the files of fullwiki
+    [example] = load_dataset("hotpotqa", write_json(tmp_path / "hotpot_dev_fullwiki_v1.json", [row])).examples
+    assert "passage_ids" not in example
 
 
 @pytest.mark.parametrize(

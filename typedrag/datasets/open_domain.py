@@ -11,6 +11,7 @@ from typing import Any
 import dspy
 from pydantic import AliasChoices, Field
 
+from typedrag.datasets.contexts import WithContexts
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.hub import hub_rows
@@ -81,7 +82,7 @@ class _SquadQuestion(Layout):
         return [a.text for a in self.marked] if isinstance(self.marked, list) else self.marked.text
 
 
-class _MultiHopQuestion(Layout):
+class _MultiHopQuestion(WithContexts):
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: Text
     answer: Text
@@ -155,7 +156,7 @@ OPEN_DOMAIN_SETS = (
         about="questions of two to four hops with short answers (answerable: 19,938 and 2,417)",
         licence="CC BY 4.0",
         hub="dgslibisey/MuSiQue",
-        columns=("id", "question", "answer", "answer_aliases"),
+        columns=("id", "question", "answer", "answer_aliases", "paragraphs"),
         files={"train": ("musique_ans_v1.0_train.jsonl",), "validation": ("musique_ans_v1.0_dev.jsonl",)},
         layout=_MultiHopQuestion,
     ),
@@ -165,7 +166,7 @@ OPEN_DOMAIN_SETS = (
         licence="CC BY-SA 4.0",
         hub="hotpotqa/hotpot_qa",
         config="distractor",
-        columns=("id", "question", "answer"),
+        columns=("id", "question", "answer", "context", "supporting_facts"),
         files={
             "train": ("hotpot_train_v1.1.json",),
             "validation": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json"),
@@ -177,7 +178,7 @@ OPEN_DOMAIN_SETS = (
         about="questions of two to four hops with short answers (167,454 and 12,576)",
         licence="Apache-2.0",
         hub="framolfese/2WikiMultihopQA",
-        columns=("id", "question", "answer"),
+        columns=("id", "question", "answer", "context", "supporting_facts"),
         files={"train": ("train.json",), "validation": ("dev.json",)},
         layout=_MultiHopQuestion,
     ),
@@ -188,7 +189,8 @@ def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str 
     """Read an open-domain QA set.
 
     `answers` are the short gold answers, aliases included; `subset` is the authors' own split. A
-    question without an answer is left out. The authors' test sets publish no answers.
+    question without an answer is left out. The authors' test sets publish no answers. `passage_ids` are the passages
+    that a question of several hops needs, by their ids in an index made with --contexts.
 
     Args:
         data: One of `OPEN_DOMAIN_SETS`.
@@ -212,7 +214,8 @@ def _example(entry: Entry, *, layout: type[Any]) -> dspy.Example | str:
     answers = all_listed(row.answers)
     if not answers:
         return "it has no answer"
-    return example(id=row.id, question=row.question, subset=entry.subset, answers=answers)
+    labels = {"passage_ids": row.passage_ids} if isinstance(row, WithContexts) and row.passage_ids else {}
+    return example(id=row.id, question=row.question, subset=entry.subset, answers=answers, **labels)
 
 
 for _data in OPEN_DOMAIN_SETS:

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
-
-from typedrag.datasets.examples import id_of
-from typedrag.datasets.reading import Entry, Layout, misfit, parse, read_rows
+from typedrag.datasets.contexts import WithContexts
+from typedrag.datasets.reading import Entry, misfit, parse, read_rows
 from typedrag.errors import InputError
 from typedrag.records import Passage
 from typedrag.retrieval.index.rows import FieldMap, passage_of
 from typedrag.retrieval.index.sources import Placed, Problems
 
 _NO_CONTEXTS = "it has neither paragraphs, as MuSiQue has, nor a context, as HotpotQA and 2WikiMultihopQA have"
-
-
-class _Paragraph(Layout):
-    title: str
-    paragraph_text: str
-
-
-class _Question(Layout):
-    paragraphs: list[_Paragraph] = Field(default=[])
-    context: list[Annotated[tuple[str, list[str]], Field(strict=False)]] = Field(default=[])  # JSON has no tuples
 
 
 def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterator[Placed]:
@@ -55,13 +42,10 @@ def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterato
 
 
 def _passages(entry: Entry) -> list[Passage]:
-    question = parse(_Question, entry)
-    texts = [(p.title, p.paragraph_text) for p in question.paragraphs]
-    texts += [(title, " ".join(s.strip() for s in sentences)) for title, sentences in question.context]
-    if not texts:
+    passages = parse(WithContexts, entry).passages
+    if not passages:
         raise misfit(entry.place, _NO_CONTEXTS)
-    rows = [{"id": id_of(title, text), "title": title, "text": text} for title, text in texts if text.strip()]
     try:
-        return [passage_of(row, FieldMap()) for row in rows]
+        return [passage_of({"id": p.id, "title": p.title, "text": p.text}, FieldMap()) for p in passages]
     except ValueError as error:
         raise misfit(entry.place, str(error)) from None
