@@ -166,6 +166,14 @@ def test_the_list_tells_what_each_table_needs(monkeypatch):
     assert len(tables) == len(TABLES) >= 30
     assert tables["typed-rag/table-3"]["needs"]["WIKI_NFQA"]["set"]
     assert tables["typed-rag/table-2"]["lm_calls"] == 0
+    served = tables["typed-rag/table-3"]
+    assert served["hours"] == pytest.approx(served["lm_calls"] * 3 / 16 / 3600)
+    for lm in ("LLAMA_3B", "MISTRAL_7B", "GPT_4O_MINI"):
+        monkeypatch.setenv(lm, "embedded")  # one call at a time, by the time that its tokens take
+    done = CliRunner().invoke(cli, ["papers", "--folder", str(FOLDER), "--limit", "100", "--json"])
+    [embedded] = [t for t in json.loads(done.stdout) if t["name"] == "typed-rag/table-3"]
+    assert embedded["tokens"] == served["tokens"]
+    assert embedded["hours"] == pytest.approx(embedded["tokens"] / 80 / 3600)
     shown = CliRunner().invoke(cli, ["papers", "--folder", str(FOLDER)])
     assert "WIKI_NFQA ✓" in shown.stdout
     assert "SQUAD: file or folder of SQuAD 1.1" in shown.stdout

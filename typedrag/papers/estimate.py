@@ -63,6 +63,9 @@ _COMPARED = _Typical(2, 1_500, 20)
 _PASSAGES = 5
 _SECONDS_A_CALL = 3.0
 _IN_FLIGHT = 16
+"""LM calls at once of a server."""
+_EMBEDDED_TOKENS_A_SECOND = 80.0
+"""Tokens read and written of the embedded 1.5B model on two cores, which gave 60 to 285 of them by machine."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +76,15 @@ class Estimated:
         questions: The questions, over all variants; None if their number is not known.
         runs: The runs of programs.
         spent: LM calls and tokens; `spent.cost` is None if the price of no LM is known.
+        hours: The time that its LM calls take: at 3 s each, 16 at once, or with an embedded LM at 80 tokens a second.
         by_runs: Whether some of it is projected by what earlier runs have spent.
     """
 
     questions: int | None
     runs: int
     spent: Spending
+    hours: float
     by_runs: bool
-
-    @property
-    def hours(self) -> float:
-        """The time that its LM calls take at 3 s each, 16 at once."""
-        return self.spent.usage.lm_calls * _SECONDS_A_CALL / _IN_FLIGHT / 3600
 
 
 def estimate(
@@ -98,28 +98,34 @@ def estimate(
         out: A folder with earlier runs of them, perhaps on fewer questions, by which they are projected.
         limit: The most questions of each.
     """
-    total, questions, runs, by_runs = Spending(), 0, 0, False
+    total, seconds, questions, runs, by_runs = Spending(), 0.0, 0, 0, False
     known, asked_before = True, set[str]()
     for variant, settings in experiments.items():
         most = table.config.questions_of(variant, limit)
         known &= most is not None
         count = most or 0
         questions += count
+        answering, judging = Spending(), Spending()
         if table.config.kind == "weights":
-            total += _spent(_all_of(table, settings), count, settings.get("scorer"))
+            judging += _spent(_all_of(table, settings), count, settings.get("scorer"))
         for program in settings.get("programs") or ():
             runs += 1
             earlier = out and _earlier(out / variant / str(program.get("name", "")), count)
             by_runs |= bool(earlier)
-            total += earlier or _of_judges(settings, count)
+            if earlier:
+                answering += earlier  # with its judgments
+            else:
+                judging += _of_judges(settings, count)
             same = str((program, *(settings.get(part) for part in ("lm", "dataset", "index"))))
             if not earlier and same not in asked_before:  # its replies are kept
-                total += _of_program(program, settings, count)
+                answering += _of_program(program, settings, count)
             asked_before.add(same)
         if any(table.config.cell(r, c).against for r in table.config.rows for c in table.config.columns):
             names = settings.get("programs") or ()
-            total += _spent([_COMPARED] * (len(names) * (len(names) - 1) // 2), count, settings.get("scorer"))
-    return Estimated(questions if known else None, runs, total, by_runs)
+            judging += _spent([_COMPARED] * (len(names) * (len(names) - 1) // 2), count, settings.get("scorer"))
+        total += answering + judging
+        seconds += _seconds(answering, settings.get("lm")) + _seconds(judging, settings.get("scorer"))
+    return Estimated(questions if known else None, runs, total, seconds / 3600, by_runs)
 
 
 def _earlier(folder: Path, questions: int) -> Spending | None:
@@ -167,9 +173,18 @@ def _all_of(table: PaperTable, settings: Mapping[str, Any]) -> list[_Typical]:
 
 def _spent(each: list[_Typical], questions: int, lm: Mapping[str, Any] | None) -> Spending:
     calls, read, written = (round(sum(t[place] for t in each) * questions) for place in range(3))
-    spec = Template(str((lm or {}).get("spec") or "")).safe_substitute(os.environ)
-    dollars = _dollars(spec, read, written) if calls else None
+    dollars = _dollars(_spec(lm), read, written) if calls else None
     return Spending(Usage(calls, read, written), dollars or 0.0, 0 if dollars is not None else calls)
+
+
+def _spec(lm: Mapping[str, Any] | None) -> str:
+    return Template(str((lm or {}).get("spec") or "")).safe_substitute(os.environ)
+
+
+def _seconds(spent: Spending, lm: Mapping[str, Any] | None) -> float:
+    if _spec(lm).startswith("embedded"):
+        return spent.tokens / _EMBEDDED_TOKENS_A_SECOND
+    return spent.usage.lm_calls * _SECONDS_A_CALL / _IN_FLIGHT
 
 
 def _dollars(spec: str, read: int, written: int) -> float | None:
