@@ -48,8 +48,9 @@ def test_a_run_is_made_by_flags_and_its_numbers_shown(evaluate, tmp_path):
 
 
 def test_json_is_the_summary(evaluate):
-    done = evaluate(*BASIC, "--metric", "tiny", "--out", "a", "--json")
+    done = evaluate(*BASIC, "--metric", "tiny", "--metric", "length", "--out", "a", "--json")
     [summary] = json.loads(done.stdout)
+    assert set(summary["overall"]["metrics"]) == {"tiny", "length"}  # of a repeated option none is lost
     assert summary == json.loads(Path("a/results.json").read_text())
 
 
@@ -94,7 +95,7 @@ def test_one_file_makes_a_whole_table(evaluate, server, tmp_path):
     assert header[:3] == ["direct", "rag", "typed"]
     assert read_run(tmp_path / "table" / "rag").planned == 6
 
-    again = evaluate("--config", "table.yaml", "--out", "other", "--limit", 6, "--only", "rag,direct")
+    again = evaluate("--config", "table.yaml", "--out", "other", "--limit", 6, "--only", "rag", "--only", "direct")
     assert again.exit_code == 0
     assert {f.name for f in Path("other").iterdir() if f.is_dir()} == {"direct", "rag"}
     refused = evaluate("--config", "table.yaml", "--out", "third", "--only", "rags")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from typedrag.cli.opening import say
-from typedrag.cli.options import chosen, timeout_option
+from typedrag.cli.options import chosen, listed, timeout_option
 from typedrag.cli.progress import counting
 from typedrag.cli.writing import Writing, build_options, writing_lms
 from typedrag.errors import InputError
@@ -25,7 +25,7 @@ _LM = "SPEC[@URL]"
 @click.command("wiki-nfqa")
 @click.option("--questions", multiple=True, required=True, metavar="WHERE",
     help="DATASET, DATASET:PATH, or a file of questions with answers. Repeatable.")  # fmt: skip
-@click.option("--subset", help="Subset of the datasets, such as validation; default: all.")
+@listed("--subset", help="Subset of the datasets, such as validation; default: all.")
 @click.option("--type-classifier", metavar="MAKE",
     help="Finds the non-factoid questions; as option type_classifier. The paper: hub:Lurunchik/nf-cats.")  # fmt: skip
 @click.option("--program", help="Instead: a compiled program, whose type classifier is used.")

@@ -51,7 +51,7 @@ def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 )  # fmt: skip
 @click.option("--program", "program__program", help="typed_rag, rag, hanrag, … or a compiled one; default: typed_rag.")
 @options.program_options
-@click.option("--module", "modules", help="Modules to compile; default: all. See --list.")
+@options.listed("--module", "modules", help="Module to compile; default: all. See --list.")
 @click.option("--optimizer", "optimizer__name", help="Teleprompter; see --list.")
 @options.assignments("--optimizer-option", "optimizer__options", help="Option of --optimizer; repeatable.")
 @click.option(
@@ -62,9 +62,9 @@ def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @options.index_option
 @options.dataset_options(path="File or folder of the dataset.")
 @click.option("--test-limit", type=click.IntRange(1), help="Number of test questions; default: all.")
-@click.option(
+@options.listed(
     "--metric", "metrics",
-    help="Metrics to compile against, with weights: truthfulness=1,coverage=0.5. Default: truthfulness and linkage.",
+    help="Metric to compile against, with its weight: coverage=0.5. Default: truthfulness and linkage.",
 )  # fmt: skip
 @options.metric_option_option
 @click.option("--lm", "lm__spec", help="LM to compile for: embedded[:NAME], vllm:MODEL or a DSPy name.")

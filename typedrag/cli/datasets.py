@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.commands import Commands
-from typedrag.cli.options import field_option, together
+from typedrag.cli.options import field_option, listed, together
 
 if TYPE_CHECKING:
     from typedrag.datasets import Dataset
@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS = 200
 
 dataset_options = together(
     click.option("--path", type=click.Path(path_type=Path), help="A local copy: file or folder."),
-    click.option("--subset", help="One or more subsets, separated by commas."),
+    listed("--subset", help="A subset; default: all."),
     field_option(),
 )
 """The options of where a dataset is read from, and which part of it."""
@@ -78,7 +78,7 @@ def show(name: str, path: Path | None, subset: str | None, fields: dict[str, str
 
 @command.command()
 @click.argument("name")
-@click.option("--subset", help="One or more subsets, separated by commas.")
+@listed("--subset", help="A subset; default: all.")
 def fetch(name: str, subset: str | None) -> None:
     """Download NAME from its home, check it, and print its folder."""
     from typedrag.datasets import cache_folder, source_named

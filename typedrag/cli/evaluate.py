@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run, or of all runs.")
 @click.option("--resume", is_flag=True, help="Continue the runs in --out.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: retry failed answers and judgments.")
-@click.option("--only", help="Make only these runs of --config, separated by commas.")
+@options.listed("--only", help="Make only this run of --config.")
 @click.option(
     "--program", "program__program",
     help="typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     "--limit", "dataset__limit", type=click.IntRange(1), help="Maximum questions, balanced over subsets and types."
 )
 @click.option("--seed", "dataset__seed", type=int, help="Random seed of the draw; default: 0.")
-@click.option("--metric", "metrics", help="Metrics, separated by commas, such as linkage,coverage.")
+@options.listed("--metric", "metrics", help="Metric, such as linkage.")
 @options.metric_option_option
 @options.scorer_options("The LM behind judges, as --lm.")
 @options.speed_options("Questions and judgments")

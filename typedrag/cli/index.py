@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.opening import say
-from typedrag.cli.options import assignments, chosen, index_option
+from typedrag.cli.options import assignments, chosen, index_option, listed
 from typedrag.cli.served import listen, listening
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def command() -> None:
     is_flag=True,
     help="SOURCEs are files of questions, of MuSiQue, HotpotQA or 2WikiMultihopQA: index their contexts, each once.",
 )
-@click.option("--metadata", default="", help="With --to: further fields of rows, which filters can name: year,lang.")
+@listed("--metadata", help="With --to: a further field of rows, which filters can name.")
 @click.option("--k1", type=float, default=0.9, show_default=True, help="BM25's term frequency saturation.")
 @click.option("--b", type=float, default=0.4, show_default=True, help="BM25's length normalisation.")
 @click.option("--language", help="Language of the passages, such as en, de or th; default: detected.")
@@ -65,7 +65,7 @@ def build(
     out: Path | None,
     to: str | None,
     fields: str,
-    metadata: str,
+    metadata: str | None,
     approximate: str | None,
     dense: str | None,
     query_prompt: str | None,
@@ -101,7 +101,7 @@ def build(
     elif address:
         from typedrag.retrieval.milvus.building import build_collection
 
-        names = tuple(filter(None, metadata.split(",")))
+        names = tuple(filter(None, (metadata or "").split(",")))
         manifest = build_collection(
             sources, address, counting, fields=mapped, metadata=names, encoder=encoder, **options
         )

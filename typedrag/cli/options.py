@@ -39,6 +39,18 @@ def assignments(*names: str, metavar: str = "NAME=VALUE", **settings: Any) -> De
     return click.option(*names, multiple=True, metavar=metavar, callback=read, **settings)
 
 
+def listed(*names: str, help: str) -> Decorator:
+    """A repeatable option of names, which the command gets as one text with commas, as if all were given at once.
+
+    Without it, all but the last of a repeated option would be lost silently.
+    """
+
+    def join(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+        return ",".join(values) if values else None
+
+    return click.option(*names, multiple=True, callback=join, help=f"{help} Several: with commas, or repeated.")
+
+
 def nested(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags as nested values of a config.
 
@@ -144,7 +156,7 @@ def dataset_options(path: str) -> Decorator:
     return together(
         click.option("--dataset", "dataset__name", help="Name of the dataset; see typedrag datasets list."),
         click.option("--path", "dataset__path", type=click.Path(path_type=Path), help=path),
-        click.option("--subset", "dataset__subset", help="Subset of the dataset; default: all."),
+        listed("--subset", "dataset__subset", help="Subset of the dataset; default: all."),
         field_option("dataset__fields"),
     )
 
