@@ -71,11 +71,26 @@ BASIC = [
 def test_a_metric_that_no_question_can_give_is_refused_though_another_can(compile_, server):
     rows = [{"question": f"Why does thing {n} happen?", "gold": "x"} for n in range(40)]
     Path("gold.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    flags = [*BASIC, "--path", "gold.jsonl", "--metric", "length,f1", "--out", "out"]
+    flags = [*BASIC, "--path", "gold.jsonl", "--metric", "f1", "--out", "out"]
     refused = compile_(*flags)
     assert refused.exit_code == 2 and server.calls == []
     assert "'f1' can be measured on none of the" in refused.stderr and "'question', 'gold'" in refused.stderr
     assert "has no field 'golds'" in compile_(*flags, "--field", "answers=golds").stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "setting"),
+    [
+        (("--program", "rag", "--retriever", "gold"), "retriever=gold"),
+        (("--program", "preqrag", "-o", "preqrag.classifier=oracle"), "preqrag.classifier=oracle"),
+        (("--program", "richrag", "-o", "richrag.aspects=golden"), "richrag.aspects=golden"),
+    ],
+)
+def test_labels_of_a_dataset_are_refused_before_any_call(compile_, server, flags, setting):
+    refused = compile_(*BASIC, *flags, "--out", "out")
+    assert refused.exit_code == 2 and server.calls == []
+    assert f"{setting} reads labels of a dataset, which a program has in an evaluation alone" in refused.stderr
+    assert not Path("out").exists()
 
 
 def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, server):

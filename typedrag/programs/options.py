@@ -313,6 +313,13 @@ class Options(BaseModel):
     def _known_gate(cls, text: str) -> str:
         return _that_passes(gate_named, text)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The settings by which labels of a dataset are read, which only questions of an evaluation have."""
+        oracle = ["preqrag.classifier=oracle"] if self.preqrag.classifier == "oracle" else []
+        golden = ["richrag.aspects=golden"] if self.richrag.aspects == "golden" else []
+        return (*oracle, *golden)
+
     def of(self, question_type: QuestionType) -> Self:
         """The options for questions of a type.
 
