@@ -276,7 +276,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path):
     import signal
     import time
 
-    with lm_server(seconds=0.05) as server:
+    with lm_server(seconds=0.3) as server:
         command = [sys.executable, "-m", "tests.experiments.tiny", "evaluate", *map(str, BASIC), "--metric", "tiny"]
         command += ["--threads", "2", "--out", str(tmp_path / "a"), "--no-tracking"]
         environment = {**os.environ, "TYPEDRAG_API_BASE": server.api_base}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import dspy
 import pytest
@@ -172,24 +171,19 @@ def test_each_part_of_the_revelator_can_be_left_out(left_out):
 
 
 class Crowd:
-    """A reply that takes a while, and how many wait for it at once."""
+    """A reply that waits until so many wait for it at once, on however busy a machine."""
 
-    def __init__(self, reply):
-        self.reply, self.now, self.most = reply, 0, 0
-        self.lock = threading.Lock()
+    def __init__(self, reply, together):
+        self.reply = reply
+        self.together = threading.Barrier(together, timeout=30)
 
     def __call__(self, prompt):
-        with self.lock:
-            self.now += 1
-            self.most = max(self.most, self.now)
-        time.sleep(0.1)
-        with self.lock:
-            self.now -= 1
+        self.together.wait()  # broken, and so no reply, if they come one after the other
         return self.reply
 
 
 def test_passages_are_judged_and_parts_answered_at_once():
-    judging, answering = Crowd({"relevant": True}), Crowd({"answer": "So.", "citations": [1]})
+    judging, answering = Crowd({"relevant": True}, 10), Crowd({"answer": "So.", "citations": [1]}, 2)
     answer, _ = ask(
         COMPOUND,
         options=Options(threads=10),
@@ -198,7 +192,7 @@ def test_passages_are_judged_and_parts_answered_at_once():
         AnswerSubQuery=answering,
     )
     assert answer.usage.lm_calls == 2 + 20 + 2 + 1
-    assert judging.most > 5 and answering.most == 2
+    assert answer.fallback == ""
 
 
 def test_the_trace_holds_every_call_of_the_threads():
