@@ -46,3 +46,9 @@ def test_a_question_without_contexts_is_named_or_left_out(tmp_path, bad):
     with pytest.raises(InputError, match="line 2"):
         passages(file)
     assert len(passages(file, skip_bad=True)) == len(MUSIQUE["paragraphs"])
+
+
+def test_a_source_that_is_not_there_is_refused_before_any_is_read(tmp_path):
+    file = write_jsonl(tmp_path / "musique_ans_v1.0_dev.jsonl", MUSIQUE)
+    with pytest.raises(InputError, match=r"source .*train\.json is no file"):
+        next(read_contexts([file, tmp_path / "train.json"]))

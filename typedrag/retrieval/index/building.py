@@ -12,7 +12,7 @@ from typedrag.files.locks import check_free
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.approximate import check_factory
-from typedrag.retrieval.index.contexts import read_contexts
+from typedrag.retrieval.index.contexts import reader_of
 from typedrag.retrieval.index.dense_index import append_dense, build_dense
 from typedrag.retrieval.index.dense_manifest import DenseManifest, EncoderSettings, has_dense, read_dense_manifest
 from typedrag.retrieval.index.index import (
@@ -89,9 +89,7 @@ def build_parts(
         check_factory(approximate, EncoderSettings.of(encoder).dimensions)
     check_parameters(k1, b)
     names, manifests = [str(s) for s in sources], list[Built]()
-    read = partial(read_placed, sources, fields, skip_bad=skip_bad)
-    if contexts:
-        read = partial(read_contexts, sources, skip_bad=skip_bad)
+    read = reader_of(sources, fields, contexts=contexts, skip_bad=skip_bad)
     # Lucene's part is complete, and only to be embedded
     there = bm25 and encoder is not None and is_served(out) and (not sources or (resume and not begun(out)))
     keep: tuple[str, ...] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from typedrag.datasets.contexts import WithContexts
@@ -10,9 +11,27 @@ from typedrag.datasets.reading import Entry, misfit, parse, read_rows
 from typedrag.errors import InputError
 from typedrag.records import Passage
 from typedrag.retrieval.index.rows import FieldMap, passage_of
-from typedrag.retrieval.index.sources import Placed, Problems
+from typedrag.retrieval.index.sources import Placed, Problems, read_placed
 
 _NO_CONTEXTS = "it has neither paragraphs, as MuSiQue has, nor a context, as HotpotQA and 2WikiMultihopQA have"
+
+
+def reader_of(
+    sources: Sequence[Path],
+    fields: FieldMap | None,
+    *,
+    contexts: bool,
+    skip_bad: bool,
+    metadata: Sequence[str] = (),
+) -> Callable[[], Iterator[Placed]]:
+    """What streams the passages of sources, anew with each call: those of questions with `contexts`, else of rows.
+
+    Args:
+        fields: The names of the fields of rows; see `read_placed`.
+    """
+    if contexts:
+        return partial(read_contexts, sources, skip_bad=skip_bad)
+    return partial(read_placed, sources, fields, skip_bad=skip_bad, metadata=metadata)
 
 
 def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterator[Placed]:
@@ -27,6 +46,9 @@ def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterato
         InputError: If a source is no such file, or a question has no contexts; the message names its place.
     """
     problems, ids = Problems(skip_bad), set[str]()
+    for source in sources:  # all are checked before hours are spent on the first
+        if not source.is_file():
+            raise InputError(f"source {source} is no file", "Name files of questions with their passages")
     for source in sources:
         for entry in read_rows(source):
             try:

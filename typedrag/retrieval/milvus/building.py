@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -15,11 +14,11 @@ from typedrag.errors import InputError
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.analyzers import check_language
 from typedrag.retrieval.index.building import Stage, places_named
-from typedrag.retrieval.index.contexts import read_contexts
+from typedrag.retrieval.index.contexts import reader_of
 from typedrag.retrieval.index.dense_manifest import EncoderSettings
 from typedrag.retrieval.index.index import K1, B, Fingerprint, IdHashes, batches, check_parameters, peeked
 from typedrag.retrieval.index.rows import FieldMap
-from typedrag.retrieval.index.sources import Placed, read_placed
+from typedrag.retrieval.index.sources import Placed
 from typedrag.retrieval.milvus.address import MilvusAddress
 from typedrag.retrieval.milvus.collection import DENSE, FIELDS, Collection, CollectionManifest, check_embeddings, row_of
 from typedrag.texts.language import ENGLISH, language_of_most
@@ -80,9 +79,7 @@ def build_collection(
         check_language(language)
     _check_metadata(metadata)
     names = [str(source) for source in sources]
-    read = partial(read_placed, sources, fields, skip_bad=skip_bad, metadata=metadata)
-    if contexts:
-        read = partial(read_contexts, sources, skip_bad=skip_bad)
+    read = reader_of(sources, fields, contexts=contexts, skip_bad=skip_bad, metadata=metadata)
     passages = peeked(read(), names)
     collection = Collection(address)
     held = _begin(collection, force=force, resume=resume)
@@ -111,7 +108,7 @@ def build_collection(
     collection.save(manifest)
     collection.create(manifest)
     digest, ids, done = Fingerprint(), IdHashes(), 0
-    with stage("passages") as on_progress, places_named(lambda: read()):
+    with stage("passages") as on_progress, places_named(read):
         for part in chain([first], parts):
             ids.add([placed.passage for placed in part], done + 1)
             for placed in part:
