@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="configurations; default: all")
     parser.add_argument("--calls-in-flight", type=int, help="LM calls at once; default: that of the configuration")
     parser.add_argument("--programs", nargs="+", help=f"of the configurations, {BASELINE} among them; default: all")
+    parser.add_argument("--page", help="the page of them, such as one beside an older one; default: theirs")
     args = parser.parse_args()
     at_once = args.calls_in_flight
     flags = {
@@ -66,7 +67,7 @@ def main() -> None:
         "calls_in_flight": at_once,
     }
     configs = {name: of_programs(read_config(CONFIGS / f"{name}.yaml", flags), args.programs) for name in args.only}
-    for page, names in PAGES.items():
+    for page, names in ({args.page: args.only} if args.page else PAGES).items():
         if sections := [section(n, configs[n], args.out / n) for n in names if n in configs]:
             text = results_page("What the programs' answers are worth", about(sections, args.note), sections)
             write_full(args.docs, page, text)

@@ -224,6 +224,7 @@ def coverage(reading: Reading, page: str) -> Summary:
 
 PAGES: Mapping[str, tuple[Callable[[Reading, str], Summary], Sequence[str]]] = {
     "results": (programs, ("results",)),
+    "results-again": (programs, ("results-again",)),
     "results-systems": (programs, ("results-systems",)),
     "results-systems-wiki-nfqa": (programs, ("results-systems-wiki-nfqa",)),
     "compiled": (compiled, ("compiled", "compiling")),
