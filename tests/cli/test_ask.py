@@ -146,6 +146,7 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask):
         ([QUESTION, "-o", "top_k=many"], "option top_k cannot be 'many'", 2),
         ([QUESTION, "-o", "reason.combine=mix"], "option reason.combine cannot be 'mix'", 2),
         ([QUESTION, "-o", "hanrag.revelator_lm=gpt"], "'gpt' is no LM spec", 2),
+        ([QUESTION, "--retriever", "gold"], "retriever=gold reads labels of a dataset", 2),
         ([QUESTION, "--out", "x.jsonl"], "--out is for the answers of --file", 2),
         ([QUESTION, "--file", "-"], "both a question and --file", 2),
     ],

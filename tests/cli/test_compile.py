@@ -90,7 +90,7 @@ def test_a_metric_that_no_question_can_give_is_refused_though_another_can(compil
 def test_labels_of_a_dataset_are_refused_before_any_call(compile_, server, flags, setting):
     refused = compile_(*BASIC, *flags, "--out", "out")
     assert refused.exit_code == 2 and server.calls == []
-    assert f"{setting} reads labels of a dataset, which a program has in an evaluation alone" in refused.stderr
+    assert f"{setting} reads labels of a dataset, which questions have in evaluations alone" in refused.stderr
     assert not Path("out").exists()
 
 

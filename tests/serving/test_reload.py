@@ -203,3 +203,9 @@ def test_a_registry_that_cannot_be_reached_at_start_is_an_error_and_exit_code_3(
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1].startswith("Error: MLflow's store cannot be used: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_program_that_no_question_of_a_user_could_be_answered_by_is_not_served():
+    source = ServedSource("preqrag", f"vllm:{MODEL}", {}, options={"preqrag": {"classifier": "oracle"}})
+    with pytest.raises(InputError, match=r"preqrag\.classifier=oracle reads labels of a dataset"):
+        source.open()

@@ -144,7 +144,7 @@ def command(
     changes |= chosen(top_k=top_k)
     source = program_source(program_name)
     options = source.options(as_published=as_published, overrides=changes)
-    source.check(options)
+    source.check_unlabelled(options, retriever)
     reranker = source.reranker_of(reranker, as_published=as_published)
     searched = source.open_retriever(index, retriever)
     program = source.build(searched, open_reranker(reranker), options)

@@ -154,6 +154,19 @@ class ProgramSource:
         if self.compiled:
             self.compiled.without_index(options)
 
+    def check_unlabelled(self, options: Options, retriever: str | None) -> None:
+        """The same for questions of which no labels are known: those of users, and of a compile.
+
+        Raises:
+            InputError: Also if a setting reads labels, which all questions would fail for.
+        """
+        self.check(options)
+        if labels := [*options.labels, *(["retriever=gold"] if retriever == "gold" else [])]:
+            raise InputError(
+                f"{labels[0]} reads labels of a dataset, which questions have in evaluations alone",
+                "Leave it out, or use it in an evaluation",
+            )
+
     def without_index(self, options: Options) -> Program:
         """The program for the sake of those of its modules that search nothing; see `build`."""
         return self.compiled.without_index(options) if self.compiled else uncompiled(self.name, options)

@@ -116,7 +116,7 @@ class ServedSource:
         version = self.version()
         source = program_source(f"{REGISTRY}{self._model}/{version}" if version else self.place)
         options = source.options(as_published=False, overrides=self.options)
-        source.check(options)
+        source.check_unlabelled(options, self.retriever)
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
         lm = metered(open_lm(self.lm, **self.lm_settings))

@@ -58,13 +58,7 @@ class CompileComponents(Components):
     def check(self) -> None:
         """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
         config, source = self.wanted, self.source(self.wanted.program)
-        options = options_of(config.program, source)
-        source.check(options)
-        if labels := [*options.labels, *(["retriever=gold"] if config.program.retriever == "gold" else [])]:
-            raise InputError(
-                f"{labels[0]} reads labels of a dataset, which a program has in an evaluation alone",
-                "Compile it without, then evaluate the result with it",
-            )
+        source.check_unlabelled(options_of(config.program, source), config.program.retriever)
         _ = self.optimizer
         if config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
