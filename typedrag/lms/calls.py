@@ -30,6 +30,7 @@ from typedrag.lms.holds import HOLDS
 from typedrag.lms.spending import charge_call
 from typedrag.lms.streaming import await_reply
 from typedrag.lms.vllm.servers import Replicas, replicas_at
+from typedrag.sharing import Shared
 
 if TYPE_CHECKING:
     from typedrag.lms.vllm.offline import OfflineEngine
@@ -98,7 +99,7 @@ def is_carried(settings: Mapping[str, Any]) -> bool:
     return True
 
 
-class Caller:
+class Caller(Shared):
     """The engine of an `LM`.
 
     A try that ends in a fault of the network or the server is followed by up to `retries` more, a timeout by
@@ -176,11 +177,8 @@ class Caller:
             with dspy.context(callbacks=[], usage_tracker=None, disable_history=False, send_stream=None):
                 yield lm, request
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Caller:
-        return self  # copies of an LM share its connections
 
-
-class AsyncCaller:
+class AsyncCaller(Shared):
     """The engine of an `LM` for an event loop."""
 
     def __init__(self, caller: Caller) -> None:
@@ -197,9 +195,6 @@ class AsyncCaller:
                 except dspy.LMError as error:
                     wait = 0.0 if tries.goes_elsewhere(lm, error) else tries.wait(error)
             await asyncio.sleep(wait)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> AsyncCaller:
-        return self
 
 
 class _Tries:

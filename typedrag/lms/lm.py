@@ -40,6 +40,7 @@ from typedrag.lms.reply_cache import keep_replies
 from typedrag.lms.vllm import started
 from typedrag.lms.vllm.servers import DEFAULT, NoServer, check_servers
 from typedrag.lms.vllm.spec import KINDS, VLLMSpec, split_addresses
+from typedrag.sharing import Shared
 
 logger = logging.getLogger(__name__)
 
@@ -270,7 +271,7 @@ def limit_calls_in_flight(limit: int) -> None:
     _calls_in_flight.slots = threading.Semaphore(limit)
 
 
-class _CallsInFlight(BaseCallback):
+class _CallsInFlight(Shared, BaseCallback):
     """Holds one of the process's slots while an LM is called.
 
     Threads of an evaluation times threads of a question would otherwise flood a server.
@@ -291,9 +292,6 @@ class _CallsInFlight(BaseCallback):
         slots = self._held.pop(call_id, None)
         if slots:
             slots.release()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _CallsInFlight:
-        return self  # the limit is the process's, also for copies that teleprompters make of an LM
 
 
 _calls_in_flight = _CallsInFlight(CALLS_IN_FLIGHT)

@@ -29,6 +29,7 @@ from typedrag.files.sqlite import SQLiteFile, Tables
 from typedrag.lms.lm import PROVIDER
 from typedrag.lms.reply_cache import json_of
 from typedrag.lms.trail import replay
+from typedrag.sharing import Shared
 
 REPLIES = "replies.sqlite"
 """The name of the file that holds the replies, if a file does."""
@@ -167,7 +168,7 @@ class Replies(Cache):
             self._database.run(_RENEW, worker=self._worker, until=time.time() + self._lease)
 
 
-class _Releasing(BaseCallback):
+class _Releasing(Shared, BaseCallback):
     """Releases the claims of calls that failed: their replies never come."""
 
     def __init__(self, replies: Replies) -> None:
@@ -175,9 +176,6 @@ class _Releasing(BaseCallback):
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         self._replies.release()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Releasing:
-        return self
 
 
 @contextmanager

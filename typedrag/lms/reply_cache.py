@@ -20,6 +20,7 @@ from typedrag.files.sqlite import SQLiteFile
 from typedrag.lms import embedded
 from typedrag.lms.models import cache_dir
 from typedrag.lms.vllm import started
+from typedrag.sharing import Shared
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def keep_replies() -> None:
         dspy.cache = ReplyCache()
 
 
-class ReplyCache(Cache):
+class ReplyCache(Shared, Cache):
     """DSPy's cache in an SQLite file of JSON. If the file fails, this warns once and keeps nothing."""
 
     def __init__(self) -> None:
@@ -80,9 +81,6 @@ class ReplyCache(Cache):
                 self._files[path] = None
                 logger.warning("LM replies are not kept: %s cannot be used (%s)", path, error)
                 return []
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ReplyCache:
-        return self
 
 
 def json_of(reply: Any) -> str:

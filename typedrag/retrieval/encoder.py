@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from typedrag.errors import RetrievalError, first_line
 from typedrag.records import Passage
 from typedrag.retrieval.local_models import loading, locate_model
+from typedrag.sharing import Shared
 
 E5_PROMPTS = ("query: ", "passage: ")
 """The prompts of E5's training (Wang et al. 2022, section 3.2); most E5 models do not name them in their files."""
@@ -25,7 +26,7 @@ Embeddings = NDArray[np.float32]
 """[texts, dimensions]"""
 
 
-class Encoder:
+class Encoder(Shared):
     """A sentence-transformers model. Safe to use from many threads, which take turns.
 
     Args:
@@ -71,9 +72,6 @@ class Encoder:
     def encode_passages(self, passages: Sequence[Passage]) -> Embeddings:
         """The embeddings of passages with their titles, in their order; of long passages, of the beginning."""
         return self._encode(self._model.encode_document, [p.titled for p in passages], self.passage_prompt)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Encoder:
-        return self  # copies of a program share the loaded model
 
     def _encode(self, encode: Any, texts: Sequence[str], prompt: str) -> Embeddings:
         try:

@@ -30,6 +30,7 @@ from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.extras import require
 from typedrag.lms.vllm.spec import VLLMSpec
 from typedrag.lms.vllm.started import OPTIONS, given_options
+from typedrag.sharing import Shared
 
 _GATHER_SECONDS = 0.02
 """Seconds in which further calls join a batch: a question's calls and those of other threads come nearly at once."""
@@ -41,7 +42,7 @@ class _Call(NamedTuple):
     reply: Future[Response]
 
 
-class OfflineEngine:
+class OfflineEngine(Shared):
     """An engine of `dspy.LM` that gathers calls into batches.
 
     Args:
@@ -81,9 +82,6 @@ class OfflineEngine:
 
     def close(self) -> None:
         """Nothing: the weights stay until the process ends."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> OfflineEngine:
-        return self
 
     def _answer_all(self) -> None:
         while True:
@@ -132,7 +130,7 @@ class OfflineEngine:
         return self._llm.get_default_sampling_params()  # those that the model's authors recommend, as over HTTP
 
 
-class _AwaitedEngine:
+class _AwaitedEngine(Shared):
     """The same for an event loop."""
 
     def __init__(self, engine: OfflineEngine) -> None:
@@ -147,9 +145,6 @@ class _AwaitedEngine:
 
     async def aclose(self) -> None:
         pass
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _AwaitedEngine:
-        return self
 
 
 @cache

@@ -13,6 +13,7 @@ from typedrag.errors import LMUnavailable, first_line
 from typedrag.files.digests import digest_of
 from typedrag.lms.lm import TOKENS
 from typedrag.optimizers.revelator.chats import prepare
+from typedrag.sharing import Shared
 
 _ADAPTED = "adapter_config.json"
 
@@ -37,7 +38,7 @@ def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
     )
 
 
-class _Engine:
+class _Engine(Shared):
     def __init__(self, folder: Path, max_tokens: int) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -87,9 +88,6 @@ class _Engine:
             finish_reason="stop",
             usage=Usage(input_tokens=read, output_tokens=len(written), total_tokens=read + len(written)),
         )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Engine:
-        return self  # one model serves all copies that teleprompters make of an LM
 
 
 def _text(system: Any) -> str:

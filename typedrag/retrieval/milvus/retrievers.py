@@ -25,6 +25,7 @@ from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.search.bm25 import BM25Setting
 from typedrag.retrieval.search.gathering import Gatherer, Rankings
 from typedrag.retrieval.search.hybrid import HybridRetriever
+from typedrag.sharing import Shared
 from typedrag.texts.language import ENGLISH
 
 MOST_PASSAGES = 16_384
@@ -39,7 +40,7 @@ _DIGITS = 5
 """Digits of a score: further ones vary with the rows that are searched together, and would decide ties."""
 
 
-class _MilvusRetriever:
+class _MilvusRetriever(Shared):
     """A `Retriever` over one part of a collection.
 
     Searches of many threads go together: those that wait while others are under way are one call.
@@ -92,9 +93,6 @@ class _MilvusRetriever:
         while batch := self.collection.ask(lambda client: rows.next()):
             yield from map(passage_of, batch)
         rows.close()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _MilvusRetriever:
-        return self  # copies of a program share the connection
 
     def _search(self, k: int, queries: list[str]) -> Rankings:
         vectors = self._vectors([without_half_characters(query) for query in queries])

@@ -22,6 +22,7 @@ from typedrag.registry import declared, loaded
 from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import loading, locate_model
 from typedrag.retrieval.protocols import Reranker
+from typedrag.sharing import Shared
 
 FORMS = (
     "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, monot5:NAME, rankt5:NAME, lit5:NAME, "
@@ -134,7 +135,7 @@ class NoReranker:
         return list(passages[:k])
 
 
-class ModelReranker:
+class ModelReranker(Shared):
     """A reranker with a model of its own; by default the model scores passages for a query.
 
     Args:
@@ -160,9 +161,6 @@ class ModelReranker:
             scores = self._score(query, [p.titled for p in passages])
         scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ModelReranker:
-        return self  # copies of a program share the loaded model
 
     def _load(self) -> Any:
         raise NotImplementedError

@@ -13,6 +13,7 @@ from typedrag.records import Passage
 from typedrag.retrieval.index.analyzers import java_analyzer, spaced
 from typedrag.retrieval.index.index import Manifest, check_parameters, read_manifest
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path, jvm_lock
+from typedrag.sharing import Shared
 from typedrag.texts.language import ENGLISH
 
 BM25Setting = Literal["k1", "b"]
@@ -22,7 +23,7 @@ _MAX_KEPT = 10_000
 than anything else done with it."""
 
 
-class BM25Retriever:
+class BM25Retriever(Shared):
     """A `Retriever` over an index made by `build_index`.
 
     Queries are bags of words in the index's language: operators and quotes have no meaning.
@@ -89,9 +90,6 @@ class BM25Retriever:
         with in_java(f"index {self.index} cannot be read"):
             document = self._searcher.doc(passage_id)
             return None if document is None else _parse(document.get("raw"))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> BM25Retriever:
-        return self  # copies of a program share the open index
 
     def _search(self, queries: Sequence[str], k: int) -> list[Any]:
         if len(queries) == 1:

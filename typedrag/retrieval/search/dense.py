@@ -16,12 +16,13 @@ from typedrag.retrieval.index.approximate import ApproximateSearch
 from typedrag.retrieval.index.dense_index import PASSAGES, check_encoder, line_ends, parse_passage, read_embeddings
 from typedrag.retrieval.index.dense_manifest import DenseManifest, read_dense_manifest
 from typedrag.retrieval.index.workshop import DENSE
+from typedrag.sharing import Shared
 
 _DIGITS = 5
 """Digits of a score. Further digits depend on the queries that are embedded together, and would decide ties."""
 
 
-class DenseRetriever:
+class DenseRetriever(Shared):
     """A `Retriever` over the dense part of an index: inner products, by FAISS, of embeddings that stay in their file.
 
     All passages are compared, unless the part has an approximate index. Its scores are cosines, unless the model is for
@@ -69,9 +70,6 @@ class DenseRetriever:
     def passages(self) -> Iterator[Passage]:
         """All passages of the index, in the order of its rows."""
         return (self._read(row) for row in range(self.manifest.passages))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> DenseRetriever:
-        return self  # copies of a program share the open index
 
     def _open(self) -> None:
         require("faiss")

@@ -10,9 +10,10 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.labels import label
 from typedrag.records import Passage
 from typedrag.retrieval.search.bm25 import BM25Retriever
+from typedrag.sharing import Shared
 
 
-class GoldRetriever:
+class GoldRetriever(Shared):
     """A `Retriever` of the ideal context: whatever the query, the labelled passages of the question that is answered.
 
     So any program is measured as if retrieval made no mistake (PreQRAG, appendix B.2). The labels are the field
@@ -63,6 +64,3 @@ class GoldRetriever:
                 "Name the index whose passages it labels",
             )
         return replace(passage, score=1.0)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> GoldRetriever:
-        return self  # copies of a program share the open index

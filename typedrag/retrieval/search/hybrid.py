@@ -9,13 +9,14 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.protocols import IndexRetriever, Retriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, weighted_fusion
+from typedrag.sharing import Shared
 
 FUSION_DEPTH = 100
 """Passages of each part that are fused, or as many as are asked for if that is more: a passage in the
 middle of both lists can be the best."""
 
 
-class HybridRetriever:
+class HybridRetriever(Shared):
     """A `Retriever` that fuses the results of BM25 and of the dense part of the same index.
 
     Args:
@@ -68,9 +69,6 @@ class HybridRetriever:
         if self.weight is None:
             return reciprocal_rank_fusion([sparse, dense])
         return weighted_fusion([sparse, dense], [1 - self.weight, self.weight])
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> HybridRetriever:
-        return self  # copies of a program share the open index
 
 
 def check_weight(weight: float | None) -> None:

@@ -18,6 +18,7 @@ from typedrag.retrieval.index.index import check_parameters
 from typedrag.retrieval.search.bm25 import BM25Setting
 from typedrag.retrieval.search.gathering import Gatherer, Rankings
 from typedrag.retrieval.search.hybrid import HybridRetriever
+from typedrag.sharing import Shared
 
 KEY = "TYPEDRAG_RETRIEVER_KEY"
 """The environment variable of the key to an index server."""
@@ -228,7 +229,7 @@ class IndexServer:
         return RetrievalError(f"the index server at {self.address} {problem}", mend)
 
 
-class RemoteRetriever:
+class RemoteRetriever(Shared):
     """A `Retriever` that searches on an index server, with the passages and scores of the server's retriever.
 
     Args:
@@ -262,9 +263,6 @@ class RemoteRetriever:
     def passages(self) -> Iterator[Passage]:
         """Raise an `InputError`: a server does not hand out its whole index."""
         raise InputError(f"{self.place} does not hand out all passages of its index", "Name the index itself: --index")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> RemoteRetriever:
-        return self  # copies of a program share the connection
 
 
 class RemoteHybrid(HybridRetriever):

@@ -26,6 +26,7 @@ from typedrag.lms.asking import unavailable
 from typedrag.lms.faults import Faults
 from typedrag.lms.replies import permission
 from typedrag.lms.spending import Account, Spending
+from typedrag.sharing import Shared
 
 BudgetName = Literal["light", "medium", "heavy"]
 BUDGET_NAMES: tuple[BudgetName, ...] = get_args(BudgetName)
@@ -120,7 +121,7 @@ def spent_by(path: Path) -> Spending:
     return sum(map(Spending.from_dict, Journal(path)), Spending())
 
 
-class Gate(BaseCallback):
+class Gate(Shared, BaseCallback):
     """Lets LM calls pass until the budget is spent or the system fails, then none.
 
     It is a DSPy callback for the setting `callbacks`, which DSPy hands to all threads. Calls with a stored
@@ -222,9 +223,6 @@ class Gate(BaseCallback):
             with self._changed:
                 self._pass()
         return None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Gate:
-        return self
 
     @property
     def _paid(self) -> int:
