@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import dspy
 import pytest
 
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.lms import calls
+from typedrag.lms import calls, embedded
 from typedrag.lms.lm import open_lm, reply_settings, use_lm
 from typedrag.lms.replies import replies_beside
 from typedrag.lms.spending import Account, Spending, charging
@@ -58,6 +59,25 @@ def test_a_hanging_server_is_tried_twice_and_said(server):
         ask(lm)
     assert len(server.calls) == 2
     assert "stub" in str(refused.value)
+
+
+def test_a_call_waits_its_turn_before_its_timeout_begins(server, tmp_path, monkeypatch):
+    """The embedded LM decodes four at once; on a busy machine calls that waited in its queue were given up there."""
+    server.seconds = 0.3
+    endpoint = embedded.Endpoint(server.api_base, "EMPTY", threading.Semaphore(2))
+    monkeypatch.setattr(embedded, "serve", lambda gguf: endpoint)
+    (tmp_path / "stub.gguf").touch()
+    settings = {"cache": False, "num_retries": 0}
+    lms = [open_lm(f"embedded:{tmp_path}/stub.gguf", **settings) for _ in range(2)]  # one answers, one judges
+
+    def ask(number):
+        with use_lm(lms[number % 2]):
+            return DirectLM()(question=f"Why {number}?").answer
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+    assert len(answers) == len(server.calls) == 8
+    assert server.most_at_once == 2
 
 
 def test_a_wait_that_a_server_asks_for_is_capped_and_said(server, monkeypatch, caplog):

@@ -215,7 +215,8 @@ def test_an_embedded_model_is_served_once_and_behind_a_key():
         pytest.skip("needs the model: typedrag models fetch smollm2-135m")
     first, again = open_lm("embedded:smollm2-135m"), open_lm(f"embedded:{model.path}")
     assert first.kwargs["api_base"] == again.kwargs["api_base"]
-    base, key = embedded.serve(model.path)
+    base, key, slots = embedded.serve(model.path)
+    assert first.engine.slots is again.engine.slots is slots
     assert base.startswith("http://127.0.0.1:")
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
     assert httpx.post(f"{base}/chat/completions", json=body, timeout=30).status_code == 401

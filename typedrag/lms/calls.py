@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -54,19 +55,26 @@ class LM(dspy.LM):
         model: As DSPy names it.
         takes_sampling: If False, no temperature is sent to the LM, whoever sets one.
         in_process: The engine that makes the calls, in place of a server.
+        slots: See `Caller`.
         settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take, and `api_base` may be several
             addresses with commas between.
     """
 
     def __init__(
-        self, model: str, *, takes_sampling: bool = True, in_process: OfflineEngine | None = None, **settings: Any
+        self,
+        model: str,
+        *,
+        takes_sampling: bool = True,
+        in_process: OfflineEngine | None = None,
+        slots: threading.Semaphore | None = None,
+        **settings: Any,
     ) -> None:
         retries = settings.pop("num_retries", RETRIES)
         client = {name: settings.pop(name) for name in CLIENT_KEYS & settings.keys()}
         maker = client if in_process is None else {"engine": in_process, "async_engine": in_process.awaited}
         lm = dspy.LM(model, **maker, num_retries=0, cache=False)
         replicas = replicas_at(client.get("api_base") or "", client.get("api_key") or "EMPTY")
-        caller = Caller(lm, retries, takes_sampling=takes_sampling, replicas=replicas)
+        caller = Caller(lm, retries, takes_sampling=takes_sampling, replicas=replicas, slots=slots)
         super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
         self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
 
@@ -90,7 +98,7 @@ class LM(dspy.LM):
 
 def is_carried(settings: Mapping[str, Any]) -> bool:
     """True if an `LM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
-    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling", "in_process"}
+    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling", "in_process", "slots"}
     parameters = {name: value for name, value in settings.items() if name not in own}
     try:
         request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **parameters})
@@ -111,16 +119,27 @@ class Caller(Shared):
         takes_sampling: See `LM`.
         replicas: The servers that share the calls, if there are several. A call that one of them fails at goes to
             the next at once; that is no new try.
+        slots: Holds calls back that a server which answers few at once would let wait, as the time that they wait
+            there counts to their timeout. Calls of an event loop are not held back.
     """
 
     counts = True
     """True because its calls are charged as they are made; see `spending.metered`."""
 
-    def __init__(self, lm: dspy.LM, retries: int, *, takes_sampling: bool, replicas: Replicas | None = None) -> None:
+    def __init__(
+        self,
+        lm: dspy.LM,
+        retries: int,
+        *,
+        takes_sampling: bool,
+        replicas: Replicas | None = None,
+        slots: threading.Semaphore | None = None,
+    ) -> None:
         self.lm = lm
         self.retries = retries
         self.takes_sampling = takes_sampling
         self.replicas = replicas
+        self.slots = slots or nullcontext()
         self.server = f"{lm.model} at {lm.kwargs.get('api_base')}"
         self.noticed = -_NOTICE_EVERY
 
@@ -153,7 +172,7 @@ class Caller(Shared):
         tries = _Tries(self)
         time.sleep(HOLDS.left(self.server))
         while True:
-            with self._call(request) as (lm, sent):
+            with self.slots, self._call(request) as (lm, sent):
                 try:
                     return await_reply(lm, sent) if followed() else lm(sent)
                 except dspy.LMError as error:

@@ -26,10 +26,15 @@ LOOKED_BACK = 512
 
 
 class Endpoint(NamedTuple):
-    """The address of an OpenAI-compatible server, and its key."""
+    """An OpenAI-compatible server.
+
+    Attributes:
+        slots: As many as the requests that it decodes together; None where others ask it, too.
+    """
 
     api_base: str
     api_key: str
+    slots: threading.Semaphore | None = None
 
 
 _servers: dict[Path, tuple[Any, Endpoint]] = {}
@@ -84,7 +89,7 @@ def _start(gguf: Path) -> tuple[Any, Endpoint]:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
         raise LMUnavailable(f"{gguf} could not be loaded: {error}", "Is it a complete GGUF file?") from error
-    return server, Endpoint(f"{server.listening_address}/v1", key)
+    return server, Endpoint(f"{server.listening_address}/v1", key, threading.Semaphore(SLOTS))
 
 
 def _is_gguf(path: Path) -> bool:

@@ -158,7 +158,7 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     if kind == "embedded":
         gguf = locate_embedded(name or DEFAULT_EMBEDDED)
         endpoint = embedded.serve(gguf)
-        return _local_lm(_model_name(gguf), {"api_base": endpoint.api_base, "api_key": endpoint.api_key, **settings})
+        return _local_lm(_model_name(gguf), {**endpoint._asdict(), **settings})
     if kind in KINDS:
         parts = VLLMSpec.read(spec)
         if kind == "vllm":
@@ -314,7 +314,7 @@ def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> 
         if api_base:
             raise
         spec = spec.located()
-        base, key = started.serve(spec)
+        base, key, _ = started.serve(spec)
     return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings})
 
 
