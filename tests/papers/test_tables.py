@@ -83,6 +83,17 @@ _DECLARED = {
 }  # fmt: skip
 
 
+def test_a_page_says_what_it_was_made_with_whatever_its_rows_are_called(make):
+    table = find_table("typed-rag/table-3", FOLDER)
+    done = make(table, "--variant", "llama-by-gpt", "--scorer", "vllm:stub")
+    assert done.exit_code == 0, done.output
+    page = (table.folder / "table-3.md").read_text()
+    assert "- llama-by-gpt: n 3, LM vllm:stub, scorer vllm:stub, dataset wiki-nfqa" in page
+    assert "- LLAMA_3B: `vllm:stub`" in page and "GPT_4O_MINI:" not in page  # the flag takes its place
+    told = json.loads((table.folder / "table-3.json").read_text())
+    assert told["experiments"]["llama-by-gpt"]["n"] == 3
+
+
 def test_what_a_cell_shows_is_what_the_runs_hold(make):
     table = find_table("sub-question-coverage/table-2", FOLDER)
     assert make(table, limit=6).exit_code == 0

@@ -108,7 +108,7 @@ def run(
                 display.end()
                 say(f"{table.name}, {variant}")
             results[variant] = make_experiment(table, variant, values, out, account, hooks)
-    result = fill_table(table, results, account.spent)
+    result = fill_table(table, experiments, results, account.spent)
     page = result.write(out)
     if as_json:
         click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from string import Template
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
@@ -200,6 +203,11 @@ class PaperTable:
         """The folder of its experiments by default: its own, or that of the table whose experiments these are."""
         place = OUT / self.name
         return place.with_name(self.config.shares) if self.config.shares else place
+
+
+def spec_of(lm: Mapping[str, Any] | None) -> str:
+    """The spec of an LM in an experiment's settings, with the variables that are set; empty if it names none."""
+    return Template(str((lm or {}).get("spec") or "")).safe_substitute(os.environ)
 
 
 def find_tables(folder: Path = FOLDER) -> list[PaperTable]:

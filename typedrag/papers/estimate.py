@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 from typing import Any, NamedTuple
 
 from typedrag.errors import InputError
@@ -14,7 +12,7 @@ from typedrag.experiments.evaluate.run_store import AGAIN, is_run, read_records
 from typedrag.experiments.projection import ENOUGH, projected
 from typedrag.lms.prices import own_price
 from typedrag.lms.spending import Spending
-from typedrag.papers.config import PaperTable
+from typedrag.papers.config import PaperTable, spec_of
 from typedrag.records import Usage
 
 
@@ -173,16 +171,12 @@ def _all_of(table: PaperTable, settings: Mapping[str, Any]) -> list[_Typical]:
 
 def _spent(each: list[_Typical], questions: int, lm: Mapping[str, Any] | None) -> Spending:
     calls, read, written = (round(sum(t[place] for t in each) * questions) for place in range(3))
-    dollars = _dollars(_spec(lm), read, written) if calls else None
+    dollars = _dollars(spec_of(lm), read, written) if calls else None
     return Spending(Usage(calls, read, written), dollars or 0.0, 0 if dollars is not None else calls)
 
 
-def _spec(lm: Mapping[str, Any] | None) -> str:
-    return Template(str((lm or {}).get("spec") or "")).safe_substitute(os.environ)
-
-
 def _seconds(spent: Spending, lm: Mapping[str, Any] | None) -> float:
-    if _spec(lm).startswith("embedded"):
+    if spec_of(lm).startswith("embedded"):
         return spent.tokens / _EMBEDDED_TOKENS_A_SECOND
     return spent.usage.lm_calls * _SECONDS_A_CALL / _IN_FLIGHT
 

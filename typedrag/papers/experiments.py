@@ -56,6 +56,10 @@ class Hooks:
 class Results(Protocol):
     """The results of an experiment."""
 
+    @property
+    def n(self) -> int:
+        """The number of questions, pools or pairs that it was made on."""
+
     def value(self, where: Where) -> Estimate | str:
         """The value of a cell, or why it has none."""
 
@@ -141,6 +145,7 @@ class _NotMade:
     """An experiment that was not made, with the reason."""
 
     reason: str
+    n = 0
 
     def value(self, where: Where) -> Estimate | str:
         """The reason."""
@@ -182,6 +187,11 @@ class _Evaluated:
     compared: PairwiseComparison | None
     aspects: Mapping[str, int]
     pooled: dict[tuple[object, ...], dict[str, Estimate]] = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        """The number of questions."""
+        return max((len(run.questions) for run in self.runs.values()), default=0)
 
     def value(self, where: Where) -> Estimate | str:
         """The mean over the run's questions, or the measure over all of them."""
@@ -273,6 +283,11 @@ class _Ranked:
 
     measures: Mapping[tuple[str, str], Sequence[float]]
 
+    @property
+    def n(self) -> int:
+        """The number of pools."""
+        return max(map(len, self.measures.values()), default=0)
+
     def value(self, where: Where) -> Estimate | str:
         """The mean over pools."""
         measure = SECONDS if where.measure == SECONDS else f"{where.measure}@{where.k or CUTOFF}"
@@ -285,6 +300,11 @@ class _Weights:
     """The result of a sweep over weights: the accuracies with which weights and judges predict what people prefer."""
 
     result: Mapping[str, Any]
+
+    @property
+    def n(self) -> int:
+        """The number of pairs."""
+        return int(self.result["pairs"])
 
     def value(self, where: Where) -> Estimate | str:
         """The accuracy of the weights that were found, cross-validated or on a few pairs, or of a baseline."""
@@ -301,6 +321,11 @@ class _Counts:
     """The questions of a dataset, by split."""
 
     examples: Mapping[str, Sequence[dspy.Example]]
+
+    @property
+    def n(self) -> int:
+        """The number of questions."""
+        return len(self.examples["all"])
 
     @classmethod
     def of(cls, config: DatasetConfig) -> _Counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,9 +12,10 @@ from typedrag import __version__
 from typedrag.experiments.formats import format_estimate, format_value, markdown_table
 from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.spending import Spending
-from typedrag.papers.config import PaperTable
-from typedrag.papers.experiments import Results
+from typedrag.papers.config import PaperTable, spec_of
+from typedrag.papers.experiments import Results, needed
 from typedrag.records import Estimate
+from typedrag.redaction import without_keys
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class MadeTable:
-    """A table, its cells by row and column, and what this last took."""
+    """A table.
+
+    Attributes:
+        cells: By row and column.
+        spent: What its last making took.
+        experiments: What each was made with, by variant: the number of questions, the LMs and the dataset.
+        variables: The environment variables that they asked for, with their values.
+    """
 
     table: PaperTable
     cells: tuple[tuple[Cell, ...], ...]
     spent: Spending
+    experiments: Mapping[str, Mapping[str, Any]]
+    variables: Mapping[str, str]
 
     @property
     def made(self) -> int:
@@ -74,6 +85,8 @@ class MadeTable:
         return {
             "table": self.table.name,
             "title": self.table.config.title,
+            "experiments": {variant: dict(used) for variant, used in self.experiments.items()},
+            "variables": dict(self.variables),
             "cells": [asdict(cell) for row in self.cells for cell in row],
             "differs": list(self.table.config.differs),
             "spent": {**self.spent.to_dict(), "cost": self.spent.cost},
@@ -91,6 +104,13 @@ class MadeTable:
             ("", *(column.name for column in config.columns)),
             [(row[0].row, *map(str, row)) for row in self.cells],
         )
+        yield "Made with:"
+        yield ""
+        for variant, used in self.experiments.items():
+            values = ", ".join(f"{name} {value}" for name, value in used.items())
+            yield f"- {variant}: {values}" if variant else f"- {values}"
+        yield from (f"- {name}: `{value}`" for name, value in self.variables.items())
+        yield ""
         if reasons := self.reasons:
             yield "Without a value of ours:"
             yield ""
@@ -112,8 +132,18 @@ class MadeTable:
         return page
 
 
-def fill_table(table: PaperTable, results: Mapping[str, Results], spent: Spending) -> MadeTable:
-    """The table with the values that the experiments' results, by variant, give its cells."""
+def fill_table(
+    table: PaperTable,
+    experiments: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, Results],
+    spent: Spending,
+) -> MadeTable:
+    """The table with the values that the experiments' results give its cells.
+
+    Args:
+        experiments: The settings, by variant; see `experiments_of`.
+        results: The results, by variant.
+    """
     config = table.config
     cells = []
     for row in config.rows:
@@ -124,7 +154,16 @@ def fill_table(table: PaperTable, results: Mapping[str, Results], spent: Spendin
                 for column, value in zip(config.columns, published, strict=True)
             )
         )
-    return MadeTable(table, tuple(cells), spent)
+    used = {variant: _used(settings, results[variant].n) for variant, settings in experiments.items()}
+    variables = {name: without_keys(os.environ[name]) for name in needed(experiments)}
+    return MadeTable(table, tuple(cells), spent, used, variables)
+
+
+def _used(settings: Mapping[str, Any], n: int) -> dict[str, Any]:
+    lms = {"LM": spec_of(settings.get("lm")), "scorer": spec_of(settings.get("scorer"))}
+    dataset = (settings.get("dataset") or settings).get("name")
+    used = {"n": n, **lms, "dataset": dataset}
+    return {name: value for name, value in used.items() if value is not None and value != ""}
 
 
 def _cell(table: PaperTable, row: Any, column: Any, published: float | None, results: Mapping[str, Results]) -> Cell:
