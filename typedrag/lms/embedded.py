@@ -18,6 +18,8 @@ SLOTS = 4
 """Requests that are decoded together. On a CPU of a few cores more of them gain nothing."""
 CONTEXT_TOKENS = 16384
 """Tokens of context, shared by the requests in flight."""
+PROMPTS_MIB = 1024
+"""Memory for prompts that were read before, since later ones may begin alike; llama.cpp would take 8 GiB."""
 LONGEST_REPETITION = 32
 """Tokens that an LM may repeat before repetition is penalized. Quotations are shorter; a small LM that repeats more
 writes the same sentence until its tokens are used up."""
@@ -76,6 +78,7 @@ def _start(gguf: Path) -> tuple[Any, Endpoint]:
     params.n_ctx = CONTEXT_TOKENS
     params.n_parallel = SLOTS
     params.kv_unified = True
+    params.cache_ram_mib = PROMPTS_MIB
     params.cpuparams.n_threads = cpus
     params.cpuparams_batch.n_threads = cpus
     params.api_keys = [key]
