@@ -1,4 +1,4 @@
-"""What the copies that teleprompters make of programs and LMs have in common."""
+"""Objects that copies share: teleprompters copy programs and LMs."""
 
 from __future__ import annotations
 

@@ -24,10 +24,11 @@ def reader_of(
     skip_bad: bool,
     metadata: Sequence[str] = (),
 ) -> Callable[[], Iterator[Placed]]:
-    """What streams the passages of sources, anew with each call: those of questions with `contexts`, else of rows.
+    """The reader of sources, which streams their passages anew with each call.
 
     Args:
         fields: The names of the fields of rows; see `read_placed`.
+        contexts: The sources are files of questions; see `read_contexts`.
     """
     if contexts:
         return partial(read_contexts, sources, skip_bad=skip_bad)
