@@ -13,9 +13,11 @@ from tests.papers.data import variable, write_data
 from tests.retrieval.berts import save_bert
 from typedrag.cli.main import cli
 from typedrag.experiments import read_run
+from typedrag.lms.spending import Spending
 from typedrag.metrics import Scored, build_metric
 from typedrag.papers.config import find_table, find_tables
-from typedrag.papers.experiments import experiments_of, needed
+from typedrag.papers.experiments import _NotMade, experiments_of, needed
+from typedrag.papers.table import fill_table
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers"
 TABLES = find_tables(FOLDER)
@@ -92,6 +94,16 @@ def test_a_page_says_what_it_was_made_with_whatever_its_rows_are_called(make):
     assert "- LLAMA_3B: `vllm:stub`" in page and "GPT_4O_MINI:" not in page  # the flag takes its place
     told = json.loads((table.folder / "table-3.json").read_text())
     assert told["experiments"]["llama-by-gpt"]["n"] == 3
+
+
+def test_a_page_shows_no_password_of_an_lm_s_address(monkeypatch):
+    table = find_table("typed-rag/table-3", FOLDER)
+    for name in needed(experiments_of(table, {})):
+        monkeypatch.setenv(name, "vllm:stub@http://me:secret@host/v1")
+    experiments = experiments_of(table, {})
+    results = dict.fromkeys(experiments, _NotMade("nothing was asked"))
+    made = fill_table(table, experiments, results, Spending())
+    assert "vllm:stub@http://" in str(list(made.lines())) and "secret" not in f"{list(made.lines())}{made.to_dict()}"
 
 
 def test_what_a_cell_shows_is_what_the_runs_hold(make):

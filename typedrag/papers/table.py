@@ -160,7 +160,7 @@ def fill_table(
 
 
 def _used(settings: Mapping[str, Any], n: int) -> dict[str, Any]:
-    lms = {"LM": spec_of(settings.get("lm")), "scorer": spec_of(settings.get("scorer"))}
+    lms = {role: without_keys(spec_of(settings.get(key))) for role, key in (("LM", "lm"), ("scorer", "scorer"))}
     dataset = (settings.get("dataset") or settings).get("name")
     used = {"n": n, **lms, "dataset": dataset}
     return {name: value for name, value in used.items() if value is not None and value != ""}
