@@ -40,6 +40,7 @@ def test_a_row_without_evidences_has_no_chain(tmp_path):
         (musique_chains, {**MUSIQUE, "question_decomposition": []}, "question_decomposition"),
         (musique_chains, {**MUSIQUE, "question": " "}, "question: "),
         (two_wiki_chains, {**TWO_WIKI, "evidences": [["a", "b"]]}, "evidences.0"),
+        (two_wiki_chains, {**TWO_WIKI, "supporting_facts": [1]}, "supporting_facts.0"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused_with_its_place(tmp_path, read, row, said):

@@ -14,14 +14,17 @@ class ContextPassage(NamedTuple):
     """A passage that comes with a question.
 
     Attributes:
-        id: The hash of title and text, the same in whatever file they are.
         needed: Whether a good answer needs it.
     """
 
-    id: str
     title: str
     text: str
     needed: bool
+
+    @property
+    def id(self) -> str:
+        """The hash of title and text, the same in whatever file they are."""
+        return id_of(self.title, self.text)
 
 
 class _Paragraph(Layout):
@@ -30,8 +33,10 @@ class _Paragraph(Layout):
     is_supporting: bool = False
 
 
-_Sentences = Annotated[tuple[str, list[str]], Field(strict=False)]  # JSON has no tuples
-_Fact = Annotated[tuple[str, int], Field(strict=False)]
+Sentences = Annotated[tuple[str, list[str]], Field(strict=False)]
+"""A title, and the sentences below it; a list in JSON, which has no tuples."""
+Fact = Annotated[tuple[str, int], Field(strict=False)]
+"""A title, and the number of a sentence below it that a good answer needs."""
 
 
 def _pairs(second: str) -> BeforeValidator:
@@ -48,8 +53,8 @@ class WithContexts(Layout):
     """A question with its passages: MuSiQue's `paragraphs`, or the `context` of HotpotQA and 2WikiMultihopQA."""
 
     paragraphs: list[_Paragraph] = Field(default=[])
-    context: Annotated[list[_Sentences], _pairs("sentences")] = Field(default=[])
-    supporting_facts: Annotated[list[_Fact], _pairs("sent_id")] = Field(default=[])
+    context: Annotated[list[Sentences], _pairs("sentences")] = Field(default=[])
+    supporting_facts: Annotated[list[Fact], _pairs("sent_id")] = Field(default=[])
 
     @property
     def passages(self) -> list[ContextPassage]:
@@ -57,7 +62,7 @@ class WithContexts(Layout):
         facts = {title for title, _ in self.supporting_facts}
         texts = [(p.title, p.paragraph_text, p.is_supporting) for p in self.paragraphs]
         texts += [(t, " ".join(s.strip() for s in sentences), t in facts) for t, sentences in self.context]
-        return [ContextPassage(id_of(t, text), t, text, needed) for t, text, needed in texts if text.strip()]
+        return [ContextPassage(t, text, needed) for t, text, needed in texts if text.strip()]
 
     @property
     def passage_ids(self) -> tuple[str, ...]:

@@ -214,7 +214,8 @@ def _example(entry: Entry, *, layout: type[Any]) -> dspy.Example | str:
     answers = all_listed(row.answers)
     if not answers:
         return "it has no answer"
-    labels = {"passage_ids": row.passage_ids} if isinstance(row, WithContexts) and row.passage_ids else {}
+    needed = row.passage_ids if isinstance(row, WithContexts) else ()
+    labels = {"passage_ids": needed} if needed else {}
     return example(id=row.id, question=row.question, subset=entry.subset, answers=answers, **labels)
 
 

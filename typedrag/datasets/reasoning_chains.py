@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
+from typedrag.datasets.contexts import Fact, Sentences
 from typedrag.datasets.reading import Id, Layout, Text, parse, read_rows
 from typedrag.records import Passage
 
@@ -88,9 +90,9 @@ class _Wiki(Layout):
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: Text
     answer: Text
-    context: list[tuple[str, list[str]]] = Field(default=[])
-    supporting_facts: list[tuple[str, int]] = Field(default=[])
-    evidences: list[tuple[Text, Text, Text]] = Field(default=[])
+    context: list[Sentences] = Field(default=[])
+    supporting_facts: list[Fact] = Field(default=[])
+    evidences: list[Annotated[tuple[Text, Text, Text], Field(strict=False)]] = Field(default=[])
 
 
 def two_wiki_chains(path: Path) -> Iterator[ReasoningChain]:
@@ -102,11 +104,7 @@ def two_wiki_chains(path: Path) -> Iterator[ReasoningChain]:
         InputError: If a row does not fit.
     """
     for entry in read_rows(path):
-        value = entry.value
-        if isinstance(value, dict):  # JSON has lists for pairs and triples, where a strict layout wants tuples
-            pairs = ("context", "supporting_facts", "evidences")
-            value = {k: [tuple(i) for i in v] if k in pairs and isinstance(v, list) else v for k, v in value.items()}
-        row = parse(_Wiki, entry._replace(value=value))
+        row = parse(_Wiki, entry)
         if not row.evidences:
             continue
         passages = {
