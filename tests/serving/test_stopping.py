@@ -56,6 +56,23 @@ def test_sigterm_lets_a_stream_come_to_its_end(tmp_path):
         assert server.wait() == 143
 
 
+def test_ctrl_c_after_sigterm_loses_no_answer(tmp_path):
+    go_on = threading.Event()
+    with (
+        lm_server(reply=lambda call: go_on.wait(60) and None) as lm,
+        process(lm, tmp_path, *ARGUMENTS) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        reply = pool.submit(server.ask, "Why?")
+        wait_for_calls(lm, 1)
+        for number in (signal.SIGTERM, signal.SIGINT):  # as a supervisor and a terminal send them to a replica
+            server.process.send_signal(number)
+            time.sleep(0.5)
+        go_on.set()
+        assert reply.result().status_code == 200
+        server.wait()
+
+
 def test_ctrl_c_twice_waits_for_nobody(tmp_path):
     with (
         lm_server(seconds=60) as lm,

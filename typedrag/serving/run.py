@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -153,6 +154,14 @@ class _Server(uvicorn.Server):
         super().__init__(uvicorn.Config(app, **connection_options(settings)))
         self._app = app
         self._seconds = settings.drain
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note a signal to stop: only a second Ctrl-C cuts off what is under way.
+
+        A replica gets SIGINT from the terminal and SIGTERM from its supervisor, in either order on a busy machine.
+        """
+        super().handle_exit(sig, frame)
+        self.force_exit = self._captured_signals.count(signal.SIGINT) > 1
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish questions, then close; at once after another Ctrl-C."""
