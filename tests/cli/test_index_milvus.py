@@ -101,6 +101,7 @@ def test_a_compiled_program_keeps_how_it_was_searched_and_names_no_collection(pl
         (["build", "x.jsonl", "--out", "x", "--metadata", "year"], "--metadata is of --to"),
         (["build", "x.jsonl", "--to", "http://h/x"], "'http://h/x' names no collection of Milvus"),
         (["serve", "--retriever", "milvus:http://h/x"], "has its own index"),
+        (["serve", "--retriever", "gold"], "gold gives passages that a dataset labels"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(run, arguments, problem):

@@ -251,6 +251,14 @@ def test_what_a_stranger_s_options_name_and_the_program_does_not_read_is_as_by_d
     assert load_program(tmp_path / "c", retriever=Spy()).options == Options(top_k=3)
 
 
+def test_labels_are_refused_also_where_a_program_was_saved_with_what_reads_them(tmp_path):
+    save_compiled(compiled("rag"), tmp_path / "c", retriever="gold")
+    source = program_source(f"{tmp_path}/c")
+    with pytest.raises(InputError, match="retriever=gold reads labels of a dataset"):
+        source.check_unlabelled(Options(), None)
+    source.check_unlabelled(Options(), "bm25")
+
+
 def test_a_reranker_that_comes_with_typedrag_is(tmp_path):
     for spec in ("none", "bi-encoder", "bi-encoder:all-minilm-l6-v2", "cross-encoder"):
         save_compiled(compiled("rag"), tmp_path / "c", reranker=spec)

@@ -161,7 +161,7 @@ class ProgramSource:
             InputError: Also if a setting reads labels, which all questions would fail for.
         """
         self.check(options)
-        if labels := [*options.labels, *(["retriever=gold"] if retriever == "gold" else [])]:
+        if labels := [*options.labels, *(["retriever=gold"] if (retriever or self.retriever) == "gold" else [])]:
             raise InputError(
                 f"{labels[0]} reads labels of a dataset, which questions have in evaluations alone",
                 "Leave it out, or use it in an evaluation",

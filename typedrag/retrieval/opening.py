@@ -62,7 +62,7 @@ def check_retriever(spec: str) -> float | None:
         return None
     if is_milvus(spec):
         search = MilvusAddress.parse(spec).search
-        if brings_index(search):
+        if brings_index(search) or search == "gold":
             raise InputError(f"'{search}' does not say how Milvus searches", "Write bm25, dense, hybrid or auto")
         return check_retriever(search)
     kind, colon, weight = spec.partition(":")

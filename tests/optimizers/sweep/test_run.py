@@ -15,13 +15,16 @@ from optuna.trial import TrialState
 from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.conftest import points
+from tests.programs.artifact.test_compiled import compiled
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
 from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.tracking.runs import Tracker
-from typedrag.optimizers.sweep import SweepProgress
+from typedrag.optimizers.sweep import SweepConfig, SweepProgress
+from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.study import answered, values_of_trial
+from typedrag.programs.artifact.compiled import save_compiled
 
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 
@@ -52,6 +55,27 @@ def test_a_grid_is_gone_through_once_beginning_with_the_program_as_it_is(sweep, 
     assert points(swept) == ALL
     assert complete(swept)[0].params == {"top_k": 5, "passage_words": 200}
     assert all(answered(t) == 6 for t in complete(swept))
+
+
+@pytest.mark.parametrize(
+    ("program", "knobs", "point"),
+    [
+        ("rag", {"retriever": ["hybrid:0.3", "bm25"]}, {"retriever": "bm25"}),
+        ("rag", {"reranker": ["cross-encoder", "none"]}, {"reranker": "none"}),
+        ("preqrag", {"retriever": ["bm25", "auto"]}, {"retriever": "auto"}),
+        ("compiled", {"reranker": ["none", "bi-encoder"]}, {"reranker": "bi-encoder"}),
+        ("compiled", {"bm25.b": None, "hybrid.weight": None}, {"bm25.b": 0.9, "hybrid.weight": 0.3}),
+        ("compiled", {"bm25.k1": None}, {"bm25.k1": 0.9}),  # the index's
+        ("strange", {"reranker": ["none", "bi-encoder"]}, None),
+    ],
+)
+def test_the_point_of_the_program_as_it_is_says_what_it_uses(settings, tmp_path, program, knobs, point):
+    saved = {"retriever": "hybrid:0.3", "bm25": {"b": 0.9}}
+    save_compiled(compiled("rag"), tmp_path / "compiled", reranker="bi-encoder", **saved)
+    save_compiled(compiled("rag"), tmp_path / "strange", reranker="cross-encoder:a/stranger", **saved)
+    place = str(tmp_path / program) if (tmp_path / program).exists() else program
+    config = SweepConfig.model_validate(settings(program={"program": place}, knobs=knobs))
+    assert SweepComponents(config, tmp_path / "sweep").first_point == point
 
 
 def test_the_best_is_found_and_is_what_its_answers_say(sweep, server, tmp_path):

@@ -37,6 +37,7 @@ def test_an_address_says_where_and_how():
         ("milvus:http://host:1/wiki?search=bm26", "no retriever"),
         ("milvus:http://host:1/wiki?search=hybrid:2", "weight of 2"),
         ("milvus:http://host:1/wiki?search=http://other", "how Milvus searches"),
+        ("milvus:http://host:1/wiki?search=gold", "how Milvus searches"),
     ],
 )
 def test_what_is_no_address_is_refused_without_showing_a_key(spec, problem):

@@ -13,8 +13,9 @@ from typedrag.datasets.splits import SPLITS
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.compare.weighted import OBJECTIVE, SCORE
-from typedrag.experiments.evaluate.build import Components, bm25_of, options_of
+from typedrag.experiments.evaluate.build import Components, bm25_of, options_of, reranker_of
 from typedrag.experiments.evaluate.config import (
+    BM25Config,
     CapsConfig,
     DataConfig,
     DatasetConfig,
@@ -107,12 +108,18 @@ class SweepComponents:
     @property
     def first_point(self) -> Point | None:
         """The point of the program as it is; None if that is not in the space."""
-        program = self.config.program
-        options = options_of(program, self.base.source(program))
+        base, index = self.config.program, self.config.index
+        source = self.base.source(base)
+        try:
+            own = {"retriever": base.retriever or source.retriever, "reranker": reranker_of(base, source)}
+        except InputError:  # it names what is not used without its user's word
+            return None
+        program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_of(base, source))})
+        options = options_of(base, source)
         point = {name: value_of(name, options, program, self.config.lm) for name in self.config.knobs}
         if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
-            own = bm25_of_index(program.retriever or self.base.source(program).retriever, self.config.index)
-            point |= {name: own[name.removeprefix("bm25.")] for name in unset}
+            settings = bm25_of_index(own["retriever"], index)
+            point |= {name: settings[name.removeprefix("bm25.")] for name in unset}
         return point if self.space.holds(point) else None
 
     def evaluation(

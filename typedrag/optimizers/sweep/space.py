@@ -24,7 +24,6 @@ from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.programs import Options, Program
 from typedrag.programs.knobs import Knob, Value, declared_knobs
 from typedrag.programs.options import PER_TYPE
-from typedrag.programs.published import published_reranker
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import check_retriever
 from typedrag.retrieval.opening import brings_index
@@ -187,19 +186,24 @@ def lm_at(base: LMConfig, point: Point) -> LMConfig:
 
 
 def value_of(name: str, options: Options, program: ProgramConfig, lm: LMConfig) -> Any:
-    """The value of a knob that is not turned; None if that is not known."""
+    """The value of a knob that is not turned; None if that is not known.
+
+    Args:
+        name: Of the knob.
+        options: Those of the program.
+        program: With the retriever and the reranker that it uses, even by default.
+        lm: The LM.
+    """
     first, _, rest = name.partition(".")
     if name == TELEPROMPTER:
         return "none"
     if name == _WEIGHT:
-        return check_retriever(program.retriever or "bm25")
+        return check_retriever(program.retriever or "")
     if first == "lm":
         return {"temperature": 0.0, **lm.settings}.get(rest)
     if first == "by_type":
         _, question_type, option = name.split(".")
         return getattr(options.of(QuestionType(question_type)), option)
-    if name == "reranker":
-        return program.reranker or (published_reranker(program.program) if program.as_published else "none")
     holder: Any = program if first in _OF_PROGRAM else options
     for part in name.split("."):
         holder = getattr(holder, part)

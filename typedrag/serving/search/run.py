@@ -20,11 +20,13 @@ def open_index(spec: str, index: Path, settings: IndexSettings) -> Serving:
     """Open an index with the retriever of a spec; returns what serves it.
 
     Raises:
-        InputError: If the spec is no retriever, or the address of another index server.
+        InputError: If the spec is no retriever, the address of another index server, or reads labels.
         RetrievalError: If the index lacks a part or cannot be used.
     """
     if brings_index(spec):
         raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
+    if spec == "gold":
+        raise InputError("gold gives passages that a dataset labels, and a server has none", "Name another retriever")
     return partial(_run, open_retriever(spec, index), settings)
 
 
