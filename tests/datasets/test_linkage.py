@@ -22,6 +22,7 @@ def test_passages_are_references_best_first(tmp_path):
     how, why = dataset.examples
     assert how.references == (Reference("Good.", 4), Reference("Fair.", 3), Reference("Poor.", 2))
     assert how.passage_ids == ("antique-7_0", "antique-9_3")
+    assert how.passage_texts == tuple(reference.text for reference in how.references[:2])
     assert (why.question, why.passage_ids) == ("why so?", ())
     again = load_dataset("antique", tmp_path, passage_prefix="")
     assert again.examples[0].passage_ids == ("7_0", "9_3")

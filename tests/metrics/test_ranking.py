@@ -168,8 +168,8 @@ def test_what_queries_find_is_measured_before_anything_reads_it() -> None:
 
 
 def test_who_writes_queries_hears_what_they_missed() -> None:
-    references = (Reference("Yeast makes gas.", 3), Reference("Gluten holds it.", 3), Reference("No.", 0))
-    example = dspy.Example(question="q?", passage_ids=("a", "b"), references=references)
+    texts = ("Yeast makes gas.", "Gluten holds it.")
+    example = dspy.Example(question="q?", passage_ids=("a", "b"), passage_texts=texts)
     prediction = dspy.Prediction(answer="", passages=(Passage("a", "Yeast makes gas."),))
     metric = build_metric("retrieval")
     found = metric(example, prediction)
@@ -177,7 +177,8 @@ def test_who_writes_queries_hears_what_they_missed() -> None:
     said = metric.feedback_for(PredictorCall(Role.SEARCHER), example, prediction, scored)
     assert said == "1 of 2 needed passages were found. Not found: «Gluten holds it.»."
     assert metric.feedback_for(PredictorCall(Role.ANSWERER), example, prediction, scored) == ""
-    without_texts = dspy.Example(question="q?", passage_ids=("a", "b"))
+    answers = (Reference("Bread rises by gas.", 3), Reference("By the moon.", 0))  # which are no passages
+    without_texts = dspy.Example(question="q?", passage_ids=("a", "b"), references=answers)
     assert "«b»" in metric.feedback_for(PredictorCall(Role.SEARCHER), without_texts, prediction, scored)
 
 

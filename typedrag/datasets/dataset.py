@@ -19,6 +19,9 @@ from typedrag.datasets.splits import hash_of as hash_of
 from typedrag.errors import InputError
 from typedrag.registry import check_options, declared, loaded, refused
 
+_DERIVED = ("predicted_type", "passage_texts")
+"""Fields that follow from others, so that they tell no datasets apart."""
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -27,9 +30,9 @@ class Dataset:
     An example has `id` and `question`, its only input, and of the following what its source knows:
     `question_type` (`QuestionType`; `predicted_type` if no person labelled it), `subset` (a name),
     `references` (`Reference`s, best first), `answers` (short gold answers, any of which is right),
-    `passage_ids` (passages a good answer needs), `sub_questions` (`SubQuestion`s), `aspects` (sub-aspects of a
-    broad question) and `sub_answers` (an answer to each, in their order). A loader's docstring names the fields
-    that only its source has.
+    `passage_ids` (passages a good answer needs; `passage_texts` are their texts), `sub_questions` (`SubQuestion`s),
+    `aspects` (sub-aspects of a broad question) and `sub_answers` (an answer to each, in their order). A loader's
+    docstring names the fields that only its source has.
 
     Attributes:
         name: The name that `load_dataset` knows.
@@ -58,8 +61,8 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all examples, whatever their order and predicted types."""
-        labelled = ({name: value for name, value in e.items() if name != "predicted_type"} for e in self.examples)
+        """SHA-256 of all examples, whatever their order and the fields that follow from others."""
+        labelled = ({name: value for name, value in e.items() if name not in _DERIVED} for e in self.examples)
         rows = sorted(json.dumps(row, sort_keys=True, default=plain) for row in labelled)
         return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 

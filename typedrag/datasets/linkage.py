@@ -85,11 +85,13 @@ def _example(entry: Entry, *, least: int, prefix: str) -> dspy.Example | str:
     question, value = entry.value
     passages = [parse(_Passage, member) for member in members(entry._replace(value=value))]
     passages.sort(key=lambda passage: -passage.label)
+    needed = [passage for passage in passages if passage.label >= least]
     if not question.strip() or not passages:
         raise misfit(entry.place, "it has no question or no passage")
     return example(
         id=id_of(question),
         question=question,
         references=tuple(Reference(p.passage, p.label) for p in passages),
-        passage_ids=tuple(f"{prefix}{p.id}" for p in passages if p.label >= least),
+        passage_ids=tuple(f"{prefix}{p.id}" for p in needed),
+        passage_texts=tuple(p.passage for p in needed),
     )

@@ -58,14 +58,16 @@ def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> D
 def _example(entry: Entry, *, documents: dict[str, dict[str, str]], file: str) -> dspy.Example:
     row = parse(_Row, entry)
     numbers = [number.strip() for number in row.RelevantPassages.split(",")]
-    texts = [documents.get(row.DocumentID, {}).get(number) for number in numbers]
-    for number, text in zip(numbers, texts, strict=True):
-        if not text:
+    passages = documents.get(row.DocumentID, {})
+    for number in numbers:
+        if not passages.get(number):
             raise misfit(entry.place, f"{file} has no passage '{number}' of document '{row.DocumentID}'")
+    texts = tuple(passages[number] for number in numbers)
     return example(
         id=f"{entry.subset}-{row.QID}",
         question=row.Question,
         subset=entry.subset,
-        references=(Reference(" ".join(text for text in texts if text), 1),),
+        references=(Reference(" ".join(texts), 1),),
         passage_ids=tuple(f"{row.DocumentID}_{number}" for number in numbers),
+        passage_texts=texts,
     )

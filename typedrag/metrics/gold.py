@@ -48,43 +48,37 @@ def best_references(example: dspy.Example) -> list[str]:
 
 
 def good_references(example: dspy.Example) -> list[str]:
-    """The references that people labelled good: the passages that a good answer needs, or else the best ones.
+    """The texts that people labelled good: of the passages that a good answer needs, or else the best references.
 
     Example:
         >>> graded = (Reference("Yeast.", 4), Reference("Gas.", 3), Reference("Flour.", 1))
-        >>> good_references(dspy.Example(references=graded, passage_ids=("p1", "p2")))
+        >>> good_references(dspy.Example(references=graded, passage_texts=("Yeast.", "Gas.")))
         ['Yeast.', 'Gas.']
-        >>> good_references(dspy.Example(references=graded, passage_ids=()))
+        >>> good_references(dspy.Example(references=graded, passage_texts=()))
         []
-        >>> good_references(dspy.Example(references=graded))
+        >>> good_references(dspy.Example(references=graded, passage_ids=("p1", "p2")))
         ['Yeast.']
     """
-    if example.get("passage_ids") is None:
-        return best_references(example)
-    return [text for text in needed_passages(example).values() if text.strip()] if example.passage_ids else []
+    texts = example.get("passage_texts")
+    return best_references(example) if texts is None else _texts(texts)
 
 
 def needed_passages(example: dspy.Example) -> dict[str, str]:
     """The texts of the passages that a good answer needs, by their ids (`passage_ids`); empty if unknown.
 
-    Texts are known if the passages are the references themselves, which are in the order of the ids.
-
     Raises:
         NotMeasurable: If the example names none.
 
     Example:
-        >>> needed_passages(dspy.Example(passage_ids=("p1",), references=(Reference("Yeast.", 3), Reference("No.", 0))))
+        >>> needed_passages(dspy.Example(passage_ids=("p1",), passage_texts=("Yeast.",)))
         {'p1': 'Yeast.'}
-        >>> needed_passages(dspy.Example(passage_ids=("p1", "p2"), references=(Reference("Yeast. Gas.", 1),)))
+        >>> needed_passages(dspy.Example(passage_ids=("p1", "p2")))
         {'p1': '', 'p2': ''}
     """
-    ids = list(dict.fromkeys(example.get("passage_ids") or ()))
+    ids: Sequence[str] = example.get("passage_ids") or ()
     if not ids:
         raise NotMeasurable("the question has no labelled passages")
-    references: Sequence[Reference] = example.get("references") or ()
-    # if there are fewer references than passages, they are something else, such as all passages as one text
-    texts = [r.text for r in references] if len(references) >= len(ids) else []
-    return dict.fromkeys(ids, "") | dict(zip(ids, texts, strict=False))
+    return dict(zip(ids, example.get("passage_texts") or [""] * len(ids), strict=True))
 
 
 def sub_answers(example: dspy.Example) -> list[str]:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import dspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
+from typedrag.datasets import load_dataset
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.lms import models
 from typedrag.metrics import build_metric, build_objective, takes_scorer
@@ -126,6 +129,16 @@ def test_sources_are_what_is_cited_and_good_references(citations, texts) -> None
     told = {"Yeast.": SupportVerdict.SUPPORTED}
     _, sources = supported(told, passages=PASSAGES, citations=citations)
     assert sources == [*(texts or [p.text for p in PASSAGES]), "Yeast gives off carbon dioxide."]
+
+
+def test_a_bad_answer_is_no_source_where_a_question_has_passages_too(tmp_path) -> None:
+    references = [{"text": "Yeast makes gas.", "label": 2}, {"text": "The moon pulls it up.", "label": 0}]
+    row = {"question": "Why does bread rise?", "references": references, "passage_ids": ["p1", "p2"]}
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps(row))
+    [example] = load_dataset("file", file).examples
+    _, sources = supported({"Gas.": SupportVerdict.SUPPORTED}, example, passages=PASSAGES)
+    assert sources == [*(p.text for p in PASSAGES), "Yeast makes gas."]
 
 
 def test_good_references_alone_tell_of_what_an_lm_knows() -> None:
