@@ -36,15 +36,34 @@ def test_a_program_reads_no_option_that_it_does_not_say(name, monkeypatch):
     }
     with scripted({s.DecomposeIntoSubQuestions: written, s.TypeSubQuestions: core, **answered}):
         build_program(name, Numbered(), options=options)(question=QUESTION)
-    noted = {"passage_words"}  # in the answer, also of a program that shows the LM none
+    # in the answer, also of a program that shows the LM none; by the ways of other programs that it shares
+    noted = {"passage_words", "answer_prompt"}
     assert "max_question_chars" in read
     assert read & Options.model_fields.keys() <= program_class(name).reads | noted
+
+
+def predictors(name, given=None):
+    """What an LM is asked for by each predictor, but for those of an answer that other ways have failed for."""
+    retriever = Numbered() if program_class(name).retrieves else None
+    named = build_program(name, retriever, options=Options().with_given(given or {})).named_predictors()
+    last_resorts = ("plain.", "answer_without_passages") if program_class(name).retrieves else ()
+    return {n: p.signature for n, p in named if not n.startswith(last_resorts)}
+
+
+@pytest.mark.parametrize("given", [{"answer_words": 77}, {"answer_prompt": "plain"}], ids=str)
+@pytest.mark.parametrize("name", program_names())
+def test_how_answers_are_asked_for_is_followed_or_refused(name, given):
+    if given.keys() <= program_class(name).reads:
+        before, after = predictors(name), predictors(name, given)
+        assert not all(signature.equals(after[n]) for n, signature in before.items())
 
 
 @pytest.mark.parametrize(("name", "given", "refused"), [
     ("direct_lm", {"top_k": 3}, "top_k"),
     ("rag", {"sift": True}, "sift"),  # set, though to the default
     ("typed_rag", {"preqrag": {"passages": 2}}, "preqrag"),
+    ("typed_rag", {"adaptive": {"classifier": "lm"}}, "adaptive"),
+    ("preqrag", {"answer_prompt": "plain"}, "answer_prompt"),
     ("coverage_definition", {"coverage_rerank": "judge", "top_k": 3}, "coverage_rerank"),
     ("hanrag", {"max_lm_calls": 9}, "max_lm_calls"),
 ])  # fmt: skip

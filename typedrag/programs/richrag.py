@@ -11,6 +11,7 @@ from typedrag.errors import InputError, StepFailed
 from typedrag.labels import label
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record
+from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
@@ -33,7 +34,7 @@ class RichRAG(Program):
     """
 
     name: ClassVar[str] = "richrag"
-    reads = (RETRIEVING - {"top_k", "rerank_candidates"}) | {"richrag"}
+    reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_prompt"}) | {"richrag"}
 
     def build(self, retriever: Retriever) -> None:
         """One strategy for all questions."""
@@ -76,7 +77,8 @@ class _MultiFaceted(Retrieving):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.explorer = SubAspectExplorer(options)
-        self.answer = PassageAnswerer(AnswerByAspects if options.richrag.tell_aspects else AnswerRichly, options)
+        signature = as_asked(AnswerByAspects if options.richrag.tell_aspects else AnswerRichly, options)
+        self.answer = PassageAnswerer(signature, options)
 
     def forward(self, question: str) -> dspy.Prediction:
         """See `Program.respond`."""

@@ -148,7 +148,7 @@ class _CoverageProgram(Program):
     """A program that answers in one of these ways, or by plain RAG if it gets no core sub-questions."""
 
     strategy_class: ClassVar[type[Retrieving]]
-    reads = RETRIEVING | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
+    reads = (RETRIEVING - {"answer_prompt"}) | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
         """The strategy, and plain RAG to fall back on."""
@@ -171,7 +171,7 @@ class CoverageDefinition(_CoverageProgram):
     """question ─► retrieve ─► answer, told what core sub-questions are   (query augmentation)"""
 
     name: ClassVar[str] = "coverage_definition"
-    reads = RETRIEVING | {"rerank_everywhere"}
+    reads = (RETRIEVING - {"answer_prompt"}) | {"rerank_everywhere"}
     strategy_class = _ByDefinition
 
 
@@ -188,7 +188,7 @@ class CoverageRetrieval(_CoverageProgram):
     """core sub-questions ─► retrieve for each ─► pool, ranked by what it covers ─► answer  (retrieval augmentation)"""
 
     name: ClassVar[str] = "coverage_retrieval"
-    reads = _CoverageProgram.reads | {"coverage_rerank", "threads"}
+    reads = _CoverageProgram.reads | {"answer_prompt", "coverage_rerank", "threads"}
     strategy_class = _Retrieval
 
 
@@ -197,5 +197,5 @@ class CoverageEndToEnd(_CoverageProgram):
     """core sub-questions ─► for each: retrieve ─► answer ─► combine   (end-to-end augmentation)"""
 
     name: ClassVar[str] = "coverage_end_to_end"
-    reads = _CoverageProgram.reads | {"threads"}
+    reads = _CoverageProgram.reads | {"answer_prompt", "threads"}
     strategy_class = _EndToEnd

@@ -31,7 +31,7 @@ class TypedRAG(Program):
     """
 
     name: ClassVar[str] = "typed_rag"
-    reads = Program.reads - {"preqrag", "hanrag", "ircot", "richrag", "coverage_rerank"}
+    reads = Program.reads - {"preqrag", "hanrag", "ircot", "adaptive", "richrag", "coverage_rerank"}
 
     def build(self, retriever: Retriever) -> None:
         """The type classifier, and a strategy for each type."""
