@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.experiments.compiles import about, register
 from tests.lm_server import MODEL, Call, LMServer, lm_server
@@ -20,6 +21,7 @@ from tests.programs.artifact.test_compiled import ABOUT, compiled, edit
 from tests.serving.metrics import counted
 from tests.serving.process import command, process
 from tests.serving.server import Server, served
+from typedrag.cli.main import cli
 from typedrag.errors import InputError
 from typedrag.experiments.loading import registered_version
 from typedrag.programs import Options
@@ -209,3 +211,24 @@ def test_a_program_that_no_question_of_a_user_could_be_answered_by_is_not_served
     source = ServedSource("preqrag", f"vllm:{MODEL}", {}, options={"preqrag": {"classifier": "oracle"}})
     with pytest.raises(InputError, match=r"preqrag\.classifier=oracle reads labels of a dataset"):
         source.open()
+
+
+@pytest.mark.parametrize("name", ["serve", "mcp"])
+@pytest.mark.parametrize(
+    ("specs", "problem"),
+    [
+        (("a/program", "b/program"), "2 programs are called 'program'"),
+        (("rag", "rag=typed_rag"), "2 programs are called 'rag'"),
+        (("=rag",), "a program has an empty name"),
+    ],
+)
+def test_programs_that_clients_could_not_tell_apart_are_refused(name, specs, problem):
+    arguments = (word for spec in specs for word in ("--program", spec))
+    refused = CliRunner().invoke(cli, [name, *arguments])
+    assert refused.exit_code == 2
+    assert refused.stderr.splitlines()[-1] == f"Error: {problem}. Give each a name of its own: --program NAME=SPEC"
+
+
+def test_a_folder_s_program_is_called_as_the_folder_even_from_within(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [ServedSource(spec).name for spec in (".", str(tmp_path), "rag")] == [tmp_path.name, tmp_path.name, "rag"]

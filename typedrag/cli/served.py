@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 
 from typedrag.cli.opening import say
 from typedrag.cli.options import Decorator, assignments, chosen, index_option, timeout_option, together
+from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.serving.run import Serving
@@ -30,9 +32,22 @@ def served_programs(command: Callable[..., Any]) -> Callable[..., Any]:
 
         alike = {name: arguments.pop(name) for name in _OF_ALL}
         sources = [ServedSource(spec, lm_settings=chosen(api_base=api_base), **alike) for spec in specs]
+        _check_names([source.name for source in sources])
         return command(sources=sources, **arguments)
 
     return _options(wrapped)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Refuse programs that clients could not tell apart, such as two compiled ones, whose folders are `program`.
+
+    Raises:
+        InputError: If a name is empty or repeats.
+    """
+    for name, times in Counter(names).items():
+        if times > 1 or not name:
+            problem = f"{times} programs are called '{name}'" if name else "a program has an empty name"
+            raise InputError(problem, "Give each a name of its own: --program NAME=SPEC")
 
 
 _options = together(

@@ -87,7 +87,7 @@ class ServedSource:
         """The name by which clients choose it: from the spec, or that of the registered model, folder or program."""
         if self.place != self.spec:
             return self.spec.partition("=")[0]
-        return self._model if self.registered else Path(self.place).name
+        return self._model if self.registered else Path(self.place).resolve().name  # that of folder "." too
 
     @property
     def _model(self) -> str:
