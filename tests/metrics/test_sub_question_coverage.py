@@ -176,6 +176,22 @@ def test_an_answer_made_elsewhere_without_passages_says_nothing_of_its_retrieval
     over_all = metric.over_all([Scored(result.score, "", result.measures, result.details)])
     assert "pooled_core" in over_all
     assert not over_all.keys() & {"knowledge_identification", "pooled_retrieved_core", "core_both"}
+    known = metric(EXAMPLE, prediction())
+    alone, both = (
+        metric.over_all([Scored(r.score, "", r.measures, r.details) for r in results])
+        for results in ([known], [known, result])
+    )
+    assert alone == both  # an answer whose passages are unknown changes nothing
+    unlike = Scored(
+        0.0,
+        "",
+        {},
+        {**result.details, "sub_questions": [{**s, "answered": False} for s in result.details["sub_questions"]]},
+    )
+    pooled = metric.over_all([Scored(known.score, "", known.measures, known.details), unlike])
+    assert pooled["pooled_core"] == alone["pooled_core"] / 2
+    assert {n: v for n, v in pooled.items() if n.startswith("pooled_retrieved")}.items() <= alone.items()
+    assert pooled["core_neither"] == alone["core_neither"]
     assert "retrieved_core" in metric(EXAMPLE, prediction(passages=())).measures  # a program of ours found none
 
 

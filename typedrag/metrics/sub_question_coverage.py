@@ -113,15 +113,16 @@ class SubQuestionCoverage(Metric):
             raise NotMeasurable(f"question '{example.get('id')}' has no sub-question of a type that has a weight")
         verdicts = self._find(sub_questions, prediction)
         judged = [_judged(f) for f in verdicts]
+        known = knows_passages(prediction)
         return Scored(
             score=scaled_rating(judged, self.weights) or 0.0,
             feedback=_in_words(verdicts, self.passages),
             measures={
-                **self._of_one_answer(judged, self.passages and knows_passages(prediction)),
+                **self._of_one_answer(judged, self.passages and known),
                 "rating": rating(judged, self.weights) or 0.0,
                 "invalid": fmean(f["invalid"] for f in verdicts),
             },
-            details={"sub_questions": verdicts},
+            details={"sub_questions": verdicts, "passages_known": known},
         )
 
     def feedback_for(
@@ -158,14 +159,20 @@ class SubQuestionCoverage(Metric):
 
         Metrics 1 and 2 are named `pooled_core`, `pooled_retrieved_core`, and so on, since a single answer has
         them too; shares of scenarios `core_neither`, `core_retrieved_only`, and so on. Undefined measures are
-        left out, as are those that need judged passages without them.
+        left out, as are those that need judged passages without them. Answers that do not tell their passages
+        count in measures of answers alone.
         """
-        judged = [_judged(s) for one in scored for s in one.details["sub_questions"]]
-        passages = self.passages and any(j.retrieved for j in judged)
-        measures, of_answers = self._renamed(coverage_measures(judged), passages), self._of_one_answer(judged, passages)
-        shares = {type: scenarios(judged, type) for type in SubQuestionType} if passages else {}
+        judged = _all_judged(scored)
+        known = _all_judged([one for one in scored if one.details.get("passages_known", True)])
+        passages = self.passages and any(j.retrieved for j in known)
+        of_answers = self._renamed(coverage_measures(judged), passages=False)
+        of_passages = {n: v for n, v in coverage_measures(known).items() if n in _BY_PASSAGES} if passages else {}
+        shares = {type: scenarios(known, type) for type in SubQuestionType} if passages else {}
         return {
-            **{f"pooled_{name}" if name in of_answers else name: value for name, value in measures.items()},
+            **{
+                f"pooled_{name}" if name in self.measures else name: value
+                for name, value in {**of_answers, **of_passages}.items()
+            },
             **{
                 f"{type.name.lower()}_{scenario.name.lower()}": share
                 for type, table in shares.items()
@@ -252,6 +259,10 @@ def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
     # a prompt shows the first words of a passage
     text = " ".join(passage.text.split())
     return any(source.strip() and text.startswith(" ".join(source.split())) for source in sources)
+
+
+def _all_judged(scored: Sequence[Scored]) -> list[Judged]:
+    return [_judged(s) for one in scored for s in one.details["sub_questions"]]
 
 
 def _judged(one: Mapping[str, Any]) -> Judged:
