@@ -192,6 +192,17 @@ def test_other_options_are_another_server(machine):
     assert len(machine.starts) == 2
 
 
+def test_adapters_that_only_have_one_name_are_not_taken_for_one_another(machine, tmp_path):
+    specs = [f"vllm:org/{name}+cooking={tmp_path / name}" for name in ("one", "two")]
+    users = [machine.user(spec) for spec in specs]
+    starts = [str(start["pid"]) for start in machine.starts]
+    assert [user.ask("Why?").split()[0] for user in users] == starts
+    users[0].leave(), users[1].leave()
+    until(lambda: not list(machine.cache.glob("vllm/*/server.json")))
+    again = machine.user(specs[1])
+    assert again.ask("Why?").split()[0] == starts[1]  # its own reply of before, kept
+
+
 def test_an_adapter_is_served_with_its_model_and_shared_by_both_names(machine, tmp_path):
     (tmp_path / "adapter").mkdir()
     user = machine.user(f"vllm:org/model+cooking={tmp_path / 'adapter'}")

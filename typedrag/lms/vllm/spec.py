@@ -49,6 +49,11 @@ class VLLMSpec(NamedTuple):
         """The name that a server has for it."""
         return self.adapter or self.model
 
+    @property
+    def lora_module(self) -> str:
+        """The adapter as `vllm serve --lora-modules` takes it; empty for none."""
+        return f"{self.adapter}={self.path}" if self.adapter else ""
+
     def located(self) -> VLLMSpec:
         """The same with the whole paths of folders, to load them: other processes have other working folders."""
         return self._replace(model=_located(self.model), path=_located(self.path))

@@ -45,13 +45,21 @@ _USERS, _STATE, _LOG = "users", "server.json", "vllm.log"
 
 @dataclass(frozen=True)
 class _Server:
-    """The record of a server for its users: its command, its address, and what it serves."""
+    """The record of a server for its users: its command, its address, and what it serves.
+
+    Attributes:
+        adapter: The base and the adapter that it was started for, by place: other ones may have the same name.
+    """
 
     host: str
     options: list[str]
     api_base: str
     api_key: str
     models: list[str] = field(default_factory=list)
+    adapter: list[str] = field(default_factory=list)
+
+    def serves(self, spec: VLLMSpec) -> bool:
+        return spec.name in self.models and (not spec.adapter or self.adapter == _adapter_of(spec))
 
     def answers(self) -> bool:
         try:
@@ -84,7 +92,7 @@ def serve(spec: VLLMSpec) -> Endpoint:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _lock, turn_at(folder / "start", lambda: logger.info("another process starts vLLM; waiting for it")):
-            server = _shared(folder, spec.name, options) or _started(folder, spec, options)
+            server = _shared(folder, spec, options) or _started(folder, spec, options)
     except OSError as error:
         raise unusable(folder, error) from error
     return Endpoint(server.api_base, server.api_key)
@@ -108,18 +116,24 @@ def find_vllm() -> str | None:
 
 
 def options_at(api_base: str) -> list[str] | None:
-    """The options of the server that this process uses at an address; None if it was not started here."""
-    return next((use.server.options for use in list(_used.values()) if use.server.api_base == api_base), None)
+    """The options, and the adapter, of the server that this process uses at an address; None if it was not started
+    here."""
+    servers = [use.server for use in list(_used.values())]
+    return next(([*s.options, *s.adapter] for s in servers if s.api_base == api_base), None)
 
 
-def _shared(folder: Path, name: str, options: list[str]) -> _Server | None:
-    """The running server that serves this name with these options, if any; this process is one of its users then."""
+def _adapter_of(spec: VLLMSpec) -> list[str]:
+    return [spec.model, spec.lora_module] if spec.adapter else []
+
+
+def _shared(folder: Path, spec: VLLMSpec, options: list[str]) -> _Server | None:
+    """The running server that serves an LM with these options, if any; this process is one of its users then."""
     for state in folder.glob(f"*/{_STATE}"):
         try:
             server = _Server(**json.loads(state.read_text("utf-8")))
         except (OSError, ValueError, TypeError):
             continue
-        if (server.host, server.options) != (platform.node(), options) or name not in server.models:
+        if (server.host, server.options) != (platform.node(), options) or not server.serves(spec):
             continue
         use = _used.get(state.parent)
         lock = use.lock if use else _lock_as_user(state.parent)  # waits if the server is being stopped
@@ -138,7 +152,7 @@ def _started(folder: Path, spec: VLLMSpec, options: list[str]) -> _Server:
             f"no server is up for '{spec.name}', and there is no command 'vllm' to start one",
             "Install it: pip install 'typedrag[vllm]', or say where a server is: --api-base URL or TYPEDRAG_API_BASE",
         )
-    adapter = ["--enable-lora", "--lora-modules", f"{spec.adapter}={spec.path}"] if spec.adapter else []
+    adapter = ["--enable-lora", "--lora-modules", spec.lora_module] if spec.adapter else []
     command = [executable, "serve", spec.model, *ALWAYS, *adapter, *options]
     place = folder / sha256(json.dumps([platform.node(), command]).encode()).hexdigest()[:12]
     place.mkdir(mode=0o700, exist_ok=True)
@@ -148,7 +162,7 @@ def _started(folder: Path, spec: VLLMSpec, options: list[str]) -> _Server:
         host, _, port = address.partition(":")
         keeper = _keep(place, [*command, "--host", host, "--port", port], key)
         _wait_until_it_answers(f"http://{address}/health", spec.model, keeper, place / _LOG)
-        server = _Server(platform.node(), options, f"http://{address}/v1", key)
+        server = _Server(platform.node(), options, f"http://{address}/v1", key, adapter=_adapter_of(spec))
         server.models.extend(served_models(server.api_base, key))
         if spec.name not in server.models:
             served = f"It serves: {', '.join(server.models)}"
