@@ -24,7 +24,9 @@ from typedrag.optimizers.sweep import SweepConfig, SweepProgress
 from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.study import answered, values_of_trial
+from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.artifact.state import named_predictors
 
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 
@@ -390,6 +392,33 @@ def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
     sweep(stop={"trials": 1}, dataset={"limit": 6})
     with pytest.raises(InputError, match=f"begun with another .*{said}"):
         sweep(**change)
+
+
+def test_a_study_is_not_joined_once_the_folder_that_a_knob_names_holds_something_else(sweep, settings, tmp_path):
+    program, reranker = tmp_path / "program", tmp_path / "reranker"
+    reranker.mkdir()
+
+    def save(top_k=3, temperature=0.5, weights="old"):
+        saved = compiled("rag", Options(top_k=top_k))
+        for predictor in named_predictors(saved).values():
+            predictor.config = {"temperature": temperature}
+        save_compiled(saved, program)
+        (reranker / "weights").write_text(weights)
+
+    knobs = {"program": ["rag", str(program)], "reranker": ["none", f"cross-encoder:{reranker}"]}
+    given = {"knobs": knobs, "stop": {"trials": 1}, "dataset": {"limit": 2}, "metrics": ["length"], "scorer": None}
+    save()
+    sweep(**given)
+    changes = [({"top_k": 1}, "programs"), ({"temperature": 0.9}, "programs"), ({"weights": "new"}, "rerankers")]
+    for changed, said in changes:
+        save(**changed)
+        with pytest.raises(InputError, match=f"begun with another {said}"):
+            sweep(**given)
+    save()  # on another day, yet the same
+    assert points(sweep(**given)) == [("rag", "none")]
+
+    by_name = SweepConfig.model_validate(settings(knobs={"program": ["rag", "direct_lm"], "reranker": None}))
+    assert not SweepComponents(by_name, tmp_path / "named").identity().keys() & {"programs", "rerankers"}
 
 
 # bad input
