@@ -17,7 +17,7 @@ from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.conftest import points
 from tests.programs.artifact.test_compiled import compiled
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
-from typedrag.experiments.evaluate.build import Components
+from typedrag.experiments.evaluate.build import Components, options_of, reranker_of
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress
@@ -27,6 +27,7 @@ from typedrag.optimizers.sweep.study import answered, values_of_trial
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.published import published_reranker
 
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 
@@ -251,6 +252,36 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     shown = [call for call in server.calls if len(call.request["messages"]) > 2]
     assert shown  # the compiled program has demonstrations
     assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
+
+
+def test_a_teleprompter_compiles_a_program_as_published(sweep):
+    swept = sweep(
+        program={"program": "direct_lm", "as_published": True},
+        knobs={"teleprompter": ["bootstrap"]},
+        compile={"optimizers": {"bootstrap": {}}, "metrics": ["length"]},
+        dataset={"split": "validation", "limit": 2},
+        metrics=["length"],
+        scorer=None,
+    )
+    assert points(swept, "COMPLETE") == [("bootstrap",)]
+
+
+def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings, tmp_path):
+    options, reranker = Options.as_published("typed_rag"), published_reranker("typed_rag")
+    folder = tmp_path / "sweep" / "compiled" / "bootstrap"
+    save_compiled(compiled("typed_rag", options), folder / "program", reranker=reranker)
+    (folder / "done").touch()
+    given = settings(
+        program={"program": "typed_rag", "as_published": True},
+        knobs={"teleprompter": ["bootstrap"], "top_k": [3]},
+        compile={"optimizers": {"bootstrap": {}}},
+    )
+    parts = SweepComponents(SweepConfig.model_validate(given), tmp_path / "sweep")
+    program = parts.program_of({"teleprompter": "bootstrap", "top_k": 3})
+    source = parts.base.source(program)
+    assert source.compiled
+    assert options_of(program, source).as_defaults() == options.model_copy(update={"top_k": 3})
+    assert reranker_of(program, source) == reranker
 
 
 def test_what_is_to_be_run_with_an_lm_of_its_own_is_no_trial_of_another(sweep, monkeypatch):

@@ -152,11 +152,11 @@ class SweepComponents:
         Raises:
             Exception: Whatever `run_compile` raises.
         """
-        program = program_at(self.config.program, point)
+        program = self.config.program
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
-            program = program.model_copy(update={"program": str(self._compiled(str(teleprompter)))})
-        return program.model_copy(update={"name": name})
+            program = self.base.compiled_from(program, self._compiled(str(teleprompter)))
+        return program_at(program, point).model_copy(update={"name": name})
 
     def lm_of(self, point: Point) -> LMConfig:
         """The LM of a point."""
