@@ -10,6 +10,7 @@ from optuna.trial import create_trial
 from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import long_where_few
+from tests.serving.index_server import served_index
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.loading import load_program
@@ -181,6 +182,21 @@ def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened
     assert all(len(run.questions) == 15 for run in runs)
     answered = [{q.id for q in run.questions if q.answer} for run in runs]
     assert 0 < found.settings["n"] == len(answered[0] & answered[1]) < 15
+
+
+def few(program, **given):
+    """A sweep of one point over few questions."""
+    data = {"dataset": {"split": "validation", "limit": 2}, "held_out": {"limit": 2}}
+    return {"program": program, "knobs": {"top_k": [1]}, "metrics": ["length"], "scorer": None, **data, **given}
+
+
+def test_over_an_index_server_the_best_is_saved_with_what_searched_there(sweep, opened, sample_retriever):
+    with served_index(sample_retriever) as serving:
+        given = few({"program": "rag", "retriever": serving.url}, index=None)
+        sweep(**given)
+        with opened(**given) as held:
+            found = measure_best(held, choose(held))
+    assert Compiled.read(found.folder).retriever == "bm25"
 
 
 def test_of_no_trials_there_is_no_best(opened):

@@ -338,7 +338,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         best.folder,
         about,
         reranker=reranker_of(program, source),
-        retriever=program.retriever or source.retriever,
+        retriever=of_lm.searched_by(program),
         bm25=parts.bm25_of(program),
         redact=parts.redactor,
     )
