@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+import mlflow
 import pytest
 from optuna.distributions import IntDistribution
 from optuna.trial import create_trial
 
+from tests.experiments.compiles import about, register
 from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import long_where_few
@@ -82,8 +84,6 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
         "## The best, measured again",
     ):
         assert said in page
-    import mlflow
-
     [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
     assert parent.data.metrics["best/length/score/held-out"] == first.held_out.value
     spent = {name: parent.data.metrics[f"spent/{name}"] for name in ("lm_calls", "prompt_tokens", "completion_tokens")}
@@ -197,6 +197,17 @@ def test_over_an_index_server_the_best_is_saved_with_what_searched_there(sweep, 
         with opened(**given) as held:
             found = measure_best(held, choose(held))
     assert Compiled.read(found.folder).retriever == "bm25"
+
+
+def test_a_registered_program_is_looked_up_in_the_store_that_the_sweep_names(sweep, opened, tmp_path):
+    uri = new_store(tmp_path / "mlflow")
+    register(uri, tmp_path / "registered", "answers", about())
+    given = few({"program": "models:/answers/1"}, tracking={"enabled": False, "uri": uri})
+    sweep(**given)
+    with opened(**given) as held:
+        mlflow.set_tracking_uri(new_store(tmp_path / "other"))  # as others of the process may
+        found = measure_best(held, choose(held))
+    assert Compiled.read(found.folder).program == "rag"
 
 
 def test_of_no_trials_there_is_no_best(opened):

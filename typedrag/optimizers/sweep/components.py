@@ -24,7 +24,6 @@ from typedrag.experiments.evaluate.config import (
     LMConfig,
     MetricConfig,
     ProgramConfig,
-    TrackingConfig,
 )
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.files.text_files import write_text
@@ -274,7 +273,7 @@ class SweepComponents:
                     calls_in_flight=config.calls_in_flight,
                     seed=config.sampler.seed,
                     judgments=self._judgments,
-                    tracking=TrackingConfig(enabled=False),
+                    tracking=config.tracking.model_copy(update={"enabled": False}),
                 )
                 compiled = run_compile(settings, folder, resume=True)
                 if compiled.untested:
