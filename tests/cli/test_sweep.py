@@ -13,7 +13,7 @@ from typedrag.cli.sweep import _next
 from typedrag.errors import InputError
 from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
 from typedrag.optimizers.sweep.components import SweepComponents
-from typedrag.optimizers.sweep.files import read_sweep, sweep_schema
+from typedrag.optimizers.sweep.files import read_kept, read_sweep, sweep_schema
 from typedrag.optimizers.sweep.space import all_knobs, build_space
 
 PROGRAMS = ("rag", "direct_lm")
@@ -99,6 +99,18 @@ def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypa
     assert "## The best, measured again" in page
     assert (out / "figures" / "history-1.png").read_bytes().startswith(b"\x89PNG")
     assert "<script" not in (out / "figures" / "figures.html").read_text()
+
+
+def test_a_file_that_extends_another_is_kept_as_both_together(typedrag, file, server, tmp_path):
+    mine, out = tmp_path / "mine" / "sweep.yaml", tmp_path / "out"
+    mine.parent.mkdir()
+    mine.write_text("extends: ../sweep.yaml\nname: größer\ndataset: {limit: 2}\nheld_out: {limit: 2}\n")
+    swept = typedrag(mine, "--out", out, "--set", "stop.trials=1")
+    assert swept.exit_code == 0, swept.output
+    assert "${STUB}" in (kept := (out / "sweep.yaml").read_text("utf-8")) and server.api_base not in kept
+    assert read_kept(out) == read_sweep(mine)
+    best = typedrag("best", out)
+    assert best.exit_code == 0, best.output
 
 
 def test_what_it_will_cost_is_said_after_a_trial_and_added_up_afterwards(typedrag, file, server, tmp_path, monkeypatch):
@@ -224,8 +236,6 @@ def test_the_papers_sweeps_are_ones(file, monkeypatch):
 
 
 def test_a_sweep_of_another_kind_has_no_best(tmp_path):
-    from typedrag.optimizers.sweep.files import read_kept
-
     (tmp_path / "sweep.yaml").write_text("kind: weights\nrated: rated.jsonl\n")
     with pytest.raises(InputError, match="holds a sweep over weights"):
         read_kept(tmp_path)

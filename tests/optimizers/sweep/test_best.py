@@ -3,13 +3,16 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+import mlflow
 import pytest
 from optuna.distributions import IntDistribution
 from optuna.trial import create_trial
 
+from tests.experiments.compiles import about, register
 from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import long_where_few
+from tests.serving.index_server import served_index
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.loading import load_program
@@ -81,8 +84,6 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
         "## The best, measured again",
     ):
         assert said in page
-    import mlflow
-
     [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
     assert parent.data.metrics["best/length/score/held-out"] == first.held_out.value
     spent = {name: parent.data.metrics[f"spent/{name}"] for name in ("lm_calls", "prompt_tokens", "completion_tokens")}
@@ -181,6 +182,32 @@ def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened
     assert all(len(run.questions) == 15 for run in runs)
     answered = [{q.id for q in run.questions if q.answer} for run in runs]
     assert 0 < found.settings["n"] == len(answered[0] & answered[1]) < 15
+
+
+def few(program, **given):
+    """A sweep of one point over few questions."""
+    data = {"dataset": {"split": "validation", "limit": 2}, "held_out": {"limit": 2}}
+    return {"program": program, "knobs": {"top_k": [1]}, "metrics": ["length"], "scorer": None, **data, **given}
+
+
+def test_over_an_index_server_the_best_is_saved_with_what_searched_there(sweep, opened, sample_retriever):
+    with served_index(sample_retriever) as serving:
+        given = few({"program": "rag", "retriever": serving.url}, index=None)
+        sweep(**given)
+        with opened(**given) as held:
+            found = measure_best(held, choose(held))
+    assert Compiled.read(found.folder).retriever == "bm25"
+
+
+def test_a_registered_program_is_looked_up_in_the_store_that_the_sweep_names(sweep, opened, tmp_path):
+    uri = new_store(tmp_path / "mlflow")
+    register(uri, tmp_path / "registered", "answers", about())
+    given = few({"program": "models:/answers/1"}, tracking={"enabled": False, "uri": uri})
+    sweep(**given)
+    with opened(**given) as held:
+        mlflow.set_tracking_uri(new_store(tmp_path / "other"))  # as others of the process may
+        found = measure_best(held, choose(held))
+    assert Compiled.read(found.folder).program == "rag"
 
 
 def test_of_no_trials_there_is_no_best(opened):

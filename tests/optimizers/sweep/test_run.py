@@ -17,14 +17,17 @@ from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.conftest import points
 from tests.programs.artifact.test_compiled import compiled
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
-from typedrag.experiments.evaluate.build import Components
+from typedrag.experiments.evaluate.build import Components, options_of, reranker_of
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress
 from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.study import answered, values_of_trial
+from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.published import published_reranker
 
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 
@@ -251,6 +254,36 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
 
 
+def test_a_teleprompter_compiles_a_program_as_published(sweep):
+    swept = sweep(
+        program={"program": "direct_lm", "as_published": True},
+        knobs={"teleprompter": ["bootstrap"]},
+        compile={"optimizers": {"bootstrap": {}}, "metrics": ["length"]},
+        dataset={"split": "validation", "limit": 2},
+        metrics=["length"],
+        scorer=None,
+    )
+    assert points(swept, "COMPLETE") == [("bootstrap",)]
+
+
+def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings, tmp_path):
+    options, reranker = Options.as_published("typed_rag"), published_reranker("typed_rag")
+    folder = tmp_path / "sweep" / "compiled" / "bootstrap"
+    save_compiled(compiled("typed_rag", options), folder / "program", reranker=reranker)
+    (folder / "done").touch()
+    given = settings(
+        program={"program": "typed_rag", "as_published": True},
+        knobs={"teleprompter": ["bootstrap"], "top_k": [3]},
+        compile={"optimizers": {"bootstrap": {}}},
+    )
+    parts = SweepComponents(SweepConfig.model_validate(given), tmp_path / "sweep")
+    program = parts.program_of({"teleprompter": "bootstrap", "top_k": 3})
+    source = parts.base.source(program)
+    assert source.compiled
+    assert options_of(program, source).as_defaults() == options.model_copy(update={"top_k": 3})
+    assert reranker_of(program, source) == reranker
+
+
 def test_what_is_to_be_run_with_an_lm_of_its_own_is_no_trial_of_another(sweep, monkeypatch):
     made = SimpleNamespace(untested="the best is to be run with openai/ft:mine")
     monkeypatch.setattr("typedrag.optimizers.sweep.components.run_compile", lambda *given, **more: made)
@@ -390,6 +423,33 @@ def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
     sweep(stop={"trials": 1}, dataset={"limit": 6})
     with pytest.raises(InputError, match=f"begun with another .*{said}"):
         sweep(**change)
+
+
+def test_a_study_is_not_joined_once_the_folder_that_a_knob_names_holds_something_else(sweep, settings, tmp_path):
+    program, reranker = tmp_path / "program", tmp_path / "reranker"
+    reranker.mkdir()
+
+    def save(top_k=3, temperature=0.5, weights="old"):
+        saved = compiled("rag", Options(top_k=top_k))
+        for predictor in named_predictors(saved).values():
+            predictor.config = {"temperature": temperature}
+        save_compiled(saved, program)
+        (reranker / "weights").write_text(weights)
+
+    knobs = {"program": ["rag", str(program)], "reranker": ["none", f"cross-encoder:{reranker}"]}
+    given = {"knobs": knobs, "stop": {"trials": 1}, "dataset": {"limit": 2}, "metrics": ["length"], "scorer": None}
+    save()
+    sweep(**given)
+    changes = [({"top_k": 1}, "programs"), ({"temperature": 0.9}, "programs"), ({"weights": "new"}, "rerankers")]
+    for changed, said in changes:
+        save(**changed)
+        with pytest.raises(InputError, match=f"begun with another {said}"):
+            sweep(**given)
+    save()  # on another day, yet the same
+    assert points(sweep(**given)) == [("rag", "none")]
+
+    by_name = SweepConfig.model_validate(settings(knobs={"program": ["rag", "direct_lm"], "reranker": None}))
+    assert not SweepComponents(by_name, tmp_path / "named").identity().keys() & {"programs", "rerankers"}
 
 
 # bad input

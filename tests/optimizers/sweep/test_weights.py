@@ -210,6 +210,23 @@ def test_pairs_of_ones_own_are_judged_once_and_searched_without_an_lm(server, tm
     assert server.api_base not in json.dumps(tracked.data.params)
 
 
+def test_answers_are_read_from_the_columns_that_fields_name(server, tmp_path):
+    server.reply = covers
+    rows = ({{"first": "a", "second": "b"}.get(n, n): value for n, value in compared(k).items()} for k in range(6))
+    file = write_jsonl(tmp_path / "pairs.jsonl", *rows)
+    config = WeightsConfig.model_validate(
+        {
+            "kind": "weights",
+            "dataset": {"name": "pairs", "path": file, "fields": {"first": "a", "second": "b"}},
+            "scorer": {"spec": "vllm:stub", "api_base": server.api_base},
+            "lm_judge": False,
+            "trials": 20,
+            "tracking": NO_TRACKING,
+        }
+    )
+    assert run_weights(config, tmp_path / "out").answers == 12
+
+
 def test_labels_of_references_can_be_the_target(server, tmp_path):
     server.reply = covers
     rows = [

@@ -27,7 +27,8 @@ from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
 from typedrag.lms.replies import REPLIES
 from typedrag.lms.spending import metered
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class, takes_scorer
-from typedrag.programs import Options, Program
+from typedrag.programs import Options, Program, program_class
+from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.makes import make_named
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import (
@@ -260,6 +261,22 @@ class Components:
         if reranker not in self._rerankers:
             self._rerankers[reranker] = open_reranker(reranker)
         return source.build(retriever, self._rerankers[reranker], options_of(config, source))
+
+    def compiled_from(self, program: ProgramConfig, folder: Path) -> ProgramConfig:
+        """The program that was compiled from another, with its options and that one's retriever, BM25 and reranker.
+
+        All options and the reranker are named, since none that a folder names by itself is loaded from elsewhere; see
+        `ProgramSource.options`.
+        """
+        compiled = Compiled.read(folder)
+        reads = set(program_class(compiled.program).reads)
+        own = {
+            "program": str(folder),
+            "as_published": False,
+            "options": compiled.options.model_dump(mode="json", include=reads),
+            "reranker": reranker_of(program, self.source(program)),
+        }
+        return program.model_copy(update=own)
 
     def settings(self, program: ProgramConfig) -> dict[str, Any]:
         """The settings that a run's answers and judgments depend on; other settings make another run."""

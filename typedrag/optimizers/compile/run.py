@@ -39,7 +39,7 @@ from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module,
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, CostEstimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import CompileTracker
-from typedrag.programs import Program, program_class
+from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
@@ -418,15 +418,8 @@ class _Compile:
     def _run_whole(self, changed: bool) -> list[Run]:
         programs = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
-            compiled = Compiled.read(self._saved)
-            reads = set(program_class(compiled.program).reads)
-            own = {"program": str(self._saved), "name": tested_as(self._saved), "as_published": False}
-            # the compiled options and the reranker are named here; see `loading`
-            own |= {
-                "options": compiled.options.model_dump(mode="json", include=reads),
-                "reranker": self.parts.reranker,
-            }
-            programs.append(self.config.program.model_copy(update=own))
+            program = self.parts.compiled_from(self.config.program, self._saved)
+            programs.append(program.model_copy(update={"name": tested_as(self._saved)}))
         folder = self.out / TEST
         evaluation = self.config.test_of(*programs)
         judgments = self.config.judgments or self.out / JUDGMENTS

@@ -21,7 +21,7 @@ from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
 from typedrag.experiments.compare.weighted import with_objective
 from typedrag.experiments.evaluate.build import reranker_of
-from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, TrackingConfig
+from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig
 from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.files.text_files import write_json
@@ -40,8 +40,6 @@ FOLDER, PROGRAM, RESULT = "best", "program", "best.json"
 HELD_OUT, BASE = "held-out", "base"
 _ANSWERED = "cost/lm_calls"
 """A measure that every answered question has."""
-_TO_THE_END = {"caps": CapsConfig(failures=1.0), "tracking": TrackingConfig(enabled=False)}
-"""Settings that measure the best on all questions however many answers fail, as compiled programs are tested."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,13 @@ def measure_best(
         # a knob may turn the type classifier, yet both programs are measured on the same questions
         typed = evaluation.dataset.model_copy(update={"type_classifier": parts.base.type_classifier})
         evaluation = evaluation.model_copy(
-            update={**_TO_THE_END, "dataset": typed, "metrics": metrics, **({"lm": lm} if of_point else {})}
+            update={
+                "caps": CapsConfig(failures=1.0),  # to the end, as compiled programs are tested
+                "tracking": config.tracking.model_copy(update={"enabled": False}),
+                "dataset": typed,
+                "metrics": metrics,
+                **({"lm": lm} if of_point else {}),
+            }
         )
         evaluated = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
         return with_objective(evaluated, config.weights)
@@ -338,7 +342,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         best.folder,
         about,
         reranker=reranker_of(program, source),
-        retriever=program.retriever or source.retriever,
+        retriever=of_lm.searched_by(program),
         bm25=parts.bm25_of(program),
         redact=parts.redactor,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from typedrag.datasets.splits import SPLITS
+from typedrag.datasets.splits import SPLITS, hash_of
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.compare.weighted import OBJECTIVE, SCORE
@@ -23,7 +24,6 @@ from typedrag.experiments.evaluate.config import (
     LMConfig,
     MetricConfig,
     ProgramConfig,
-    TrackingConfig,
 )
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.files.text_files import write_text
@@ -32,8 +32,9 @@ from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
+from typedrag.programs.artifact.compiled import Compiled
 from typedrag.redaction import Redactor
-from typedrag.retrieval import BM25Setting
+from typedrag.retrieval import BM25Setting, reranker_identity
 from typedrag.retrieval.opening import bm25_of_index
 
 JUDGMENTS = "judgments.sqlite"
@@ -150,11 +151,11 @@ class SweepComponents:
         Raises:
             Exception: Whatever `run_compile` raises.
         """
-        program = program_at(self.config.program, point)
+        program = self.config.program
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
-            program = program.model_copy(update={"program": str(self._compiled(str(teleprompter)))})
-        return program.model_copy(update={"name": name})
+            program = self.base.compiled_from(program, self._compiled(str(teleprompter)))
+        return program_at(program, point).model_copy(update={"name": name})
 
     def lm_of(self, point: Point) -> LMConfig:
         """The LM of a point."""
@@ -178,6 +179,7 @@ class SweepComponents:
         return {
             **{name: values[name] for name in names},
             **({"weights": config.weights} if SCORE in self.measures else {}),
+            **self._held_by_knobs(),
             **{name.replace(" ", "_"): value for name, value in measured.items()},
             "metrics": judged,
             "questions": len(base.questions),
@@ -186,6 +188,18 @@ class SweepComponents:
     def bm25_of(self, program: ProgramConfig) -> dict[BM25Setting, float]:
         """The settings of a program's BM25."""
         return bm25_of(program, self.base.source(program))
+
+    def _held_by_knobs(self) -> dict[str, list[list[str]]]:
+        """The values of knobs that name compiled programs or folders of rerankers, with digests of what these hold."""
+        knobs, program = self.config.knobs, self.config.program
+        places = {name: map(str, knobs[name].values) if name in knobs else () for name in ("program", "reranker")}
+        compiled = {p: self.base.source(program_at(program, {"program": p})).compiled for p in places["program"]}
+        files = {place: reranker_identity(place).get("reranker files") for place in places["reranker"]}
+        held = {
+            "programs": [[place, _digest_of(there)] for place, there in compiled.items() if there],
+            "rerankers": [[place, digest] for place, digest in files.items() if digest],
+        }
+        return {name: digests for name, digests in held.items() if digests}
 
     def _check_held_out(self) -> None:
         swept, held = self.config.dataset.split, self.config.held_out.split
@@ -259,7 +273,7 @@ class SweepComponents:
                     calls_in_flight=config.calls_in_flight,
                     seed=config.sampler.seed,
                     judgments=self._judgments,
-                    tracking=TrackingConfig(enabled=False),
+                    tracking=config.tracking.model_copy(update={"enabled": False}),
                 )
                 compiled = run_compile(settings, folder, resume=True)
                 if compiled.untested:
@@ -268,3 +282,9 @@ class SweepComponents:
                     )
                 write_text(done, "")
         return folder / "program"
+
+
+def _digest_of(compiled: Compiled) -> str:
+    """A digest of all that answers of a compiled program depend on."""
+    settings = compiled.model_dump(mode="json", exclude={"about", "versions"})
+    return hash_of(json.dumps([compiled.fingerprint, settings], sort_keys=True))[:16]

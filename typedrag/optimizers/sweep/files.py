@@ -34,10 +34,19 @@ def read_sweep(
 
 
 def keep_file(file: Path, folder: Path) -> None:
-    """Copy a sweep's file to its folder, without substituting variables: their values may be secret."""
+    """Copy a sweep's file to its folder, without substituting variables: their values may be secret.
+
+    A file that extends another, named relative to its own folder, is kept as both together.
+    """
+    import yaml
+
     folder.mkdir(parents=True, exist_ok=True)
-    if file.resolve() != (folder / FILE).resolve():
-        write_text(folder / FILE, file.read_text("utf-8"))
+    if file.resolve() == (folder / FILE).resolve():
+        return
+    text = file.read_text("utf-8")
+    if "extends" in yaml.safe_load(text):
+        text = yaml.safe_dump(read_yaml(file), sort_keys=False, allow_unicode=True)
+    write_text(folder / FILE, text)
 
 
 def read_kept(folder: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from typedrag.datasets import load_dataset
-from typedrag.experiments.evaluate.build import open_metered
+from typedrag.experiments.evaluate.build import dataset_of, open_metered
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.formats import format_estimate, markdown_table
 from typedrag.experiments.judges.judging import Stage, unseen
@@ -123,8 +122,7 @@ def _rated(config: WeightsConfig, out: Path, stage: Stage) -> tuple[list[RatedAn
         return rated_runs(runs, config.target), 0, f"{config.target} of {len(runs)} runs", nothing_to_hide
     data = config.dataset
     assert data is not None, "it was checked"
-    subset = {} if data.subset is None else {"subset": data.subset}
-    dataset = load_dataset(data.name, data.path, **subset, **data.options)
+    dataset = dataset_of(data)
     scorer = open_metered(config.scorer, "scorer")
     answers, took = rated_answers(
         dataset,
