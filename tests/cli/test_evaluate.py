@@ -150,6 +150,17 @@ def test_answers_made_elsewhere_are_measured_like_our_own(evaluate, server, tmp_
     assert read_run(Path("last-year")).planned == len(questions)
 
 
+def test_a_system_whose_name_has_a_hyphen_gets_another_metric(evaluate):
+    line = {"question": load_dataset("sample").examples[0].question, "answer": "Because of the yeast."}
+    Path("my-system.jsonl").write_text(json.dumps(line))
+    given = ["--answers", "my-system.jsonl", "--dataset", "sample", "--split", "all", "--out", "a"]
+    assert evaluate(*given, "--metric", "length").exit_code == 0
+    done = evaluate(*given, "--metric", "length", "--metric", "defects", "--resume")
+    assert done.exit_code == 0, done.output
+    [question] = read_run(Path("a")).questions
+    assert set(question.metrics) == {"length", "defects"}
+
+
 def test_answers_of_our_own_ask_keep_their_steps(evaluate):
     Path("q.txt").write_text(load_dataset("sample").examples[0].question)
     asked = CliRunner().invoke(cli, ["ask", "--file", "q.txt", "--lm", STUB, "--out", "answers.jsonl"])

@@ -196,7 +196,7 @@ class RunStore:
     def _continue(self, questions: Sequence[PlannedQuestion], settings: Mapping[str, Any]) -> None:
         _check_format(self._database, self.folder)
         before = _values(self._database, "settings")
-        if "program" in before:  # names of programs once had hyphens
+        if "program" in before and "answers" not in before:  # names of our programs once had hyphens
             before["program"] = before["program"].replace("-", "_")
         now = json.loads(_json(dict(settings)))
         added = {name: now[name] for name in now if name.startswith(METRIC) and name not in before}
