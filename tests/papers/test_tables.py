@@ -173,6 +173,15 @@ def test_a_table_is_estimated_before_anything_is_asked(make, stub, monkeypatch):
     assert "variant 'mistral-by-gpt' was left out" in Path("papers/typed-rag/table-3/table-3.md").read_text()
 
 
+def test_what_stands_before_run_is_for_it_where_it_has_nothing_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where no tables are
+    for own, questions in ((), 8), (("--limit", "3"), 12):
+        given = ["--folder", str(FOLDER), "--limit", "2", "run", "typed-rag/table-3", "--estimate", *own]
+        done = CliRunner().invoke(cli, ["papers", *given])
+        assert done.exit_code == 0, done.output
+        assert f"typed-rag/table-3: {questions} questions" in done.stderr
+
+
 def test_a_cap_holds_for_all_experiments_of_a_table_together(make, stub):
     table = find_table("typed-rag/table-3", FOLDER)
     before = len(stub.calls)

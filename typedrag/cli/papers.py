@@ -45,6 +45,7 @@ def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) 
     LM calls, tokens and dollars are estimated by what programs and judges typically take, and hours at 3 s a call, 16
     at once, or with an embedded LM at 80 tokens a second.
     """
+    ctx.default_map = {"run": ctx.params}  # what stands before `run` is for it
     if ctx.invoked_subcommand is None:
         _list(folder, limit, as_json)
 
