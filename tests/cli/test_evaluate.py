@@ -212,6 +212,18 @@ def test_a_cap_stops_with_a_line_that_says_so_and_how_to_go_on(evaluate, server)
     assert len(server.calls) == 12
 
 
+def test_a_cap_is_of_all_runs_below_out_whichever_is_made(evaluate, server):
+    runs = [{"name": name, "program": "direct_lm"} for name in "ab"]
+    config = {"programs": runs, "dataset": {"name": "sample", "limit": 4}, "lm": {"spec": STUB}, "metrics": ["length"]}
+    Path("table.yaml").write_text(yaml.safe_dump(config))
+    given = ["--config", "table.yaml", "--out", "out", "--only"]
+    assert evaluate(*given, "a").exit_code == 0
+    server.calls.clear()
+    stopped = evaluate(*given, "b", "--temperature", 0.4, "--max-lm-calls", 3)  # other prompts: no reply is kept
+    assert (stopped.exit_code, server.calls) == (1, [])
+    assert "b: stopped after 0 of 4 questions: 4 LM calls are made of the 3 allowed" in stopped.stderr
+
+
 def test_an_lm_that_is_gone_is_said_with_how_to_go_on(evaluate, server):
     server.reply = lambda call: (401, "wrong key") if len(server.calls) > 5 else None
     done = evaluate(*BASIC, "--metric", "tiny", "--threads", 1, "--out", "a")

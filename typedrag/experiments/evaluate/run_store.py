@@ -264,6 +264,15 @@ def _read_folder(folder: Path, read: Callable[[sqlite3.Connection], T]) -> T:
         raise InputError(f"{file} cannot be read ({error})", "Name another folder") from None
 
 
+def spent_below(folder: Path) -> Spending:
+    """What was spent on all runs in a folder and below it, in all tries.
+
+    Raises:
+        InputError: See `read_run`.
+    """
+    return sum((read_run(file.parent).spent for file in folder.rglob(FILE)), Spending())
+
+
 def is_run(folder: Path) -> bool:
     """True if a folder holds a run."""
     return (folder / FILE).is_file()
