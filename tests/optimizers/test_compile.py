@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import asdict, replace
 
+import mlflow
 import pytest
 
 from tests.datasets.files import write_jsonl
@@ -360,6 +361,10 @@ def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are
     assert result.registered == "models:/answers/1"
     [registered] = registered_programs(tracking_uri=store)
     assert registered.about == Compiled.read(result.folder).about
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'other.db'}")  # as another process, which knows no store yet
+    given = {"program": {"program": "models:/answers/1"}, "optimizer": {"name": "bootstrap"}}
+    config = CompileConfig.model_validate({**given, "dataset": {"name": "sample"}, "tracking": {"uri": store}})
+    assert CompileComponents(config, tmp_path / "next").base.name == "direct_lm"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert type(load_program("models:/answers/1")).name == "direct_lm"
     files = {file for place in ("out", "mlflow") for file in (tmp_path / place).rglob("*") if file.is_file()}
