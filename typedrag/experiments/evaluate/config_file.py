@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import EvaluationConfig, named
+from typedrag.lms.vllm.spec import split_addresses
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
 """By naming field: settings that belong to the named thing alone, and do not carry over to another of its kind."""
@@ -21,6 +22,10 @@ M = TypeVar("M", bound=BaseModel)
 
 class _Written(str):
     """A text from a file; its variables are substituted only if it survives."""
+
+
+class _Unaddressed(_Written):
+    """The spec of an LM from a file, whose address is given above it: one that its variables bring is left out."""
 
 
 def read_config(
@@ -216,6 +221,9 @@ def laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     for naming, own in _OF_THE_NAMED.items():
         if above.get(naming) and below.get(naming) not in (None, above[naming]):
             below = {name: value for name, value in below.items() if name not in own}
+    if above.get("api_base") and not above.get("spec") and isinstance(spec := below.get("spec"), str):
+        bare = split_addresses(spec)[0]
+        below = {**below, "spec": _Unaddressed(bare) if isinstance(spec, _Written) else bare}
     merged = dict(below)
     for name, value in above.items():
         held = below.get(name)
@@ -276,9 +284,10 @@ def _substituted(text: str, file: Path | None) -> str:
     if not isinstance(text, _Written):
         return text
     try:
-        return Template(text).substitute(os.environ)
+        whole = Template(text).substitute(os.environ)
     except KeyError as error:
         name = error.args[0]
         raise InputError(f"{file} needs the environment variable {name}", f"Set it: {name}=… typedrag …") from None
     except ValueError:
         raise InputError(f"{file}: '{text}' has a $ that names no variable", "Write $$ for a $") from None
+    return split_addresses(whole)[0] if isinstance(text, _Unaddressed) else whole
