@@ -127,11 +127,11 @@ def command(
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `CompileConfig`."""
-    from typedrag.metrics.objective import parse_objective
+    from typedrag.metrics.objective import written_weights
 
     values = options.nested(flags)
-    weights = parse_objective(values["metrics"]) if values["metrics"] else {}
-    named = [{"name": name, "weight": weight} for name, weight in weights.items()]
+    weights = written_weights(values["metrics"]) if values["metrics"] else {}
+    named = [options.chosen(name=name, weight=weight) for name, weight in weights.items()]
     return {**values, "metrics": options.metrics_of(values.pop("metric_options"), named)}
 
 

@@ -53,7 +53,7 @@ def read_into(
         command: The command, for messages.
         file: The file; None if flags and settings are enough.
         flags: Flags, nested as the model is; None values are ignored. A list replaces the file's, except
-            that a metric named without options or a weight keeps those of the file. If flags name another
+            that a metric named without options, or without a weight, keeps those of the file. If flags name another
             optimizer, dataset, budget or LM than the file, the file's settings for its own (options, path,
             subset, limits, address) are dropped.
         settings: `PATH=VALUE`, as `--set` gives them; see `with_settings`.
@@ -244,12 +244,12 @@ def _set_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_options(metric: Any, of_file: Any) -> Any:
-    """A metric that a flag names, with the file's options and weight if the flag gives no options."""
+    """A metric that a flag names, with the file's options and weight where the flag gives none."""
     settings = named(metric)
-    if isinstance(settings, dict) and not settings.get("options"):
+    if isinstance(settings, dict):
         for known in of_file if isinstance(of_file, list) else ():
             if isinstance(known, dict) and known.get("name") == settings.get("name"):
-                return {**known, **{k: v for k, v in settings.items() if k != "options"}}
+                return {**known, **{name: value for name, value in settings.items() if value != {}}}
     return metric
 
 
