@@ -377,6 +377,7 @@ def test_flags_of_the_program_leave_it_the_one_that_the_file_names(flag, tmp_pat
     [
         (["--metric", "linkage,truthfulness"], {"linkage": (0.2, {"draws": 3}), "truthfulness": (0.8, {})}),
         (["--metric", "linkage=2,f1"], {"linkage": (2, {"draws": 3}), "f1": (1, {})}),
+        (["--metric", "linkage", "--metric-option", "linkage.draws=4"], {"linkage": (0.2, {"draws": 4})}),
     ],
 )
 def test_a_metric_keeps_the_weight_and_the_options_of_the_file_that_no_flag_gives(flags, metrics, tmp_path):

@@ -132,7 +132,8 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     values = options.nested(flags)
     weights = written_weights(values["metrics"]) if values["metrics"] else {}
     named = [options.chosen(name=name, weight=weight) for name, weight in weights.items()]
-    return {**values, "metrics": options.metrics_of(values.pop("metric_options"), named)}
+    metrics = options.metrics_of(values.pop("metric_options"), named)
+    return {**values, "metrics": metrics}
 
 
 def _say_plan(plan: Plan) -> None:
