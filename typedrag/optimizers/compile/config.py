@@ -62,7 +62,7 @@ class BudgetConfig(BaseModel):
     name: BudgetName = "light"
     """The name of the budget, which also chooses the optimizer's options that are not set."""
     lm_calls: PositiveInt | None = None
-    """The most calls of all LMs together; by default those of the name."""
+    """The most calls of all LMs together, also those that name types of questions; by default those of the name."""
     tokens: PositiveInt | None = None
     """The most tokens, read and written; by default unlimited."""
 
