@@ -70,6 +70,7 @@ def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) 
 @click.pass_context
 def run(
     ctx: click.Context,
+    /,
     name: str,
     folder: Path,
     out: Path | None,
