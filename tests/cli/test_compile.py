@@ -366,15 +366,32 @@ def test_an_lm_that_is_gone_is_said_with_how_to_go_on(compile_, server):
 def test_flags_of_the_program_leave_it_the_one_that_the_file_names(flag, tmp_path):
     file = tmp_path / "compile.yaml"
     file.write_text("program: {program: rag}")
-    flags = command.make_context(
-        "compile", ["--out", "out", "--optimizer", "copro", "--dataset", "sample", flag]
-    ).params
-    for name in ("config", "out", "resume", "estimate_only", "as_json", "settings"):
-        del flags[name]
     for held, program in ((None, "typed_rag"), (file, "rag")):
-        read = read_into(CompileConfig, "compile", held, _values_of(flags)).program
+        read = _config(held, flag).program
         assert read.program == program
         assert read != ProgramConfig(program=program)
+
+
+@pytest.mark.parametrize(
+    ("flags", "metrics"),
+    [
+        (["--metric", "linkage,truthfulness"], {"linkage": (0.2, {"draws": 3}), "truthfulness": (0.8, {})}),
+        (["--metric", "linkage=2,f1"], {"linkage": (2, {"draws": 3}), "f1": (1, {})}),
+        (["--metric", "linkage", "--metric-option", "linkage.draws=4"], {"linkage": (0.2, {"draws": 4})}),
+    ],
+)
+def test_a_metric_keeps_the_weight_and_the_options_of_the_file_that_no_flag_gives(flags, metrics, tmp_path):
+    file = tmp_path / "compile.yaml"
+    file.write_text("metrics: [{name: linkage, weight: 0.2, options: {draws: 3}}, {name: truthfulness, weight: 0.8}]")
+    assert {m.name: (m.weight, m.options) for m in _config(file, *flags).metrics} == metrics
+
+
+def _config(file, *flags):
+    given = ["--out", "out", "--optimizer", "copro", "--dataset", "sample", *flags]
+    values = command.make_context("compile", given).params
+    for name in ("config", "out", "resume", "estimate_only", "as_json", "settings"):
+        del values[name]
+    return read_into(CompileConfig, "compile", file, _values_of(values))
 
 
 def test_optimizers_modules_and_their_options_are_listed(compile_):

@@ -150,6 +150,17 @@ def test_answers_made_elsewhere_are_measured_like_our_own(evaluate, server, tmp_
     assert read_run(Path("last-year")).planned == len(questions)
 
 
+def test_a_system_whose_name_has_a_hyphen_gets_another_metric(evaluate):
+    line = {"question": load_dataset("sample").examples[0].question, "answer": "Because of the yeast."}
+    Path("my-system.jsonl").write_text(json.dumps(line))
+    given = ["--answers", "my-system.jsonl", "--dataset", "sample", "--split", "all", "--out", "a"]
+    assert evaluate(*given, "--metric", "length").exit_code == 0
+    done = evaluate(*given, "--metric", "length", "--metric", "defects", "--resume")
+    assert done.exit_code == 0, done.output
+    [question] = read_run(Path("a")).questions
+    assert set(question.metrics) == {"length", "defects"}
+
+
 def test_answers_of_our_own_ask_keep_their_steps(evaluate):
     Path("q.txt").write_text(load_dataset("sample").examples[0].question)
     asked = CliRunner().invoke(cli, ["ask", "--file", "q.txt", "--lm", STUB, "--out", "answers.jsonl"])
@@ -199,6 +210,18 @@ def test_a_cap_stops_with_a_line_that_says_so_and_how_to_go_on(evaluate, server)
     done = evaluate(*arguments, "--resume", "--max-tokens-spent", 100_000)
     assert done.exit_code == 0
     assert len(server.calls) == 12
+
+
+def test_a_cap_is_of_all_runs_below_out_whichever_is_made(evaluate, server):
+    runs = [{"name": name, "program": "direct_lm"} for name in "ab"]
+    config = {"programs": runs, "dataset": {"name": "sample", "limit": 4}, "lm": {"spec": STUB}, "metrics": ["length"]}
+    Path("table.yaml").write_text(yaml.safe_dump(config))
+    given = ["--config", "table.yaml", "--out", "out", "--only"]
+    assert evaluate(*given, "a").exit_code == 0
+    server.calls.clear()
+    stopped = evaluate(*given, "b", "--temperature", 0.4, "--max-lm-calls", 3)  # other prompts: no reply is kept
+    assert (stopped.exit_code, server.calls) == (1, [])
+    assert "b: stopped after 0 of 4 questions: 4 LM calls are made of the 3 allowed" in stopped.stderr
 
 
 def test_an_lm_that_is_gone_is_said_with_how_to_go_on(evaluate, server):

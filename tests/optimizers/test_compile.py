@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import asdict, replace
 
+import mlflow
 import pytest
 
 from tests.datasets.files import write_jsonl
@@ -16,7 +17,7 @@ from typedrag.errors import InputError, LMUnavailable
 from typedrag.experiments.judges.saved import SavedJudge, add_check, load_judge
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
-from typedrag.optimizers.compile import CompileConfig, CompileProgress, run_compile
+from typedrag.optimizers.compile import CompileConfig, CompileProgress, plan_compile, run_compile
 from typedrag.optimizers.compile.components import CompileComponents
 from typedrag.optimizers.compile.targets import modules_of
 from typedrag.optimizers.compile.tracking import CompileTracker
@@ -250,6 +251,35 @@ def test_another_compile_is_not_taken_for_the_one_that_is_there(other, said, com
     assert len(server.calls) == calls
 
 
+def _of_unknown_types(file, **given):
+    write_jsonl(file, *({"question": f"Why is bread number {n} dense?"} for n in range(40)))
+    asking = {"program": {"program": "typed_rag", "options": {"type_classifier": "lm"}}, "metrics": ["length"]}
+    return {**asking, "dataset": {"name": "file", "path": file}, "optimizer": {"name": "bootstrap"}, **given}
+
+
+def test_types_that_the_lm_names_are_of_the_budget_and_of_what_is_spent(compile_, server, tmp_path):
+    given = _of_unknown_types(tmp_path / "rows.jsonl", test_limit=1)
+    with pytest.raises(InputError, match=r"types of 40 questions, which leaves nothing of the 40 LM calls"):
+        compile_(**given, budget={"lm_calls": 40})
+    assert not server.calls and not (tmp_path / "out").exists()
+    plans = []
+    for resume in (False, True):
+        watching = CompileProgress(plan=plans.append)
+        result = compile_(**given, budget={"lm_calls": 50}, watching=watching, resume=resume)
+        [outcome] = result.outcomes.values()
+        assert 0 < outcome.spent.usage.lm_calls <= 10
+        assert result.spent.usage.lm_calls == 40 + outcome.spent.usage.lm_calls
+        assert len(server.asked("question_type")) == 40
+    assert [plan.types for plan in plans] == [40, 40]
+
+
+def test_an_estimate_asks_for_no_types_but_of_its_three_questions(compile_, server, tmp_path, sample_index):
+    given = _of_unknown_types(tmp_path / "rows.jsonl", index=sample_index, lm={"spec": "vllm:stub"})
+    plan = plan_compile(CompileConfig.model_validate({**given, "tracking": {"enabled": False}}), tmp_path / "out")
+    assert (plan.types, len(server.asked("question_type"))) == (40, 3)
+    assert compile_(**given).outcomes  # in the same folder
+
+
 def test_modules_for_which_nothing_is_left_are_not_begun(compile_, server, tmp_path):
     given = {"program": {"program": "richrag"}, "modules": "in-order", "dataset": {"name": "sample"}}
     given |= {"metrics": ["retrieval"], "optimizer": {"name": "bootstrap"}}
@@ -360,6 +390,10 @@ def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are
     assert result.registered == "models:/answers/1"
     [registered] = registered_programs(tracking_uri=store)
     assert registered.about == Compiled.read(result.folder).about
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'other.db'}")  # as another process, which knows no store yet
+    given = {"program": {"program": "models:/answers/1"}, "optimizer": {"name": "bootstrap"}}
+    config = CompileConfig.model_validate({**given, "dataset": {"name": "sample"}, "tracking": {"uri": store}})
+    assert CompileComponents(config, tmp_path / "next").base.name == "direct_lm"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert type(load_program("models:/answers/1")).name == "direct_lm"
     files = {file for place in ("out", "mlflow") for file in (tmp_path / place).rglob("*") if file.is_file()}

@@ -173,6 +173,33 @@ def test_a_table_is_estimated_before_anything_is_asked(make, stub, monkeypatch):
     assert "variant 'mistral-by-gpt' was left out" in Path("papers/typed-rag/table-3/table-3.md").read_text()
 
 
+def test_what_stands_before_run_is_for_it_where_it_has_nothing_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where no tables are
+    for own, questions in ((), 8), (("--limit", "3"), 12):
+        given = ["--folder", str(FOLDER), "--limit", "2", "run", "typed-rag/table-3", "--estimate", *own]
+        done = CliRunner().invoke(cli, ["papers", *given])
+        assert done.exit_code == 0, done.output
+        assert f"typed-rag/table-3: {questions} questions" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "refused"),
+    [
+        ("sub-question-coverage/table-3", ("--max-lm-calls", 5, "--lm", "vllm:stub"), "--max-lm-calls, --lm"),
+        ("richrag/table-3", ("--max-cost", 0.5, "--scorer", "vllm:stub"), "--max-cost, --scorer"),
+        ("typed-rag/table-2", ("--index", "here"), "--index"),
+    ],
+)
+def test_a_flag_that_a_table_of_its_kind_does_not_take_is_refused_before_anything_is_asked(
+    make, stub, name, flags, refused
+):
+    before, table = len(stub.calls), find_table(name, FOLDER)
+    done = make(table, *flags)
+    assert done.exit_code == 2
+    assert f"{name} does not take {refused}" in done.stderr
+    assert len(stub.calls) == before and not table.folder.exists()
+
+
 def test_a_cap_holds_for_all_experiments_of_a_table_together(make, stub):
     table = find_table("typed-rag/table-3", FOLDER)
     before = len(stub.calls)

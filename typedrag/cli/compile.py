@@ -127,12 +127,13 @@ def command(
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags in the shape of `CompileConfig`."""
-    from typedrag.metrics.objective import parse_objective
+    from typedrag.metrics.objective import written_weights
 
     values = options.nested(flags)
-    weights = parse_objective(values["metrics"]) if values["metrics"] else {}
-    named = [{"name": name, "weight": weight} for name, weight in weights.items()]
-    return {**values, "metrics": options.metrics_of(values.pop("metric_options"), named)}
+    weights = written_weights(values["metrics"]) if values["metrics"] else {}
+    named = [options.chosen(name=name, weight=weight) for name, weight in weights.items()]
+    metrics = options.metrics_of(values.pop("metric_options"), named)
+    return {**values, "metrics": metrics}
 
 
 def _say_plan(plan: Plan) -> None:
@@ -142,6 +143,8 @@ def _say_plan(plan: Plan) -> None:
     for name, estimate in plan.estimates.items():
         say(f"{name or 'program'}: about {estimate.runs:,} runs and {estimate.proposals:,} proposals")
     limits = [f"{n:,} {unit}" for n, unit in ((plan.budget.lm_calls, "LM calls"), (plan.budget.tokens, "tokens")) if n]
+    if plan.types:
+        say(f"the types of {plan.types:,} questions are named by the LM first, in about as many calls of the budget")
     dollars = f" for {in_dollars(plan.dollars)}" if plan.dollars else ""
     say(
         f"about {plan.lm_calls:,} LM calls and {plan.tokens:,} tokens{dollars}; the budget ends it after "

@@ -45,6 +45,7 @@ def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) 
     LM calls, tokens and dollars are estimated by what programs and judges typically take, and hours at 3 s a call, 16
     at once, or with an embedded LM at 80 tokens a second.
     """
+    ctx.default_map = {"run": ctx.params}  # what stands before `run` is for it
     if ctx.invoked_subcommand is None:
         _list(folder, limit, as_json)
 
@@ -66,7 +67,10 @@ def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) 
 @options.tracking_options
 @click.option("--estimate", "only_estimated", is_flag=True, help="Only tell what it would take.")
 @click.option("--json", "as_json", is_flag=True, help="Print the cells as JSON.")
+@click.pass_context
 def run(
+    ctx: click.Context,
+    /,
     name: str,
     folder: Path,
     out: Path | None,
@@ -89,6 +93,7 @@ def run(
     from typedrag.papers.table import fill_table
 
     table = find_table(name, folder)
+    _check_flags(table, flags, ctx.command.params)
     out = out or table.folder
     experiments = experiments_of(table, _flags_for(table, flags, limit), settings, variants)
     expected = estimate(table, experiments, out, limit)
@@ -115,6 +120,19 @@ def run(
     else:
         _draw(result)
     say(f"{result.made} cells made ({account.spent.usage.in_words()}): {page}")
+
+
+def _check_flags(table: PaperTable, flags: dict[str, Any], known: list[click.Parameter]) -> None:
+    """Refuse flags that ask for what a table of its kind does not do; without a cap, it would spend without limit."""
+    taken = _READS[table.config.kind]
+    names = {p.name or "": max(p.opts, key=len) for p in known}
+    unread = [n for n, value in flags.items() if value not in (None, False) and n.partition("__")[0] not in taken]
+    if unread:
+        own = ", ".join(option for name, option in names.items() if name.partition("__")[0] in taken)
+        raise InputError(
+            f"{table.name} does not take {', '.join(names[n] for n in unread)}",
+            "Leave that out" + (f"; it takes {own}" if own else ""),
+        )
 
 
 def _flags_for(table: PaperTable, flags: dict[str, Any], limit: int | None) -> dict[str, Any]:

@@ -146,19 +146,32 @@ def parse_objective(spec: str) -> dict[str, float]:
     """The weights of the metrics that a spec names; 1 by default.
 
     Raises:
-        InputError: If it names no metric, an unknown one or one twice, or a weight is not above 0.
+        InputError: See `written_weights`.
 
     Example:
         >>> parse_objective("linkage,coverage=0.5")
         {'linkage': 1.0, 'coverage': 0.5}
     """
-    weights: dict[str, float] = {}
+    return {name: 1.0 if weight is None else weight for name, weight in written_weights(spec).items()}
+
+
+def written_weights(spec: str) -> dict[str, float | None]:
+    """The weights that a spec gives to the metrics it names; None where it gives none.
+
+    Raises:
+        InputError: If it names no metric, an unknown one or one twice, or a weight is not above 0.
+
+    Example:
+        >>> written_weights("linkage,coverage=0.5")
+        {'linkage': None, 'coverage': 0.5}
+    """
+    weights: dict[str, float | None] = {}
     parts = [part.strip() for part in spec.split(",")]
     for part in parts:
         name, equals, weight = (text.strip() for text in part.partition("="))
         metric_class(name)
         try:
-            weights[name] = float(weight) if equals else 1.0
+            weights[name] = float(weight) if equals else None
         except ValueError:
             raise InputError(f"the weight of metric '{name}' is '{weight}'", "Write NAME=NUMBER") from None
     _check(weights, len(parts))
@@ -206,13 +219,13 @@ def build_objective(
     )
 
 
-def _check(weights: Mapping[str, float], named: int) -> None:
+def _check(weights: Mapping[str, float | None], named: int) -> None:
     if not weights:
         raise InputError("no metric is named", "Name one, such as linkage")
     if len(weights) < named:
         raise InputError("a metric is named twice", "Name each once, with its weight")
     for name, weight in weights.items():
-        if not 0 < weight < float("inf"):
+        if weight is not None and not 0 < weight < float("inf"):
             raise InputError(f"the weight of metric '{name}' is {weight:g}", "Give a number above 0")
 
 

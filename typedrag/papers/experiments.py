@@ -21,8 +21,7 @@ from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, Eval
 from typedrag.experiments.evaluate.config_file import laid, validated, variables_in, with_settings
 from typedrag.experiments.evaluate.evaluate import JUDGMENTS, Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.experiments.evaluate.run_store import FILE as RUN_FILE
-from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.evaluate.run_store import spent_below
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.pairwise import PairwiseComparison, compare_pairwise
 from typedrag.lms.lm import use_lm
@@ -112,7 +111,7 @@ def make_experiment(
     with charging(account):
         if config.kind == "evaluation":
             evaluation = validated(EvaluationConfig, "papers", settings, file)
-            caps = _left(evaluation.caps, _spent_below(out) + _spent_below(folder).times(-1))
+            caps = _left(evaluation.caps, spent_below(out) + spent_below(folder).times(-1))
             if caps is None:
                 return _NotMade("what may be spent was spent before it")
             evaluation = evaluation.model_copy(update={"caps": caps})
@@ -127,10 +126,6 @@ def make_experiment(
             weights = weights.model_copy(update={"folds": folds, "held_out": held_out})
             return _Weights(run_weights(weights, folder, stage=hooks.stage, on_notice=hooks.notice).to_dict())
         return _Counts.of(validated(DatasetConfig, "papers", settings, file))
-
-
-def _spent_below(folder: Path) -> Spending:
-    return sum((read_run(file.parent).spent for file in folder.rglob(RUN_FILE)), Spending())
 
 
 def _left(caps: CapsConfig, spent: Spending) -> CapsConfig | None:

@@ -149,6 +149,19 @@ def test_settings_of_what_a_file_names_are_not_taken_for_what_a_flag_names_in_it
     assert (same.path, same.options) == (Path("/data/x.jsonl"), {"fields": "a=b"})
 
 
+@pytest.mark.parametrize("spec", ["vllm:m@http://old/v1", "${THE_LM}", "vllm:m@${OLD}"])
+def test_an_address_above_takes_the_place_of_that_in_the_spec_below(file, monkeypatch, spec):
+    monkeypatch.setenv("THE_LM", "vllm:m@http://old/v1")
+    monkeypatch.setenv("OLD", "http://old/v1")
+    file.write_text(file.read_text().replace("vllm:m", spec))
+    assert (read_config(file).lm.spec, read_config(file).lm.api_base) == ("vllm:m", "http://old/v1")
+    new = {"lm": {"api_base": "http://new/v1"}}
+    for config in (read_config(file, new), read_config(file, None, ["lm.api_base=http://new/v1"])):
+        assert (config.lm.spec, config.lm.api_base, config.lm.temperature) == ("vllm:m", "http://new/v1", 0.5)
+    again = read_config(file, new, ["lm.spec=vllm:n@http://newer/v1"]).lm
+    assert (again.spec, again.api_base) == ("vllm:n", "http://newer/v1")
+
+
 def test_flags_alone_suffice():
     config = read_config(None, LEAST)
     assert (config.programs[0].name, config.dataset.split, config.threads, config.scorer) == ("", "", 16, None)

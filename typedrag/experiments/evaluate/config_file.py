@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import EvaluationConfig, named
+from typedrag.lms.vllm.spec import split_addresses
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
 """By naming field: settings that belong to the named thing alone, and do not carry over to another of its kind."""
@@ -21,6 +22,10 @@ M = TypeVar("M", bound=BaseModel)
 
 class _Written(str):
     """A text from a file; its variables are substituted only if it survives."""
+
+
+class _Unaddressed(_Written):
+    """The spec of an LM from a file, whose address is given above it: one that its variables bring is left out."""
 
 
 def read_config(
@@ -48,7 +53,7 @@ def read_into(
         command: The command, for messages.
         file: The file; None if flags and settings are enough.
         flags: Flags, nested as the model is; None values are ignored. A list replaces the file's, except
-            that a metric named without options or a weight keeps those of the file. If flags name another
+            that a metric named without options, or without a weight, keeps those of the file. If flags name another
             optimizer, dataset, budget or LM than the file, the file's settings for its own (options, path,
             subset, limits, address) are dropped.
         settings: `PATH=VALUE`, as `--set` gives them; see `with_settings`.
@@ -216,6 +221,9 @@ def laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     for naming, own in _OF_THE_NAMED.items():
         if above.get(naming) and below.get(naming) not in (None, above[naming]):
             below = {name: value for name, value in below.items() if name not in own}
+    if above.get("api_base") and not above.get("spec") and isinstance(spec := below.get("spec"), str):
+        bare = split_addresses(spec)[0]
+        below = {**below, "spec": _Unaddressed(bare) if isinstance(spec, _Written) else bare}
     merged = dict(below)
     for name, value in above.items():
         held = below.get(name)
@@ -236,12 +244,12 @@ def _set_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_options(metric: Any, of_file: Any) -> Any:
-    """A metric that a flag names, with the file's options and weight if the flag gives no options."""
+    """A metric that a flag names, with the file's options and weight where the flag gives none."""
     settings = named(metric)
-    if isinstance(settings, dict) and not settings.get("options"):
+    if isinstance(settings, dict):
         for known in of_file if isinstance(of_file, list) else ():
             if isinstance(known, dict) and known.get("name") == settings.get("name"):
-                return {**known, **{k: v for k, v in settings.items() if k != "options"}}
+                return {**known, **{name: value for name, value in settings.items() if value != {}}}
     return metric
 
 
@@ -276,9 +284,10 @@ def _substituted(text: str, file: Path | None) -> str:
     if not isinstance(text, _Written):
         return text
     try:
-        return Template(text).substitute(os.environ)
+        whole = Template(text).substitute(os.environ)
     except KeyError as error:
         name = error.args[0]
         raise InputError(f"{file} needs the environment variable {name}", f"Set it: {name}=… typedrag …") from None
     except ValueError:
         raise InputError(f"{file}: '{text}' has a $ that names no variable", "Write $$ for a $") from None
+    return split_addresses(whole)[0] if isinstance(text, _Unaddressed) else whole

@@ -30,6 +30,11 @@ def classifier_of(source: ProgramSource, options: Options) -> dspy.Module:
     return build_type_classifier(options)
 
 
+def untyped(examples: Sequence[dspy.Example]) -> list[str]:
+    """The questions of the examples whose type is not known, each once."""
+    return list(dict.fromkeys(e.question for e in examples if known_type(e) is None))
+
+
 def with_types(
     examples: Sequence[dspy.Example], classifier: dspy.Module, lm: dspy.LM | None, *, replies: Path, threads: int
 ) -> list[dspy.Example]:
@@ -47,7 +52,7 @@ def with_types(
     Raises:
         LMUnavailable: If the LM, or a model of the classifier, cannot be used.
     """
-    unknown = list(dict.fromkeys(e.question for e in examples if known_type(e) is None))
+    unknown = untyped(examples)
     if not unknown:
         return list(examples)
     keeping: AbstractContextManager[None] = replies_beside(replies) if lm else nullcontext()

@@ -196,7 +196,7 @@ class RunStore:
     def _continue(self, questions: Sequence[PlannedQuestion], settings: Mapping[str, Any]) -> None:
         _check_format(self._database, self.folder)
         before = _values(self._database, "settings")
-        if "program" in before:  # names of programs once had hyphens
+        if "program" in before and "answers" not in before:  # names of our programs once had hyphens
             before["program"] = before["program"].replace("-", "_")
         now = json.loads(_json(dict(settings)))
         added = {name: now[name] for name in now if name.startswith(METRIC) and name not in before}
@@ -262,6 +262,15 @@ def _read_folder(folder: Path, read: Callable[[sqlite3.Connection], T]) -> T:
         return _read_file(file, "immutable=1", read)
     except sqlite3.DatabaseError as error:
         raise InputError(f"{file} cannot be read ({error})", "Name another folder") from None
+
+
+def spent_below(folder: Path) -> Spending:
+    """What was spent on all runs in a folder and below it, in all tries.
+
+    Raises:
+        InputError: See `read_run`.
+    """
+    return sum((read_run(file.parent).spent for file in folder.rglob(FILE)), Spending())
 
 
 def is_run(folder: Path) -> bool:

@@ -20,6 +20,7 @@ from typedrag.experiments.compare.truth import with_truthfulness
 from typedrag.experiments.evaluate.build import (
     Components,
     check_measurable,
+    dataset_of,
     git_commit,
     open_metered,
     options_of,
@@ -27,20 +28,24 @@ from typedrag.experiments.evaluate.build import (
     with_fingerprints,
 )
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
+from typedrag.experiments.evaluate.question_typing import untyped
 from typedrag.lms.adapter_of_each import kept
 from typedrag.lms.lm import default_spec, reply_settings
+from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.metrics import metric_class, risk_of
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.targets import IN_ORDER, JudgeTarget, Target, targets_for
 from typedrag.optimizers.compile.teleprompters import Budget, CompileRequest, Optimizer, build_optimizer
+from typedrag.optimizers.compile.teleprompters.budget import Ledger, spent_by
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
+from typedrag.programs.makes import make_named
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import reranker_identity
 
-JUDGMENTS = "judgments.sqlite"
+JUDGMENTS, COMPILE, TYPES = "judgments.sqlite", "compile", "types"
 
 
 class CompileComponents(Components):
@@ -49,11 +54,13 @@ class CompileComponents(Components):
     Args:
         config: The configuration of the compile.
         out: The folder of the compile.
+        types_by_lm: Let the LM name types of questions where the program does; else the default classifier does.
     """
 
-    def __init__(self, config: CompileConfig, out: Path) -> None:
+    def __init__(self, config: CompileConfig, out: Path, *, types_by_lm: bool = True) -> None:
         super().__init__(config.test_of(config.program), config.judgments or out / JUDGMENTS)
-        self.wanted = config
+        self.wanted, self._types_by_lm = config, types_by_lm
+        self._types = out / COMPILE / TYPES
 
     def check(self) -> None:
         """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
@@ -122,10 +129,40 @@ class CompileComponents(Components):
         return self.targets[-1].metric() is not None
 
     @cached_property
+    def _read(self) -> Dataset:
+        return dataset_of(self.config.dataset)
+
+    @cached_property
+    def types(self) -> int:
+        """The number of questions whose types the LM is to name."""
+        asks = not self.own_labels and make_named(self.type_classifier).asks_lm
+        return len(untyped(self._read.examples)) if asks else 0
+
+    @cached_property
     def dataset(self) -> Dataset:
-        """The dataset, with all its splits; with the question types that the program names, if it does."""
-        dataset = super().dataset
-        return dataset if self.own_labels else replace(dataset, examples=tuple(self.typed(dataset.examples)))
+        """The dataset, with all its splits; with the question types that the program names, if it does.
+
+        Raises:
+            InputError: If the budget leaves nothing once the LM has named them.
+        """
+        if self.own_labels or (self.types and not self._types_by_lm):
+            return self._read
+        if self.types and self.budget.forbids(Spending(), calls_ahead=self.types + 1):
+            raise InputError(
+                f"the LM would name the types of {self.types:,} questions, which leaves nothing of the "
+                f"{self.budget.lm_calls:,} LM calls of the budget",
+                "Label them as question_type, name a classifier that asks no LM: --set dataset.type_classifier=linear, "
+                "or allow more: --max-lm-calls",
+            )
+        if self.types:
+            self._types.mkdir(parents=True, exist_ok=True)
+        with charging(Ledger(self._types / LEDGER)):
+            return replace(self._read, examples=tuple(self.typed(self._read.examples)))
+
+    @property
+    def spent_on_types(self) -> Spending:
+        """The cost of the types that the LM has named, also before the compile was resumed."""
+        return spent_by(self._types / LEDGER)
 
     @cached_property
     def prompt_lm(self) -> dspy.LM | None:

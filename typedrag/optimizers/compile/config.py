@@ -62,7 +62,7 @@ class BudgetConfig(BaseModel):
     name: BudgetName = "light"
     """The name of the budget, which also chooses the optimizer's options that are not set."""
     lm_calls: PositiveInt | None = None
-    """The most calls of all LMs together; by default those of the name."""
+    """The most calls of all LMs together, also those that name types of questions; by default those of the name."""
     tokens: PositiveInt | None = None
     """The most tokens, read and written; by default unlimited."""
 
@@ -132,5 +132,5 @@ class CompileConfig(BaseModel):
             calls_in_flight=self.calls_in_flight,
             caps=CapsConfig(failures=1.0),
             judgments=self.judgments,
-            tracking=TrackingConfig(enabled=False),
+            tracking=self.tracking.model_copy(update={"enabled": False}),
         )

@@ -31,7 +31,7 @@ from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Judgments, Metric
 from typedrag.optimizers.compile.checked_judge import check_saved_judge
-from typedrag.optimizers.compile.components import JUDGMENTS, CompileComponents
+from typedrag.optimizers.compile.components import COMPILE, JUDGMENTS, CompileComponents
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import IDENTITY, check_same
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
@@ -44,7 +44,8 @@ from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_co
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
 
-PROGRAM, JUDGE, COMPILE, TEST, RESULT = "program", "judge", "compile", "test", "result.json"
+PROGRAM, JUDGE, TEST, RESULT = "program", "judge", "test", "result.json"
+ESTIMATE = "estimate"
 BASE, COMPILED = "base", "compiled"
 _ABOUT = TypeAdapter(CompiledAbout)
 
@@ -57,11 +58,13 @@ class Plan:
         estimates: The estimate of each target, by its name.
         budget: The budget after which the compile stops.
         tests: Runs of the program on the test split, which no other number includes.
+        types: Questions whose types the LM names first, within the budget; no other number includes them.
     """
 
     estimates: Mapping[str, CostEstimate]
     budget: Budget
     tests: int
+    types: int = 0
 
     @property
     def lm_calls(self) -> int:
@@ -145,9 +148,11 @@ class CompileProgress:
 def plan_compile(config: CompileConfig, out: Path) -> Plan:
     """Estimate the cost of a compile from three questions, whose replies the compile will reuse.
 
+    Where the LM is to name types of questions, it is not yet asked: the three may be others than the compile's first.
+
     It raises what `run_compile` raises.
     """
-    return _Compile(config, out, CompileProgress()).plan()
+    return _Compile(config, out, CompileProgress(), only_planned=True).plan()
 
 
 def run_compile(
@@ -192,11 +197,14 @@ def tested_as(program: Path) -> str:
 
 
 class _Compile:
-    def __init__(self, config: CompileConfig, out: Path, watching: CompileProgress) -> None:
+    def __init__(
+        self, config: CompileConfig, out: Path, watching: CompileProgress, *, only_planned: bool = False
+    ) -> None:
         self.config, self.out, self.watching = config, out, watching
         self._begun: dict[str, Path] = {}
-        self.parts = CompileComponents(config, out)
+        self.parts = CompileComponents(config, out, types_by_lm=not only_planned)
         self.parts.check()
+        self._only_planned = only_planned
         self.tracker = CompileTracker(
             config.tracking, self.parts.redactor, watching.notice, register_as=config.register_as
         )
@@ -209,10 +217,10 @@ class _Compile:
         for request in requests:  # checked first, so that nothing is paid if one is refused
             parts.optimizer.check(request)
         with replies_beside(self.out / REPLIES):  # for all targets and the test
-            cost = measure_run_cost(requests[0], parts.optimizer, parts.budget)
+            cost = measure_run_cost(requests[0], parts.optimizer, _share(parts.budget, parts.spent_on_types, 1))
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
-        return Plan(named, parts.budget, 2 * len(parts.test_examples))
+        return Plan(named, parts.budget, 2 * len(parts.test_examples), parts.types)
 
     def run(self) -> CompileResult:
         parts, identity = self.parts, self.out / IDENTITY
@@ -248,7 +256,7 @@ class _Compile:
         parts = self.parts
         compiled: dspy.Module | None = self._base
         outcomes: dict[str, CompileOutcome] = {}
-        spent = Spending()
+        spent = parts.spent_on_types
         for number, target in enumerate(parts.targets):
             program = None if parts.judge else compiled
             spent += self._left_behind(number, program)
@@ -295,6 +303,8 @@ class _Compile:
         if number:
             assert program is not None, "of several targets none is a judge"
             name += f"-{fingerprint(state_of(program))}"
+        if self._only_planned and self.parts.types:  # without the LM's types, the examples come in another order
+            name = f"{ESTIMATE}/{name}"
         return self.out / COMPILE / name
 
     def _left_behind(self, number: int, program: Program | None) -> Spending:
