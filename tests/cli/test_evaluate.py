@@ -222,6 +222,9 @@ def test_a_cap_is_of_all_runs_below_out_whichever_is_made(evaluate, server):
     stopped = evaluate(*given, "b", "--temperature", 0.4, "--max-lm-calls", 3)  # other prompts: no reply is kept
     assert (stopped.exit_code, server.calls) == (1, [])
     assert "b: stopped after 0 of 4 questions: 4 LM calls are made of the 3 allowed" in stopped.stderr
+    Path("out/a/run.sqlite").write_text("torn")
+    assert "out/a/run.sqlite is no run" in evaluate(*given, "b", "--max-lm-calls", 9, "--resume").stderr
+    assert evaluate(*given, "b", "--resume", "--temperature", 0.4).exit_code == 0  # without a cap it does not matter
 
 
 def test_an_lm_that_is_gone_is_said_with_how_to_go_on(evaluate, server):

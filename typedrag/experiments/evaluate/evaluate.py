@@ -16,7 +16,7 @@ from typedrag.experiments.evaluate.answers_file import AnswersFile
 from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.evaluate.results import MetricResult, Run
-from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_records, spent_below, taken
+from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_records, read_run, spent_below, taken
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_cluster import connected
@@ -41,7 +41,7 @@ _ANSWERS = "answers"
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: finished and planned questions, and the cost of all runs below `out` so far.
+    """The progress of a run: finished and planned questions, and the cost of all runs so far.
 
     A question that is answered but not yet measured counts in part. `failed` counts answers and judgments.
     """
@@ -101,7 +101,10 @@ def run_evaluation(
     folders = {p.name: out / p.name for p in config.programs}
     if not resume and (there := next(filter(is_run, folders.values()), None)):
         raise taken(there)
-    account = Account(spent_below(out))
+    capped = any((config.caps.tokens, config.caps.lm_calls, config.caps.cost))
+    own = (folder for folder in folders.values() if is_run(folder))
+    # without caps, no other run has to be readable
+    account = Account(spent_below(out) if capped else sum((read_run(folder).spent for folder in own), Spending()))
     with charging(account):  # naming types may ask the LM
         _ = parts.questions
     for answers in parts.given.values():
