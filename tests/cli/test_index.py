@@ -183,6 +183,9 @@ def test_an_index_of_both_parts_is_built_described_searched_and_added_to(tmp_pat
     for retriever in ("dense", "hybrid", "hybrid:0.5", "auto"):
         found = run("index", "search", out, "bread", "--retriever", retriever, "--json")
         assert len(found.stdout.splitlines()) == 2, found.stderr
+    assert run("index", "search", out, "bread", "--retriever", "auto", "--k1", 2).exit_code == 0
+    refused = run("index", "search", out, "bread", "--retriever", "dense", "--k1", 2)
+    assert refused.exit_code == 2 and "--k1 and --b are of BM25" in refused.stderr
     more.write_text('{"id": "m1", "text": "cat dog bird"}\n')
     assert run("index", "append", more, "--out", out).exit_code == 0
     info = json.loads(run("index", "info", out).stdout)

@@ -112,3 +112,11 @@ def test_what_a_compile_keeps_is_what_the_server_searches_by(serving, tmp_path):
 def test_it_serves_no_other_server(run):
     refused = run("index", "serve", "--retriever", "http://elsewhere:8010")
     assert refused.exit_code == 2 and "has its own index" in refused.stderr
+
+
+def test_a_server_says_itself_how_it_is_searched(serving, run):
+    url = serving().url
+    assert run("index", "search", url, "bread", "-k", 1, "--json").exit_code == 0
+    refused = run("index", "search", url, "bread", "--retriever", "nonsense")
+    assert refused.exit_code == 2
+    assert "an address says itself how it is searched. Leave --retriever out" in refused.stderr
