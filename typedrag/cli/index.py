@@ -40,8 +40,8 @@ def command() -> None:
     help="SOURCEs are files of questions, of MuSiQue, HotpotQA or 2WikiMultihopQA: index their contexts, each once.",
 )
 @listed("--metadata", help="With --to: a further field of rows, which filters can name.")
-@click.option("--k1", type=float, default=0.9, show_default=True, help="BM25's term frequency saturation.")
-@click.option("--b", type=float, default=0.4, show_default=True, help="BM25's length normalisation.")
+@click.option("--k1", type=float, help="BM25's term frequency saturation; default: 0.9.")
+@click.option("--b", type=float, help="BM25's length normalisation; default: 0.4.")
 @click.option("--language", help="Language of the passages, such as en, de or th; default: detected.")
 @click.option(
     "--dense",
@@ -71,6 +71,8 @@ def build(
     dense: str | None,
     query_prompt: str | None,
     passage_prompt: str | None,
+    k1: float | None,
+    b: float | None,
     **options: Any,
 ) -> None:
     """Index files and folders.
@@ -93,6 +95,7 @@ def build(
     from typedrag.retrieval import FieldMap, build_parts, open_encoder
     from typedrag.retrieval.milvus.address import MilvusAddress
 
+    options |= chosen(k1=k1, b=b)
     mapped = FieldMap.parse(fields)
     address = MilvusAddress.parse(to) if to else None
     encoder = open_encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
