@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
+from typedrag.experiments.executors import ray_cluster, ray_workers
 from typedrag.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
 
 SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
@@ -273,3 +275,27 @@ def test_what_a_question_without_an_answer_took_counts(server, tmp_path):
 def test_a_cap_of_one_question_is_refused():
     done = CliRunner().invoke(cli, ["ask", "Why?", "--max-cost", "1"])
     assert done.exit_code == 2 and "caps are for the questions of --file" in done.stderr
+
+
+def test_workers_are_told_the_address_that_follows_the_spec(server, tmp_path, monkeypatch):
+    """In the place of a Ray cluster, this process does what it would send to a worker."""
+    sent = []
+
+    @contextmanager
+    def connected(executor, workers, **limits):
+        yield 1
+
+    @contextmanager
+    def workers(work, number, **limits):
+        sent.append(work)
+        with work.opened(None, "worker") as executor:
+            yield executor
+
+    monkeypatch.setattr(ray_cluster, "connected", connected)
+    monkeypatch.setattr(ray_workers, "ray_workers", workers)
+    (tmp_path / "questions.txt").write_text("Why does bread rise?\n")
+    ask = ["ask", "--program", "direct_lm", "--file", str(tmp_path / "questions.txt"), "--executor", "ray"]
+    done = CliRunner().invoke(cli, [*ask, "--no-cache", "--lm", f"vllm:stub@{server.api_base}"])
+    assert [(work.lm, work.api_base) for work in sent] == [("vllm:stub", server.api_base)]
+    assert done.exit_code == 0, done.stderr
+    assert len(server.calls) == 1

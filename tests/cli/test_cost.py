@@ -89,6 +89,27 @@ def test_a_file_that_was_stopped_tells_what_it_has_spent(runs):
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"usage": None},
+        {"usage": "as a spice"},
+        {"usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}},
+        {"spent": 12.5},
+        {"spent": {"dollars": 1.0}},
+    ],
+)
+def test_a_field_of_the_same_name_in_another_file_is_no_spending(tmp_path, fields):
+    (tmp_path / "other.jsonl").write_text(json.dumps({"question": "Why?", **fields}) + "\n")
+    done = typedrag("cost", tmp_path)
+    assert done.exit_code == 2, done.exception
+    assert "holds no run that tells what was spent" in done.stderr
+    spent = Spending(Usage(1, 1000, 1000), dollars=7.0).to_dict()
+    (tmp_path / "answers.jsonl").write_text(json.dumps({"question": "Why?", "spent": spent}) + "\n")
+    [run] = json.loads(typedrag("cost", tmp_path, "--json").stdout)["runs"]
+    assert (run["questions"], run["cost"]) == (1, 7.0)
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["questions"], "questions holds no run that tells what was spent"),

@@ -183,6 +183,9 @@ def test_an_index_of_both_parts_is_built_described_searched_and_added_to(tmp_pat
     for retriever in ("dense", "hybrid", "hybrid:0.5", "auto"):
         found = run("index", "search", out, "bread", "--retriever", retriever, "--json")
         assert len(found.stdout.splitlines()) == 2, found.stderr
+    assert run("index", "search", out, "bread", "--retriever", "auto", "--k1", 2).exit_code == 0
+    refused = run("index", "search", out, "bread", "--retriever", "dense", "--k1", 2)
+    assert refused.exit_code == 2 and "--k1 and --b are of BM25" in refused.stderr
     more.write_text('{"id": "m1", "text": "cat dog bird"}\n')
     assert run("index", "append", more, "--out", out).exit_code == 0
     info = json.loads(run("index", "info", out).stdout)
@@ -240,9 +243,23 @@ def test_embedding_that_was_killed_is_resumed(tmp_path, folder, model, monkeypat
     monkeypatch.setattr(Encoder, "encode_passages", encode)
     assert "did not finish" in run("index", "search", out, "bread", "--retriever", "hybrid").stderr
     assert "begun and not finished. Continue it with --resume" in run(*arguments).stderr
+    refused = run(*arguments, tmp_path / "idx", "--resume", "--k1", "2")
+    assert refused.exit_code == 2
+    assert f"is finished, with the sources {folder} and k1 0.9. Name the same" in refused.stderr
     done = run(*arguments, "--resume")
     assert done.exit_code == 0 and done.stderr.startswith("2 passages embedded")  # BM25's part was done
     assert run("index", "search", out, "bread", "--retriever", "hybrid").exit_code == 0
+
+
+def test_what_a_finished_index_is_embedded_with_is_not_ignored(index, folder, model, tmp_path):
+    (tmp_path / "more.txt").write_text("Rain falls.")
+    embed = ("index", "build", "--out", index, "--dense", model)
+    for changes in (["--language", "de"], ["--k1", 2], ["--b", 0.1], [folder, tmp_path / "more.txt", "--resume"]):
+        refused = run(*embed, *changes)
+        assert refused.exit_code == 2 and "is finished, with" in refused.stderr, changes
+    assert set(json.loads(run("index", "info", index).stdout)) & {"dense"} == set()
+    done = run(*embed, folder, "--resume", "--language", "en", "--k1", 0.9)
+    assert done.exit_code == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,22 @@ def test_what_a_compile_keeps_is_what_the_server_searches_by(serving, tmp_path):
 def test_it_serves_no_other_server(run):
     refused = run("index", "serve", "--retriever", "http://elsewhere:8010")
     assert refused.exit_code == 2 and "has its own index" in refused.stderr
+
+
+def test_a_server_says_itself_how_it_is_searched(serving, run):
+    url = serving().url
+    assert run("index", "search", url, "bread", "-k", 1, "--json").exit_code == 0
+    refused = run("index", "search", url, "bread", "--retriever", "nonsense")
+    assert refused.exit_code == 2
+    assert "an address says itself how it is searched. Leave --retriever out" in refused.stderr
+
+
+def test_a_query_that_no_index_can_search_is_mended_or_refused(serving):
+    client = serving().client
+    of_json = {"headers": {"Content-Type": "application/json"}}
+    half = client.post("/v1/search", content=b'{"queries": ["\\ud800 bread"], "k": 2}', **of_json)
+    assert half.json() == client.post("/v1/search", json={"queries": [" bread"], "k": 2}).json()
+    words = " ".join(f"w{n}" for n in range(65_537))
+    refused = client.post("/v1/search", json={"queries": ["bread", words], "k": 2})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "query_too_long")
+    assert client.post("/v1/search", json={"queries": ["bread " * 70_000], "k": 2}).status_code == 200

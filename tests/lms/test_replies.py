@@ -8,9 +8,10 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from typedrag.errors import InputError
+from typedrag.errors import InputError, StorageFull
+from typedrag.files.sqlite import SQLiteFile
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.replies import Replies, permission, replies_kept
+from typedrag.lms.replies import HELD, TABLES, Replies, permission, replies_kept
 from typedrag.lms.spending import Account, charging, metered
 from typedrag.lms.trail import Stopwatch, counting_replays
 
@@ -100,6 +101,56 @@ def test_the_claim_of_a_worker_that_is_no_more_lapses(url, lm, server):
     assert BEAT < time.monotonic() - started < 20 * BEAT
     living.put(request, {"usage": {}, "text": "so"})
     assert Replies(url, BEAT).get(request) == {"usage": {}, "text": "so"}
+
+
+class LostOnce:
+    """A database whose connection is lost once, before or after it has run a statement that begins so."""
+
+    def __init__(self, file, statement, *, ran=False):
+        self.file, self.statement, self.ran, self.lost = file, statement, ran, threading.Event()
+
+    def run(self, statement, **values):
+        if self.lost.is_set() or not statement.startswith(self.statement):
+            return self.file.run(statement, **values)
+        if self.ran:
+            self.file.run(statement, **values)
+        self.lost.set()
+        raise StorageFull("the connection is lost", "")
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def file(tmp_path):
+    return SQLiteFile(tmp_path / "replies.sqlite", HELD, *TABLES)
+
+
+def test_a_heartbeat_goes_on_after_a_fault_of_the_database(file):
+    request = {"model": "m", "messages": [], "_fn_identifier": "f"}
+    broken = LostOnce(file, "UPDATE")
+    one = Replies(broken, BEAT)
+    assert one.get(request) is None
+    [(before,)] = file.run("SELECT until FROM typedrag_asked")
+    assert broken.lost.wait(10)
+    deadline = time.monotonic() + 10
+    while file.run("SELECT until FROM typedrag_asked") == [(before,)]:
+        assert time.monotonic() < deadline  # it lapses, and others make the same call
+        time.sleep(BEAT / 4)
+
+
+@pytest.mark.parametrize(("statement", "ran"), [("INSERT INTO typedrag_asked", True), ("DELETE", False)])
+def test_a_claim_lapses_where_the_database_fails_at_it_or_at_its_release(file, statement, ran):
+    request = {"model": "m", "messages": [], "_fn_identifier": "f"}
+    one = Replies(LostOnce(file, statement, ran=ran), BEAT)
+    with pytest.raises(StorageFull):
+        one.get(request)
+        one.release()
+    told = []
+    waiting = threading.Thread(target=lambda: told.append(Replies(file, BEAT).get(request)), daemon=True)
+    waiting.start()
+    waiting.join(30 * BEAT)
+    assert told == [None]  # it is to make the call
 
 
 def test_what_was_interrupted_is_left_to_who_asks_next(url):

@@ -9,7 +9,7 @@ import pytest
 
 from typedrag.errors import InputError, StepFailed
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.prices import PRICES, Price
+from typedrag.lms.prices import PRICES, Price, own_price
 from typedrag.lms.spending import Account, Spending, charging, metered
 from typedrag.programs import DirectLM
 from typedrag.records import Usage
@@ -111,6 +111,26 @@ def test_the_users_price_is_that_of_a_server_of_ones_own(server, prices):
     prices("vllm:stub: {prompt: 0.5, completion: 1.5}")
     spent = spend(open_lm("vllm:stub", api_base=server.api_base, cache=False))
     assert (spent.cost, spent.unpriced) == (pytest.approx((100 * 0.5 + 10 * 1.5) / 1e6), 0)
+
+
+@pytest.mark.parametrize("spec", ["vllm:org/model+stub=org/adapter", "vllm:stub"])
+def test_the_users_price_is_found_by_the_name_of_lm(server, prices, spec):
+    prices(f"{spec}: {{prompt: 1000, completion: 0}}")
+    assert spend(open_lm(f"{spec}@{server.api_base}", cache=False)).cost == pytest.approx(0.1)
+
+
+def test_the_users_price_is_that_of_an_embedded_lm(small_lm, prices):
+    lm = open_lm("embedded:smollm2-135m", max_tokens=1, cache=False)
+    prices("embedded:smollm2-135m: {prompt: 1, completion: 1}")
+    assert own_price(lm.model) == Price(prompt=1, completion=1)
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded:qwen2.5-coder-1.5b"])
+@pytest.mark.parametrize("spec", ["embedded", "embedded:qwen2.5-coder-1.5b"])
+@pytest.mark.qwen
+def test_the_users_price_of_the_default_lm_has_two_names(prices, name, spec):
+    prices(f"{name}: {{prompt: 1, completion: 1}}")
+    assert own_price(open_lm(spec).model) == Price(prompt=1, completion=1)
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "gpt-4o-mini"])

@@ -140,7 +140,7 @@ def command(
     from typedrag.lms.vllm.spec import split_addresses
     from typedrag.retrieval import open_reranker
 
-    spec, _ = split_addresses(lm or default_spec())
+    spec, address = split_addresses(lm or default_spec())
     changes |= chosen(top_k=top_k)
     source = program_source(program_name)
     options = source.options(as_published=as_published, overrides=changes)
@@ -173,7 +173,7 @@ def command(
             from typedrag.experiments.executors.works import AskedWork, base_of, index_for
 
             place, identity = index_for(retriever, index), searched.identity if searched else {}
-            lm_at = api_base or base_of(spec)
+            lm_at = address or api_base or base_of(spec)
             work = AskedWork(source, options, retriever, place, reranker, identity, spec, lm_at, opened)
             answering = stack.enter_context(ray_workers(work, number, threads=threads, calls=calls))
         outcomes = answer_questions(

@@ -13,6 +13,7 @@ import click
 from typedrag.cli.opening import say
 from typedrag.cli.options import assignments, chosen, index_option, listed
 from typedrag.cli.served import listen, listening
+from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.retrieval.index.building import Built
@@ -39,8 +40,8 @@ def command() -> None:
     help="SOURCEs are files of questions, of MuSiQue, HotpotQA or 2WikiMultihopQA: index their contexts, each once.",
 )
 @listed("--metadata", help="With --to: a further field of rows, which filters can name.")
-@click.option("--k1", type=float, default=0.9, show_default=True, help="BM25's term frequency saturation.")
-@click.option("--b", type=float, default=0.4, show_default=True, help="BM25's length normalisation.")
+@click.option("--k1", type=float, help="BM25's term frequency saturation; default: 0.9.")
+@click.option("--b", type=float, help="BM25's length normalisation; default: 0.4.")
 @click.option("--language", help="Language of the passages, such as en, de or th; default: detected.")
 @click.option(
     "--dense",
@@ -70,6 +71,8 @@ def build(
     dense: str | None,
     query_prompt: str | None,
     passage_prompt: str | None,
+    k1: float | None,
+    b: float | None,
     **options: Any,
 ) -> None:
     """Index files and folders.
@@ -92,6 +95,7 @@ def build(
     from typedrag.retrieval import FieldMap, build_parts, open_encoder
     from typedrag.retrieval.milvus.address import MilvusAddress
 
+    options |= chosen(k1=k1, b=b)
     mapped = FieldMap.parse(fields)
     address = MilvusAddress.parse(to) if to else None
     encoder = open_encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
@@ -159,12 +163,12 @@ def _facts(index: Path) -> dict[str, Any]:
 @click.argument("index")
 @click.argument("query")
 @click.option("-k", "--top-k", type=click.IntRange(1), default=5, show_default=True, help="Number of passages.")
-@click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
+@click.option("--retriever", help="Of a folder: bm25, dense, hybrid, hybrid:WEIGHT or auto. Default: bm25.")
 @click.option("--k1", type=float, help="BM25's k1, instead of the manifest's.")
 @click.option("--b", type=float, help="BM25's b, instead of the manifest's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 def search(
-    index: str, query: str, top_k: int, retriever: str, k1: float | None, b: float | None, as_json: bool
+    index: str, query: str, top_k: int, retriever: str | None, k1: float | None, b: float | None, as_json: bool
 ) -> None:
     """Print the passages of INDEX for QUERY, best first.
 
@@ -172,12 +176,21 @@ def search(
     """
     from dataclasses import asdict
 
-    from typedrag.retrieval import BM25Setting, open_retriever
+    from typedrag.retrieval import BM25Setting, open_retriever, parts_of
+    from typedrag.retrieval.milvus.address import is_milvus
     from typedrag.retrieval.opening import brings_index
 
     settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
     values = {name: value for name, value in settings.items() if value is not None}
-    opened = open_retriever(index, None, values) if brings_index(index) else open_retriever(retriever, index, values)
+    if brings_index(index):
+        if retriever is not None:
+            mend = f"Write ?search={retriever} behind it" if is_milvus(index) else "Leave --retriever out"
+            raise InputError("an address says itself how it is searched", mend)
+        opened = open_retriever(index, None, values)
+    else:
+        opened = open_retriever(retriever or "bm25", index, values)
+    if values and parts_of(opened).sparse is None:
+        raise InputError("--k1 and --b are of BM25, and the dense part is searched alone", "Leave them out")
     [passages] = opened.search([query], top_k)
     for passage in passages:
         if as_json:

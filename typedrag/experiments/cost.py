@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, FILE, Spendi
 from typedrag.files.journal import Journal
 from typedrag.lms.prices import Price
 from typedrag.lms.spending import LEDGER, Spending
+from typedrag.records import Usage
 
 JUDGMENTS, CANDIDATES = "judgments", "candidates"
 _HEAD = 2
@@ -78,8 +79,15 @@ def _is_spending(file: Path) -> bool:
     if not file.is_file():
         return False
     return file.name in (FILE, LEDGER) or (
-        file.suffix in (".jsonl", ".part") and any(SPENT in line or "usage" in line for line in _lines(file, _HEAD))
+        file.suffix in (".jsonl", ".part") and any(map(_tells_spending, _lines(file, _HEAD)))
     )
+
+
+def _tells_spending(line: Mapping[str, Any]) -> bool:
+    """True if a line has the fields that `Outcome.to_dict` writes: other programs write a `usage` of other fields."""
+    told = line.get(SPENT, line.get("usage"))
+    known = (Spending().to_dict() if SPENT in line else asdict(Usage())).keys()
+    return isinstance(told, dict) and known - {"uncounted"} <= told.keys() <= known
 
 
 def _lines(file: Path, most: int | None = None) -> Iterator[dict[str, Any]]:
@@ -100,8 +108,9 @@ def _cost_of(file: Path, price: Price | None) -> RunSpending:
     if file.name == LEDGER:
         calls = [(CANDIDATES, Spending.from_dict(line)) for line in Journal(file)]
         return RunSpending(file.parent, None, _sums(calls, price))
-    answers = [(ANSWERS, spent_of_line(line)) for line in _lines(file) if "settings" not in line]
-    return RunSpending(file, len(answers), _sums(answers, price))
+    answers = [line for line in _lines(file) if "settings" not in line]
+    spent = [(ANSWERS, spent_of_line(line)) for line in answers if _tells_spending(line)]
+    return RunSpending(file, len(answers), _sums(spent, price))
 
 
 def _sums(records: SpendingRecords, price: Price | None) -> dict[str, Spending]:

@@ -35,7 +35,7 @@ from typedrag.lms import embedded, models
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.calls import LM, is_carried
 from typedrag.lms.patience import timeout_given
-from typedrag.lms.prices import own_prices
+from typedrag.lms.prices import note_specs, own_prices
 from typedrag.lms.reply_cache import keep_replies
 from typedrag.lms.vllm import started
 from typedrag.lms.vllm.servers import DEFAULT, NoServer, check_servers
@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_SPEC = "embedded"
 DEFAULT_EMBEDDED = "qwen2.5-coder-1.5b"
+_DEFAULT_SPECS = (DEFAULT_SPEC, f"{DEFAULT_SPEC}:{DEFAULT_EMBEDDED}")
 FORMS = (
     "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, vllm-offline:MODEL, or a DSPy name such as "
     "openai/gpt-4o-mini"
@@ -131,12 +132,15 @@ def open_lm(
     keep_replies()
     own_prices()  # refused before a call that would be charged by them
     try:
-        lm = _open(spec or default_spec(), api_base, settings)
+        spec = spec or default_spec()
+        lm = _open(spec, api_base, settings)
     except (InputError, LMUnavailable) as error:
         if role == "LM":
             raise
         flag = f"--{role.removesuffix(' LM')}-api-base"
         raise type(error)(f"{role}: {error.problem}", error.mend.replace("--api-base", flag)) from error
+    named, _ = split_addresses(spec)
+    note_specs(lm.model, _DEFAULT_SPECS if named in _DEFAULT_SPECS else (named,))
     setattr(lm, _ROLE, role)
     if adapter is not None:
         setattr(lm, _ADAPTER, adapter)  # stored on the LM: programs and judges may each use another LM and adapter

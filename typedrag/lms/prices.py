@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,7 @@ PRICES = "TYPEDRAG_PRICES"
 """The environment variable that names the file of prices."""
 _MILLION = 1_000_000
 _OF_OWN_LMS = re.compile(r"^(vllm|vllm-offline|embedded):")
+_specs: dict[str, tuple[str, ...]] = {}
 
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -46,13 +47,20 @@ _TABLE = TypeAdapter(dict[str, Price])
 
 
 def own_price(model: str) -> Price | None:
-    """The user's price of a model `PROVIDER/MODEL`, looked up with and without the provider; None if there is none.
+    """The user's price of a model `PROVIDER/MODEL`, looked up with and without the provider, then by the specs that
+    open it; None if there is none.
 
     Raises:
         InputError: See `own_prices`.
     """
     prices = own_prices()
-    return prices.get(model) or prices.get(model.partition("/")[2])
+    names = (model, model.partition("/")[2], *_specs.get(model, ()))
+    return next((prices[name] for name in names if name in prices), None)
+
+
+def note_specs(model: str, specs: Iterable[str]) -> None:
+    """Look up the price of a model by these specs too: that of an embedded LM or an adapter does not hold its name."""
+    _specs[model] = tuple(_OF_OWN_LMS.sub("", spec) for spec in specs)
 
 
 def own_prices() -> Mapping[str, Price]:

@@ -24,7 +24,7 @@ import dspy
 from dspy.clients.cache import Cache
 from dspy.utils.callback import BaseCallback
 
-from typedrag.errors import StorageFull
+from typedrag.errors import StorageFull, TypedRAGError
 from typedrag.files.sqlite import SQLiteFile, Tables
 from typedrag.lms.lm import PROVIDER
 from typedrag.lms.reply_cache import json_of
@@ -48,7 +48,7 @@ _CLAIM = (
     " ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, until = excluded.until"
     " WHERE typedrag_asked.until < :now RETURNING id"
 )
-_RENEW = "UPDATE typedrag_asked SET until = :until WHERE worker = :worker"
+_RENEW = "UPDATE typedrag_asked SET until = :until WHERE id = :id AND worker = :worker"
 _RELEASE = "DELETE FROM typedrag_asked WHERE id = :id AND worker = :worker"
 RELEASE_ALL = "DELETE FROM typedrag_asked WHERE worker = :worker"
 """The statement that gives up all claims of a worker, such as one that is lost."""
@@ -82,6 +82,7 @@ class Replies(Cache):
         self._worker = worker or uuid.uuid4().hex
         self._lease = _MISSED_BEATS * heartbeat
         self._database = _opened(place) if isinstance(place, str) else place
+        self._held = set[str]()  # a claim that is not known here, as its answer was lost, must lapse
         self._closed = threading.Event()
         self._beating = threading.Thread(target=self._beat, args=(heartbeat,), daemon=True)
         self._beating.start()
@@ -111,6 +112,7 @@ class Replies(Cache):
             if self._claim(key):
                 if (row := self._find(key)) is None:  # it may have come in between
                     self._ask_permission(key, request)
+                    self._held.add(key)
                     _asked.set((key, time.perf_counter()))
                     return None
                 self._database.run(_RELEASE, id=key, worker=self._worker)
@@ -132,8 +134,9 @@ class Replies(Cache):
     def release(self) -> None:
         """Give up this thread's claim, if any, so that others can make the call: it has ended, well or not."""
         if (claim := _asked.get()) is not None:
-            self._database.run(_RELEASE, id=claim[0], worker=self._worker)
             _asked.set(None)
+            self._held.discard(claim[0])  # if the database fails at the release, the claim lapses
+            self._database.run(_RELEASE, id=claim[0], worker=self._worker)
 
     def close(self) -> None:
         """Close the database. Calls that were interrupted are left to whoever asks next."""
@@ -165,7 +168,9 @@ class Replies(Cache):
 
     def _beat(self, seconds: float) -> None:
         while not self._closed.wait(seconds):
-            self._database.run(_RENEW, worker=self._worker, until=time.time() + self._lease)
+            with suppress(TypedRAGError):  # the next one may get through, before the claims lapse
+                for key in self._held.copy():
+                    self._database.run(_RENEW, id=key, worker=self._worker, until=time.time() + self._lease)
 
 
 class _Releasing(Shared, BaseCallback):

@@ -66,3 +66,15 @@ def test_an_error_is_of_all_in_its_call_and_no_other(gate, gatherer):
         with pytest.raises(RetrievalError, match="gone"):
             future.result(30)
     assert futures[2].result(30) == [[Passage("other", "b")]]
+
+
+def test_apart_an_error_is_of_its_search_alone(gate):
+    gatherer = Gatherer(gate.search, threads=1, most=4, apart=True)
+    gatherer.submit("a", ["first"])
+    assert gate.begun.wait(30)
+    before, fault, after = (gatherer.submit("a", [query]) for query in ("before", "fault", "after"))
+    gate.open.set()
+    with pytest.raises(RetrievalError, match="gone"):
+        fault.result(30)
+    assert [future.result(30)[0][0].id for future in (before, after)] == ["before", "after"]
+    assert gate.calls[1:] == [("a", ["before", "fault", "after"]), *(("a", [q]) for q in ("before", "fault", "after"))]

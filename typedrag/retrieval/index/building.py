@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -46,8 +46,8 @@ def build_parts(
     stage: Stage,
     *,
     fields: FieldMap | None = None,
-    k1: float = K1,
-    b: float = B,
+    k1: float | None = None,
+    b: float | None = None,
     language: str | None = None,
     bm25: bool = True,
     encoder: Encoder | None = None,
@@ -76,7 +76,8 @@ def build_parts(
         The manifests of the parts that were built.
 
     Raises:
-        InputError: If there is an index already, no part is asked for, or a passage does not fit.
+        InputError: If there is an index already, no part is asked for, a passage does not fit, or a BM25 part that is
+            finished has other sources or settings.
         RetrievalError: If Lucene or the encoder fails.
     """
     if encoder is None and not bm25:
@@ -87,6 +88,8 @@ def build_parts(
         raise InputError("only a dense part has an approximate index", "Name a model: --dense MODEL")
     if approximate and encoder:
         check_factory(approximate, EncoderSettings.of(encoder).dimensions)
+    named = {"k1": k1, "b": b, "language": language}
+    k1, b = K1 if k1 is None else k1, B if b is None else b
     check_parameters(k1, b)
     names, manifests = [str(s) for s in sources], list[Built]()
     read = reader_of(sources, fields, contexts=contexts, skip_bad=skip_bad)
@@ -106,6 +109,8 @@ def build_parts(
             raise InputError(f"a build of index {out} was begun and not finished", "Name its sources, and --resume")
         if not bm25 and has_bm25(folder):
             raise InputError(f"the build of index {out} that was begun has a BM25 part", "Continue it as it was begun")
+        if bm25 and finished:
+            _check_same(read_manifest(folder), out, names, named)
         if bm25 and not (finished and encoder):
             with stage("passages") as on_progress, places_named(read):
                 manifests.append(
@@ -124,6 +129,18 @@ def build_parts(
                     )
                 )
     return manifests
+
+
+def _check_same(held: Manifest, out: Path, sources: Sequence[str], settings: Mapping[str, object]) -> None:
+    """Refuse other sources and settings than those of a BM25 part that is not built again."""
+    others = [f"{name} {getattr(held, name)}" for name in settings if settings[name] not in (None, getattr(held, name))]
+    if sources and {Path(s).resolve() for s in sources} != {Path(s).resolve() for s in held.sources}:
+        others.insert(0, f"the sources {', '.join(held.sources)}")
+    if others:
+        raise InputError(
+            f"the BM25 part of index {out} is finished, with {' and '.join(others)}",
+            "Name the same; sources are added by typedrag index append, and --force builds anew",
+        )
 
 
 def append_parts(

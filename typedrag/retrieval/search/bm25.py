@@ -17,7 +17,8 @@ from typedrag.sharing import Shared
 from typedrag.texts.language import ENGLISH
 
 BM25Setting = Literal["k1", "b"]
-_MAX_QUERY_TERMS = 65_536
+MAX_QUERY_TERMS = 65_536
+"""The most different terms of a query."""
 _MAX_KEPT = 10_000
 """Passages that a retriever keeps of those it has read: reading one from Java takes longer
 than anything else done with it."""
@@ -116,7 +117,7 @@ class BM25Retriever(Shared):
             if self.manifest.language != ENGLISH:
                 searcher.set_analyzer(java_analyzer(self.manifest.language))
             # each term is a clause: Lucene's limit of 1,024 would refuse long questions
-            java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(_MAX_QUERY_TERMS)
+            java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MAX_QUERY_TERMS)
             held = int(searcher.get_total_num_docs())
         if held != self.manifest.passages:
             raise RetrievalError(

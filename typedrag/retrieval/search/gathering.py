@@ -31,11 +31,16 @@ class Gatherer(Generic[K]):
         search: The function that searches, given a kind and the queries of all searches of a batch.
         threads: The number of calls at once.
         most: The most queries of a call; a single search may have more.
+        apart: If True, the searches of a call that fails are made again one by one, so that a bad one fails alone; for
+            calls that fail at once.
     """
 
-    def __init__(self, search: Callable[[K, list[str]], Rankings], *, threads: int, most: int) -> None:
+    def __init__(
+        self, search: Callable[[K, list[str]], Rankings], *, threads: int, most: int, apart: bool = False
+    ) -> None:
         self._search = search
         self._most = most
+        self._apart = apart
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="typedrag-search")
         self._waiting: deque[_Search[K]] = deque()
         self._lock = Lock()
@@ -51,14 +56,18 @@ class Gatherer(Generic[K]):
     def _call(self) -> None:
         with self._lock:
             batch = self._next()
-        batch = [search for search in batch if search.future.set_running_or_notify_cancel()]
-        if not batch:
-            return
+        if batch := [search for search in batch if search.future.set_running_or_notify_cancel()]:
+            self._make(batch)
+
+    def _make(self, batch: list[_Search[K]]) -> None:
         try:
             rankings = iter(self._search(batch[0].kind, [query for search in batch for query in search.queries]))
         except BaseException as error:
             for search in batch:
-                search.future.set_exception(error)
+                if self._apart and len(batch) > 1:
+                    self._make([search])
+                else:
+                    search.future.set_exception(error)
         else:
             for search in batch:
                 search.future.set_result(list(islice(rankings, len(search.queries))))

@@ -9,8 +9,10 @@ from typing import TypeVar
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from typedrag.files.text_files import without_half_characters
 from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, parts_of
 from typedrag.retrieval.opening import tuned
+from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS
 from typedrag.retrieval.search.gathering import Gatherer, Rankings
 from typedrag.retrieval.search.remote import BM25Settings, Part, SearchReply, SearchRequest, ServedIndex
 from typedrag.serving.faults import STOPPING, Fault, Refused, busy
@@ -61,15 +63,17 @@ class SearchService:
         self.stopping = False
         self.retriever = retriever
         self._tuned = lru_cache(_MOST_TUNED)(lambda bm25: tuned(retriever, bm25.given))
-        self._gatherer: Gatherer[_Kind] = Gatherer(self._search, threads=settings.running, most=settings.batch)
+        self._gatherer: Gatherer[_Kind] = Gatherer(
+            self._search, threads=settings.running, most=settings.batch, apart=True
+        )
         self._under_way = 0
 
     async def search(self, request: SearchRequest) -> SearchReply:
         """The passages for the queries of a request.
 
         Raises:
-            Refused: If too many requests wait, the server is stopping, there are too many queries, or the
-                retriever lacks the part.
+            Refused: If too many requests wait, the server is stopping, there are too many queries, one is too long, or
+                the retriever lacks the part.
             TimeoutError: If the deadline passes.
             RetrievalError: If the index cannot be searched.
         """
@@ -77,9 +81,12 @@ class SearchService:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
         if request.part and not getattr(parts_of(self.retriever), request.part):
             raise Refused(Fault(422, "no_such_part", f"The {request.part} part is not searched here."))
-        request_line().questions.extend(request.queries)
+        queries = list(map(without_half_characters, request.queries))  # Java cannot be given halves
+        if any(len(query) > MAX_QUERY_TERMS and len(set(query.split())) > MAX_QUERY_TERMS for query in queries):
+            raise Refused(Fault(422, "query_too_long", f"A query has {MAX_QUERY_TERMS:,} different words at most."))
+        request_line().questions.extend(queries)
         kind = request.k, request.bm25, request.part
-        submit = partial(self._gatherer.submit, kind, request.queries)
+        submit = partial(self._gatherer.submit, kind, queries)
         passages = await self._in_turn(lambda: asyncio.wrap_future(submit()))
         return SearchReply(index=self.retriever.identity["index"], passages=passages)
 
