@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -8,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.lm_server import lm_server, words
+from tests.lm_server import LMServer, lm_server, words
 from tests.serving.server import Server, program, served
 from typedrag.lms.threads import AWAITED_AT_ONCE
 from typedrag.records import Answer
+from typedrag.serving.service import Service
+from typedrag.serving.settings import Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 
@@ -153,6 +156,26 @@ def test_one_that_stays_keeps_the_answer_of_one_that_left():
         assert server.ask("Why?").status_code == 200
         leaving.join()
         assert len(lm.calls) == 1
+
+
+def test_one_that_asks_just_as_the_last_other_leaves_has_an_answer():
+    async def leave_and_ask(service: Service, lm: LMServer) -> None:
+        leaving = asyncio.create_task(service.answer("Why?"))
+        while not lm.calls:
+            await asyncio.sleep(0.01)
+        leaving.cancel()
+        asking = asyncio.create_task(service.answer("Why?"))
+        while len(lm.calls) < 2 and not asking.done():
+            await asyncio.sleep(0.01)
+        joining = asyncio.create_task(service.answer("Why?"))  # the first has ended by now, and taken only itself away
+        assert (await asking).question == (await joining).question == "Why?"
+        assert leaving.cancelled()
+
+    with lm_server(seconds=0.5) as lm:
+        service = Service([program(lm)], Settings(running=1))
+        asyncio.run(leave_and_ask(service, lm))
+        assert len(lm.calls) == 2
+    assert (service.running, service.waiting, service._flights) == (0, 0, {})
 
 
 def test_a_question_that_has_used_up_its_tokens_asks_nothing_more(sample_retriever):
