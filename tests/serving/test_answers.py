@@ -111,6 +111,57 @@ def test_more_than_may_wait_are_refused():
         assert int(refused.headers["Retry-After"]) >= 1
 
 
+STREAMS = {
+    "events": ("/v1/answer", {"question": "Why 2?"}),
+    "chunks": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Why 2?"}], "stream": True}),
+    "mcp": (
+        "/mcp",
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "ask", "arguments": {"question": "Why 2?"}},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_stream_that_is_closed_while_it_waits_frees_its_place(kind):
+    path, body = STREAMS[kind]
+    go_on = threading.Event()
+
+    async def close_while_waiting(server: Server) -> list[httpx.Response]:
+        async def until(running: int, waiting: int) -> None:
+            async with asyncio.timeout(20):
+                while (server.service.running, server.service.waiting) != (running, waiting):
+                    await asyncio.sleep(0.02)
+
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            running = asyncio.create_task(client.post("/v1/answer", json={"question": "Why 1?"}))
+            await until(running=1, waiting=0)
+            accept = {"Accept": "application/json, text/event-stream"}
+            stream = asyncio.create_task(client.post(path, json=body, headers=accept))
+            await until(running=1, waiting=1)
+            stream.cancel()
+            await until(running=1, waiting=0)
+            taken = asyncio.create_task(client.post("/v1/answer", json={"question": "Why 3?"}))
+            await until(running=1, waiting=1)
+            go_on.set()
+            return list(await asyncio.gather(running, taken))
+
+    with (
+        lm_server(reply=lambda call: go_on.wait(60) and None) as lm,
+        served(program(lm), running=1, queue=1) as server,
+    ):
+        try:
+            replies = asyncio.run(close_while_waiting(server))
+        finally:
+            go_on.set()
+    assert [reply.status_code for reply in replies] == [200, 200]
+    assert [call.question for call in lm.calls] == ["Why 1?", "Why 3?"]
+
+
 def test_as_many_run_at_once_as_the_limit_says():
     count = AWAITED_AT_ONCE + 6
     together = threading.Barrier(count, timeout=60)

@@ -69,7 +69,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     if body.stream:
         usage = bool(body.stream_options and body.stream_options.include_usage)
         events = keeping(request, service.stream(question, reply.model, turns))
-        return await event_stream(events, Chunks(reply, usage=usage))
+        return await event_stream(request, events, Chunks(reply, usage=usage))
     answer = await unless_client_leaves(request, service.answer(question, reply.model, turns))
     await keep(request, answer)
     return JSONResponse(reply.completion(answer))
