@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -8,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.lm_server import lm_server, words
+from tests.lm_server import LMServer, lm_server, words
 from tests.serving.server import Server, program, served
 from typedrag.lms.threads import AWAITED_AT_ONCE
 from typedrag.records import Answer
+from typedrag.serving.service import Service
+from typedrag.serving.settings import Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 
@@ -108,6 +111,57 @@ def test_more_than_may_wait_are_refused():
         assert int(refused.headers["Retry-After"]) >= 1
 
 
+STREAMS = {
+    "events": ("/v1/answer", {"question": "Why 2?"}),
+    "chunks": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Why 2?"}], "stream": True}),
+    "mcp": (
+        "/mcp",
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "ask", "arguments": {"question": "Why 2?"}},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_stream_that_is_closed_while_it_waits_frees_its_place(kind):
+    path, body = STREAMS[kind]
+    go_on = threading.Event()
+
+    async def close_while_waiting(server: Server) -> list[httpx.Response]:
+        async def until(running: int, waiting: int) -> None:
+            async with asyncio.timeout(20):
+                while (server.service.running, server.service.waiting) != (running, waiting):
+                    await asyncio.sleep(0.02)
+
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            running = asyncio.create_task(client.post("/v1/answer", json={"question": "Why 1?"}))
+            await until(running=1, waiting=0)
+            accept = {"Accept": "application/json, text/event-stream"}
+            stream = asyncio.create_task(client.post(path, json=body, headers=accept))
+            await until(running=1, waiting=1)
+            stream.cancel()
+            await until(running=1, waiting=0)
+            taken = asyncio.create_task(client.post("/v1/answer", json={"question": "Why 3?"}))
+            await until(running=1, waiting=1)
+            go_on.set()
+            return list(await asyncio.gather(running, taken))
+
+    with (
+        lm_server(reply=lambda call: go_on.wait(60) and None) as lm,
+        served(program(lm), running=1, queue=1) as server,
+    ):
+        try:
+            replies = asyncio.run(close_while_waiting(server))
+        finally:
+            go_on.set()
+    assert [reply.status_code for reply in replies] == [200, 200]
+    assert [call.question for call in lm.calls] == ["Why 1?", "Why 3?"]
+
+
 def test_as_many_run_at_once_as_the_limit_says():
     count = AWAITED_AT_ONCE + 6
     together = threading.Barrier(count, timeout=60)
@@ -153,6 +207,26 @@ def test_one_that_stays_keeps_the_answer_of_one_that_left():
         assert server.ask("Why?").status_code == 200
         leaving.join()
         assert len(lm.calls) == 1
+
+
+def test_one_that_asks_just_as_the_last_other_leaves_has_an_answer():
+    async def leave_and_ask(service: Service, lm: LMServer) -> None:
+        leaving = asyncio.create_task(service.answer("Why?"))
+        while not lm.calls:
+            await asyncio.sleep(0.01)
+        leaving.cancel()
+        asking = asyncio.create_task(service.answer("Why?"))
+        while len(lm.calls) < 2 and not asking.done():
+            await asyncio.sleep(0.01)
+        joining = asyncio.create_task(service.answer("Why?"))  # the first has ended by now, and taken only itself away
+        assert (await asking).question == (await joining).question == "Why?"
+        assert leaving.cancelled()
+
+    with lm_server(seconds=0.5) as lm:
+        service = Service([program(lm)], Settings(running=1))
+        asyncio.run(leave_and_ask(service, lm))
+        assert len(lm.calls) == 2
+    assert (service.running, service.waiting, service._flights) == (0, 0, {})
 
 
 def test_a_question_that_has_used_up_its_tokens_asks_nothing_more(sample_retriever):

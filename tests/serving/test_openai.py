@@ -180,6 +180,29 @@ def test_what_cannot_be_answered_is_refused_in_openai_s_shape(body, code):
         assert not lm.calls
 
 
+HALF = "half a smile: \ud83d"
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"messages": [{"role": "user", "content": HALF}]}, "messages.0"),
+        ({"messages": [{"role": "user", "content": HALF}], "stream": True}, "messages.0"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": HALF}]}]}, "messages.0"),
+        ({"messages": [*CHAT[:2], {"role": "assistant", "content": HALF}, CHAT[-1]]}, "messages.2"),
+        ({"messages": CHAT, "model": HALF}, "model"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused_in_openai_s_shape(body, place):
+    headers = {"Content-Type": "application/json"}
+    with lm_server() as lm, served(program(lm)) as server:
+        refused = server.client.post("/v1/chat/completions", content=json.dumps(body), headers=headers)
+        assert not lm.calls
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["type"]) == (422, "invalid_request", "invalid_request")
+    assert error["message"].startswith(f"{place}: ") and "half of a surrogate pair" in error["message"]
+
+
 def test_an_lm_that_fails_amid_a_stream_ends_it_in_an_error(sample_retriever):
     with (
         lm_server(reply=lambda call: (500, "out of memory at /srv/lm")) as lm,

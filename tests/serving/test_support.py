@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import time
+
+import pytest
 
 from tests.lm_server import lm_server
 from tests.serving import uniforms
@@ -34,6 +37,18 @@ def test_a_sentence_that_no_passage_says_has_no_support():
         assert (
             server.client.post("/v1/support", json={**body, "passages": [body["passages"][0]] * 101}).status_code == 422
         )
+
+
+@pytest.mark.parametrize("place", ["question", "passages.0.id", "passages.0.text"])
+def test_half_of_a_surrogate_pair_is_refused(place):
+    body = {"question": "Why?", "answer": "Bread rises.", "passages": [{"id": "a", "text": "Bread rises."}]}
+    *_, name = place.split(".")
+    (body if name in body else body["passages"][0])[name] = "\ud83d"
+    with lm_server() as lm, served(program(lm)) as server:
+        headers = {"Content-Type": "application/json"}
+        refused = server.client.post("/v1/support", content=json.dumps(body), headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request")
+    assert refused.json()["error"]["message"].startswith(f"{place}: ")
 
 
 def test_a_text_of_nothing_but_short_sentences_takes_no_time():

@@ -17,12 +17,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from typedrag.errors import InputError
 from typedrag.files.text_files import (
     LONGEST_LINE,
-    has_half_characters,
     has_swallowed_rows,
     open_text,
     parse_json,
     swallowed,
     usable_lines,
+    whole,
 )
 from typedrag.question_types import SubQuestionType
 
@@ -53,17 +53,6 @@ def _text(value: str) -> str:
     if not value.strip():
         raise ValueError("it is blank")
     return whole(value)
-
-
-def whole(value: str) -> str:
-    """The text, after a check that all its characters are whole; see `has_half_characters`.
-
-    Raises:
-        ValueError: If one is not whole.
-    """
-    if has_half_characters(value):
-        raise ValueError("it holds half of a surrogate pair, which is no character")
-    return value
 
 
 def _short(value: str) -> str:

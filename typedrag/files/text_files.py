@@ -11,7 +11,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TextIO
+from typing import IO, Annotated, Any, NamedTuple, TextIO
+
+from pydantic import AfterValidator
 
 from typedrag.errors import InputError
 
@@ -119,6 +121,21 @@ def has_half_characters(text: str) -> bool:
         (True, False)
     """
     return bool(_SURROGATE.search(text))
+
+
+def whole(value: str) -> str:
+    """The text, after a check that all its characters are whole: see `has_half_characters`.
+
+    Raises:
+        ValueError: If one is not whole.
+    """
+    if has_half_characters(value):
+        raise ValueError("it holds half of a surrogate pair, which is no character")
+    return value
+
+
+WholeText = Annotated[str, AfterValidator(whole)]
+"""A text of a pydantic model whose characters are all whole."""
 
 
 def without_half_characters(text: str) -> str:

@@ -15,12 +15,18 @@ class Flight:
 
     Args:
         source: Yields the events.
-        on_end: Called at the end with the error, if any.
+        on_end: Called at the end with the flight, and the error, if any.
+
+    Attributes:
+        abandoned: Whether its last follower has left; it then ends in a moment, and nobody may follow it any more.
     """
 
     def __init__(
-        self, source: Callable[[], AsyncGenerator[Event, None]], on_end: Callable[[BaseException | None], None]
+        self,
+        source: Callable[[], AsyncGenerator[Event, None]],
+        on_end: Callable[[Flight, BaseException | None], None],
     ) -> None:
+        self.abandoned = False
         self._events: list[Event] = []
         self._error: BaseException | None = None
         self._ended = False
@@ -63,6 +69,7 @@ class Flight:
             timer.cancel()
             self._followers -= 1
             if not self._followers:
+                self.abandoned = True
                 self._task.cancel()
 
     async def _run(self) -> None:
@@ -78,7 +85,7 @@ class Flight:
         finally:
             self._ended = True
             self._wake()
-            self._on_end(self._error)
+            self._on_end(self, self._error)
 
     def _wake(self) -> None:
         self._news.set()

@@ -163,8 +163,8 @@ class Service:
 
     def _flight(self, served: Served, identity: Hashable, source: _Source) -> Flight:
         key = (served.name, str(served.since), identity)
-        if flight := self._flights.get(key):
-            return flight
+        if (known := self._flights.get(key)) and not known.abandoned:
+            return known
         if self.stopping:
             raise Refused(STOPPING)
         if len(self._flights) >= self.settings.running + self.settings.queue:
@@ -201,8 +201,9 @@ class Service:
         self.waiting += waiting
         self.observer.changed(self.running, self.waiting, self.out_of_order)
 
-    def _ended(self, key: _Key, served: Served, error: BaseException | None) -> None:
-        self._flights.pop(key, None)
+    def _ended(self, key: _Key, served: Served, flight: Flight, error: BaseException | None) -> None:
+        if self._flights.get(key) is flight:  # an abandoned one may have a successor
+            del self._flights[key]
         if not isinstance(error, asyncio.CancelledError):
             self._breaker.tell(error)
             self._count()

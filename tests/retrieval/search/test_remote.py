@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 import threading
 import time
@@ -134,6 +135,14 @@ def test_requests_that_wait_are_searched_together(slow):
     assert [[p["id"] for p in reply] for reply in replies] == [
         [p.id for p in passages] for passages in slow._retriever.search(QUESTIONS[:8], 3)
     ]
+
+
+def test_a_query_with_half_a_character_is_refused_and_harms_no_other(bm25_url):
+    """Other clients' searches are made in the same call as its own would be."""
+    body = json.dumps({"queries": ["bread", "half bread \ud83d"], "k": 1})
+    refused = httpx.post(f"{bm25_url}/v1/search", content=body, headers={"Content-Type": "application/json"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request")
+    assert refused.json()["error"]["message"].startswith("queries.1: ")
 
 
 def test_a_full_queue_is_told_and_asked_again(slow):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import dspy
-from pydantic import AfterValidator
 
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed, whole
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import ProgramConfig
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
 from typedrag.experiments.loading import ProgramSource
 from typedrag.files.digests import digest_of
+from typedrag.files.text_files import WholeText
 from typedrag.lms.spending import Spending
 from typedrag.programs import Options, Program
 from typedrag.records import ELSEWHERE, Answer, Passage, Step, Usage
@@ -45,7 +45,7 @@ class _Passage(Layout):
 class _Row(Layout):
     id: Id | None = None
     question: Text | None = None
-    answer: Annotated[str, AfterValidator(whole)] | None = None
+    answer: WholeText | None = None
     error: str | None = None
     passages: list[Text | _Passage] | None = None
     citations: list[Id] | None = None

@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import dspy
-from pydantic import AfterValidator
 
-from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows, whole
+from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import ANSWERS
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.projection import Projection
 from typedrag.files.journal import Journal
-from typedrag.files.text_files import open_text, usable_lines
+from typedrag.files.text_files import WholeText, open_text, usable_lines
 from typedrag.lms.faults import Faults, fail, too_many
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.threads import run_jobs
@@ -75,7 +74,7 @@ def spent_of_line(data: Mapping[str, Any]) -> Spending:
 
 
 class _Asked(Layout):
-    question: Annotated[str, AfterValidator(whole)]
+    question: WholeText
     id: Id | None = None
 
 

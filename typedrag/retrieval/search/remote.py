@@ -12,7 +12,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
-from typedrag.files.text_files import without_half_characters
+from typedrag.files.text_files import WholeText, without_half_characters
 from typedrag.records import Passage
 from typedrag.retrieval.index.index import check_parameters
 from typedrag.retrieval.search.bm25 import BM25Setting
@@ -55,7 +55,7 @@ class SearchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    queries: list[str] = Field(min_length=1)
+    queries: list[WholeText] = Field(min_length=1)
     k: int = Field(ge=1, le=MOST_PASSAGES, description="Number of passages for each query.")
     bm25: BM25Settings = BM25Settings()
     part: Part | None = Field(default=None, description="The part of a hybrid retriever to search; by default both.")

@@ -50,7 +50,7 @@ async def answer(body: Question, request: Request, accept: Annotated[str, Header
     """Answer a question with all steps; with `Accept: text/event-stream`, send the events as they happen."""
     service: Service = request.app.state.service
     if EVENTS in accept:
-        return await event_stream(keeping(request, service.stream(body.question, body.program)), server_sent)
+        return await event_stream(request, keeping(request, service.stream(body.question, body.program)), server_sent)
     result = await unless_client_leaves(request, service.answer(body.question, body.program))
     await keep(request, result)
     return JSONResponse(result.to_dict())
@@ -103,13 +103,14 @@ def server_sent(event: Event | Fault) -> str:
     return f"event: {values['event']}\ndata: {json.dumps(values, ensure_ascii=False)}\n\n"
 
 
-async def event_stream(events: AsyncGenerator[Event, None], render: Render) -> StreamingResponse:
+async def event_stream(request: Request, events: AsyncGenerator[Event, None], render: Render) -> StreamingResponse:
     """A reply that streams events as they happen.
 
     Raises:
+        Refused: If the client leaves before the first event.
         Exception: The error that comes before the first event, so that it gets its own reply.
     """
-    first = await anext(events)
+    first = await unless_client_leaves(request, anext(events))  # once the reply has begun, Starlette watches
     news: asyncio.Queue[Event | Fault | None] = asyncio.Queue()
 
     async def listen() -> None:

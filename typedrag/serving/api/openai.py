@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
+from typedrag.files.text_files import WholeText, whole
 from typedrag.serving.api.answers import EVENTS, event_stream, unless_client_leaves
 from typedrag.serving.api.completions import Chunks, Reply, without_drafts
 from typedrag.serving.api.feedback import keep, keeping
@@ -32,6 +35,11 @@ class Message(BaseModel):
     role: str
     content: str | list[Part] | None = None
 
+    @model_validator(mode="after")
+    def _check_text(self) -> Self:
+        whole(self.text)
+        return self
+
     @property
     def text(self) -> str:
         """The text of the message."""
@@ -49,7 +57,7 @@ class StreamOptions(BaseModel):
 class ChatRequest(BaseModel):
     """A chat; the user's last message is the question. Unknown fields are ignored."""
 
-    model: str = Field(default="", description="A name of GET /v1/models; the first by default.")
+    model: WholeText = Field(default="", description="A name of GET /v1/models; the first by default.")
     messages: list[Message] = Field(
         min_length=1, examples=[[{"role": "user", "content": "Why does homemade bread turn out dense and heavy?"}]]
     )
@@ -69,7 +77,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     if body.stream:
         usage = bool(body.stream_options and body.stream_options.include_usage)
         events = keeping(request, service.stream(question, reply.model, turns))
-        return await event_stream(events, Chunks(reply, usage=usage))
+        return await event_stream(request, events, Chunks(reply, usage=usage))
     answer = await unless_client_leaves(request, service.answer(question, reply.model, turns))
     await keep(request, answer)
     return JSONResponse(reply.completion(answer))

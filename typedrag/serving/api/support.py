@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from typedrag.files.text_files import WholeText
 from typedrag.records import Passage
 from typedrag.texts.supporting_sentences import supporting_sentences
 
@@ -14,14 +15,14 @@ router = APIRouter(prefix="/v1", tags=["answers"])
 class CitedPassage(BaseModel):
     """A passage that an answer cites."""
 
-    id: str
-    text: str
+    id: WholeText
+    text: WholeText
 
 
 class CitedAnswer(BaseModel):
     """An answer, and the passages that it cites."""
 
-    question: str
+    question: WholeText
     answer: str = Field(max_length=20_000)
     passages: list[CitedPassage] = Field(max_length=100)
 
