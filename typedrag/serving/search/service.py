@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from typedrag.files.text_files import without_half_characters
 from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, parts_of
 from typedrag.retrieval.opening import tuned
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS
@@ -81,12 +80,11 @@ class SearchService:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
         if request.part and not getattr(parts_of(self.retriever), request.part):
             raise Refused(Fault(422, "no_such_part", f"The {request.part} part is not searched here."))
-        queries = list(map(without_half_characters, request.queries))  # Java cannot be given halves
-        if any(len(query) > MAX_QUERY_TERMS and len(set(query.split())) > MAX_QUERY_TERMS for query in queries):
+        if any(len(query) > MAX_QUERY_TERMS and len(set(query.split())) > MAX_QUERY_TERMS for query in request.queries):
             raise Refused(Fault(422, "query_too_long", f"A query has {MAX_QUERY_TERMS:,} different words at most."))
-        request_line().questions.extend(queries)
+        request_line().questions.extend(request.queries)
         kind = request.k, request.bm25, request.part
-        submit = partial(self._gatherer.submit, kind, queries)
+        submit = partial(self._gatherer.submit, kind, request.queries)
         passages = await self._in_turn(lambda: asyncio.wrap_future(submit()))
         return SearchReply(index=self.retriever.identity["index"], passages=passages)
 
