@@ -100,7 +100,10 @@ def test_a_compiled_program_keeps_how_it_was_searched_and_names_no_collection(pl
         (["build", "--to", "milvus:http://h/x", "--dense", "m"], "Missing argument 'SOURCE…'"),
         (["build", "x.jsonl", "--out", "x", "--metadata", "year"], "--metadata is of --to"),
         (["build", "x.jsonl", "--to", "http://h/x"], "'http://h/x' names no collection of Milvus"),
-        (["search", "milvus:http://h/x", "q", "--retriever", "dense"], "how it is searched. Write ?search=dense behind"),
+        (
+            ["search", "milvus:http://h/x", "q", "--retriever", "dense"],
+            "milvus:http://HOST:PORT/COLLECTION?search=dense",
+        ),
         (["serve", "--retriever", "milvus:http://h/x"], "has its own index"),
         (["serve", "--retriever", "gold"], "gold gives passages that a dataset labels"),
     ],
