@@ -119,7 +119,7 @@ def test_a_server_says_itself_how_it_is_searched(serving, run):
     assert run("index", "search", url, "bread", "-k", 1, "--json").exit_code == 0
     refused = run("index", "search", url, "bread", "--retriever", "nonsense")
     assert refused.exit_code == 2
-    assert "an address says itself how it is searched. Leave --retriever out" in refused.stderr
+    assert "an address says itself how it is searched, and --retriever is given. Leave it out" in refused.stderr
 
 
 def test_a_query_that_no_index_can_search_is_refused(serving):

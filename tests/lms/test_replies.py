@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import dspy
@@ -142,10 +143,12 @@ def test_a_heartbeat_goes_on_after_a_fault_of_the_database(file):
 @pytest.mark.parametrize(("statement", "ran"), [("INSERT INTO typedrag_asked", True), ("DELETE", False)])
 def test_a_claim_lapses_where_the_database_fails_at_it_or_at_its_release(file, statement, ran):
     request = {"model": "m", "messages": [], "_fn_identifier": "f"}
-    one = Replies(LostOnce(file, statement, ran=ran), BEAT)
-    with pytest.raises(StorageFull):
+    broken = LostOnce(file, statement, ran=ran)
+    one = Replies(broken, BEAT)
+    with suppress(StorageFull):
         one.get(request)
         one.release()
+    assert broken.lost.is_set()
     told = []
     waiting = threading.Thread(target=lambda: told.append(Replies(file, BEAT).get(request)), daemon=True)
     waiting.start()

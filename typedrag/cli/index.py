@@ -177,15 +177,15 @@ def search(
     from dataclasses import asdict
 
     from typedrag.retrieval import BM25Setting, open_retriever, parts_of
-    from typedrag.retrieval.milvus.address import is_milvus
+    from typedrag.retrieval.milvus.address import FORM, is_milvus
     from typedrag.retrieval.opening import brings_index
 
     settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
     values = {name: value for name, value in settings.items() if value is not None}
     if brings_index(index):
         if retriever is not None:
-            mend = f"Write ?search={retriever} behind it" if is_milvus(index) else "Leave --retriever out"
-            raise InputError("an address says itself how it is searched", mend)
+            mend = f"Write it into the address: {FORM}?search={retriever}" if is_milvus(index) else "Leave it out"
+            raise InputError("an address says itself how it is searched, and --retriever is given", mend)
         opened = open_retriever(index, None, values)
     else:
         opened = open_retriever(retriever or "bm25", index, values)

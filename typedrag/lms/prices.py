@@ -18,7 +18,6 @@ PRICES = "TYPEDRAG_PRICES"
 """The environment variable that names the file of prices."""
 _MILLION = 1_000_000
 _OF_OWN_LMS = re.compile(r"^(vllm|vllm-offline|embedded):")
-_specs: dict[str, tuple[str, ...]] = {}
 
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -44,6 +43,8 @@ class Price(BaseModel):
 
 
 _TABLE = TypeAdapter(dict[str, Price])
+_specs: dict[str, tuple[str, ...]] = {}
+_given: Mapping[str, Price] | None = None
 
 
 def own_price(model: str) -> Price | None:
@@ -64,13 +65,21 @@ def note_specs(model: str, specs: Iterable[str]) -> None:
 
 
 def own_prices() -> Mapping[str, Price]:
-    """The prices in the file that `TYPEDRAG_PRICES` names, by model; empty if it names none.
+    """The prices of `use_prices`, else those of the file that `TYPEDRAG_PRICES` names, by model; empty without one.
 
     Raises:
         InputError: If the file cannot be read, or holds something else.
     """
+    if _given is not None:
+        return _given
     file = os.environ.get(PRICES)
     return _read(Path(file).expanduser()) if file else {}
+
+
+def use_prices(prices: Mapping[str, Price]) -> None:
+    """Count by these prices in the whole process, whatever its environment says."""
+    global _given
+    _given = prices
 
 
 @cache

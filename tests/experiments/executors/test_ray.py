@@ -26,6 +26,7 @@ from typedrag.errors import CallFailed, InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.executors.ray_cluster import connected
 from typedrag.experiments.executors.ray_workers import ray_workers
+from typedrag.lms.prices import PRICES
 from typedrag.lms.spending import Account, charging
 
 pytestmark = needs_ray
@@ -201,6 +202,13 @@ def test_a_cap_stops_the_run_and_is_overshot_by_no_more_than_is_under_way(cluste
     evaluated = evaluate(config, tmp_path / "run")
     assert "LM calls are made of the 6 allowed" in evaluated.stopped
     assert 6 <= evaluated.run.spent.usage.lm_calls == len(server.calls) <= 6 + 4
+
+
+def test_workers_count_by_the_prices_of_where_the_run_was_begun(cluster, server, values, tmp_path, monkeypatch):
+    (tmp_path / "prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
+    monkeypatch.setenv(PRICES, str(tmp_path / "prices.yaml"))
+    evaluated = evaluate(values(server, cluster.executor, workers=1, metrics=["defects"]), tmp_path / "run")
+    assert (evaluated.run.spent.cost, evaluated.run.spent.unpriced) == (pytest.approx(QUESTIONS * 0.002), 0)
 
 
 def test_a_question_s_own_fault_is_kept_as_it_is_and_no_worker_is_lost(cluster, server, values, tmp_path, caplog):

@@ -18,6 +18,7 @@ from typedrag.files.sqlite import SQLiteFile
 
 if TYPE_CHECKING:
     from typedrag.experiments.executors.works import Work
+    from typedrag.lms.prices import Price
     from typedrag.lms.spending import Spending
 
 _WARNINGS_HELD = 20
@@ -88,12 +89,14 @@ class Place:
         folder: Its working folder, from which relative paths count.
         timeout: Seconds for an LM's reply, if they are given for the whole process.
         calls: LM calls that this worker may have in flight.
+        prices: The user's own, by model.
     """
 
     version: str
     folder: Path
     timeout: float | None
     calls: int
+    prices: Mapping[str, Price]
 
 
 @dataclass(frozen=True)
@@ -135,11 +138,13 @@ class Worker:
         from typedrag.lms.holds import HOLDS
         from typedrag.lms.lm import limit_calls_in_flight
         from typedrag.lms.patience import timeout_given
+        from typedrag.lms.prices import use_prices
 
         with suppress(OSError):  # a machine that does not have it may not need it
             os.chdir(place.folder)
         timeout_given.set(place.timeout)
         limit_calls_in_flight(place.calls)
+        use_prices(place.prices)
         self._hub = hub
         HOLDS.told = lambda server, seconds: hub.hold.remote(server, seconds)
         logging.getLogger("typedrag").addHandler(_Gathered(self._warnings))

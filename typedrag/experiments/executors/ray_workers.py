@@ -25,6 +25,7 @@ from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.experiments.executors.ray_actors import Database, Hub, Place, Returned, Worker
 from typedrag.experiments.executors.works import Work
 from typedrag.lms.patience import timeout_given
+from typedrag.lms.prices import own_prices
 from typedrag.lms.spending import charge
 from typedrag.records import Answer
 
@@ -67,7 +68,7 @@ class RayWorkers:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self._work, self._most_each = work, -(-threads // workers)
-        self._folder, self._timeout = Path.cwd(), timeout_given.get()
+        self._folder, self._timeout, self._prices = Path.cwd(), timeout_given.get(), own_prices()
         self._free = threading.Condition()
         self._workers: list[_Held] = []
         self._waiting = 0
@@ -193,7 +194,7 @@ class RayWorkers:
         """Wait until a worker is ready; a fault of it ends the run."""
         import ray
 
-        place = Place(__version__, self._folder, self._timeout, worker.share)
+        place = Place(__version__, self._folder, self._timeout, worker.share, self._prices)
         try:
             returned: Returned = self._result(worker.handle.begin.remote(place, self._work, self._hub))
         except ray.exceptions.RayActorError as error:
