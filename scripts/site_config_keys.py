@@ -19,7 +19,7 @@ from typedrag.optimizers.revelator import TrainingSettings
 from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
 from typedrag.papers.config import RankersConfig, TableConfig
 from typedrag.programs import Options, program_class, program_names
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import Limits, Settings
 
 CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
     "typedrag evaluate": (EvaluationConfig, "The file of `--config`."),
@@ -31,6 +31,7 @@ CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
     "typedrag papers run": (TableConfig, "The file of a table."),
     "typedrag papers run, rankers": (RankersConfig, "Its `rankers`."),
     "typedrag serve": (Settings, "What `--limit` takes."),
+    "typedrag mcp": (Limits, "What `--limit` takes."),
     "Options of programs": (Options, "What `-o` takes, and `programs.NAME.options` of a file."),
 }
 _NO_OPTIONS = {"scorer", "judgments", "path", "subset", "fields"}

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
 from tests.lm_server import Call, LMServer, lm_server
+from tests.mlflow_stores import new_store
 from tests.serving.server import Server, program, served
+from typedrag.cli.main import cli
 from typedrag.records import NOT_FROM_COLLECTION
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
@@ -48,11 +51,48 @@ def at(server: Server) -> str:
     return f"{server.url}/mcp"
 
 
-def over_stdio(lm: LMServer, index: Path, *arguments: str) -> StdioServerParameters:
-    given = ["--program", "typed_rag", "--index", str(index), "--lm", "vllm:stub", "--api-base", lm.api_base]
-    environment = {"TYPEDRAG_CACHE": os.environ["TYPEDRAG_CACHE"], "PYTHONPATH": str(ROOT)}
+def over_stdio(
+    lm: LMServer, index: Path, *arguments: str, program: str = "typed_rag", **environment: str
+) -> StdioServerParameters:
+    given = ["--program", program, "--index", str(index), "--lm", "vllm:stub", "--api-base", lm.api_base]
+    environment = {"TYPEDRAG_CACHE": os.environ["TYPEDRAG_CACHE"], "PYTHONPATH": str(ROOT), **environment}
     return StdioServerParameters(
         command=sys.executable, args=["-m", "typedrag", "mcp", *given, *arguments], env=environment, cwd=ROOT
+    )
+
+
+def talk(started: StdioServerParameters, tool: str, **arguments: str) -> tuple[list[dict], str, str]:
+    """The replies to a greeting and a tool's call, then what else is on stdout and stderr when the agent has left."""
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}},
+    ]
+    process = subprocess.Popen(
+        [started.command, *started.args],
+        env={**os.environ, **(started.env or {})},
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin and process.stdout
+    for line in lines:
+        process.stdin.write(json.dumps(line) + "\n")
+        process.stdin.flush()
+    said = [json.loads(process.stdout.readline()) for _ in range(2)]
+    out, err = process.communicate(timeout=60)  # the agent leaves: stdin is closed
+    assert process.returncode == 0, err
+    return said, out, err
+
+
+def fail(started: StdioServerParameters) -> subprocess.CompletedProcess[str]:
+    """A command that ends before an agent can ask it."""
+    environment = {**os.environ, **(started.env or {})}
+    return subprocess.run(
+        [started.command, *started.args], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
 
 
@@ -171,50 +211,56 @@ def test_an_agent_asks_and_searches_over_stdio(sample_index):
 
 
 def test_nothing_but_the_protocol_is_on_stdout(sample_index):
-    hello = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        },
-    }
-    lines = [
-        hello,
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "a"}}},
-    ]
     with lm_server() as lm:
-        started = over_stdio(lm, sample_index)
-        process = subprocess.Popen(
-            [started.command, *started.args],
-            env={**os.environ, **(started.env or {}), "JAVA_TOOL_OPTIONS": "-Xlog:gc+init:stdout"},
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin and process.stdout
-        for line in lines:
-            process.stdin.write(json.dumps(line) + "\n")
-            process.stdin.flush()
-        said = [json.loads(process.stdout.readline()) for _ in range(2)]
-        out, err = process.communicate(timeout=60)  # the agent leaves: stdin is closed
+        started = over_stdio(lm, sample_index, JAVA_TOOL_OPTIONS="-Xlog:gc+init:stdout")
+        said, out, err = talk(started, "search", query="a")
     assert [message["id"] for message in said] == [1, 2]
     assert out == ""
-    assert process.returncode == 0, err
     assert "typedrag answers an agent by typed_rag" in err
     assert "[gc,init]" in err  # Java writes to stdout, whatever Python's is
 
 
 def test_a_program_that_cannot_be_opened_is_said_in_a_line(sample_index, tmp_path):
     with lm_server() as lm:
-        started = over_stdio(lm, sample_index, "--program", str(tmp_path / "none"))
-        done = subprocess.run(
-            [started.command, *started.args], env={**os.environ, **(started.env or {})}, capture_output=True, text=True
-        )
+        done = fail(over_stdio(lm, sample_index, "--program", str(tmp_path / "none")))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: ") and "Traceback" not in done.stderr
+
+
+def test_a_share_of_an_agent_s_answers_is_kept(sample_index, tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    uri = new_store(tmp_path / "store")
+    with lm_server(reply=reply) as lm:
+        started = over_stdio(lm, sample_index, "--limit", "traces=1", MLFLOW_TRACKING_URI=uri)
+        _, out, _ = talk(started, "ask", question=QUESTION)
+    assert out == ""
+    client = mlflow.MlflowClient(uri)
+    [trace] = client.search_traces([client.get_experiment_by_name("typedrag-serving").experiment_id])
+    assert trace.data.spans[0].inputs == {"question": QUESTION}
+
+
+def test_a_store_of_traces_that_cannot_be_reached_is_said_in_a_line(sample_index):
+    pytest.importorskip("mlflow")
+    with lm_server() as lm:
+        done = fail(over_stdio(lm, sample_index, "--limit", "traces=1", MLFLOW_TRACKING_URI="http://127.0.0.1:9"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.splitlines()[-1].startswith("Error: MLflow's store cannot be used: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "limit", ["feedback=feedback.sqlite", "keys=keys.json", "rate=5", "page=false", "standalone=false", "drain=1"]
+)
+def test_limits_of_http_are_refused_over_stdio(limit):
+    done = CliRunner().invoke(cli, ["mcp", "--limit", limit])
+    name = limit.partition("=")[0]
+    assert done.exit_code == 2
+    assert f"--limit {name}: only a server over HTTP has this limit" in done.output
+    assert "Leave it out" in done.output and "running, queue, deadline" in done.output
+
+
+def test_a_variable_for_spans_over_http_is_no_reason_to_refuse_an_agent(sample_index):
+    spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    with lm_server() as lm:
+        said, _, _ = talk(over_stdio(lm, sample_index, **spans), "search", query="bread")
+    assert said[1]["result"]["structuredContent"]["passages"]

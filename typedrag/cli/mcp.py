@@ -29,16 +29,20 @@ def command(
     `typedrag serve`, at /mcp.
     """
     from typedrag.serving.mcp import over_stdio
+    from typedrag.serving.reload import Reloader
+    from typedrag.serving.run import open_all
     from typedrag.serving.service import Service
-    from typedrag.serving.settings import Settings, read_settings
+    from typedrag.serving.settings import Limits, Settings, read_settings
 
-    settings = read_settings(limits, Settings)
+    settings = Settings(**read_settings(limits, Limits).model_dump())
     with _stdout_kept():
-        programs = [source.open() for source in sources]
-    say(f"typedrag answers an agent by {', '.join(served.name for served in programs)}")
+        opened = open_all(sources, settings, over_http=False)
+    say(f"typedrag answers an agent by {', '.join(served.name for served in opened.programs)}")
 
     async def answer() -> None:
-        await over_stdio(Service(programs, settings))
+        service = Service(opened.programs, settings, *opened.observers)
+        Reloader(service, sources).watch()
+        await over_stdio(service)
 
     asyncio.run(answer())
 

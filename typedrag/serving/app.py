@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,13 +22,11 @@ from typedrag.serving.mcp import mounted
 from typedrag.serving.readiness import Readiness, states_of
 from typedrag.serving.replies import reply
 from typedrag.serving.service import Service
-from typedrag.serving.upkeep import aside
 
 DESCRIPTION = """Answers non-factoid questions over a document collection, by the type of the question.
 
 Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
 _LONGEST_PLACE = 100
-_TO_CLOSE = 8.0
 
 
 def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | None = None) -> FastAPI:
@@ -48,8 +45,7 @@ def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | N
         async with mounted(app, service):
             yield
             await service.drain()
-        with suppress(TimeoutError):  # a store of traces may hang
-            await asyncio.wait_for(aside(service.observer.close), _TO_CLOSE)
+        await service.close()
 
     modules = (answers, coverage, feedback, openai, page, programs, status, support)
     return application(lifespan, [module.router for module in modules], "typedrag", DESCRIPTION, tracer_provider)

@@ -120,6 +120,7 @@ async def mounted(app: Starlette, service: Service) -> AsyncIterator[None]:
 async def over_stdio(service: Service) -> None:
     """Answer the agent at stdin and stdout, until it leaves."""
     await create_mcp(service).run_stdio_async()
+    await service.close()
 
 
 def _security(settings: Settings) -> TransportSecuritySettings:

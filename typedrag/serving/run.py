@@ -97,8 +97,13 @@ class Opened:
     tracer_provider: TracerProvider | None
 
 
-def open_all(sources: Sequence[ServedSource], settings: Settings) -> Opened:
+def open_all(sources: Sequence[ServedSource], settings: Settings, *, over_http: bool = True) -> Opened:
     """Open the programs and their observers.
+
+    Args:
+        sources: The sources of the programs.
+        settings: The limits.
+        over_http: Whether questions come over HTTP; only its requests have spans.
 
     Raises:
         TypedRAGError: If a program, its LM, its index or the store of traces cannot be opened.
@@ -107,7 +112,7 @@ def open_all(sources: Sequence[ServedSource], settings: Settings) -> Opened:
         os.environ.setdefault(name, value)
     observers: list[Observer] = []
     provider = None
-    if spans_wanted():
+    if over_http and spans_wanted():
         from typedrag.serving.spans import Spans
 
         spans = Spans(log_questions=settings.log_questions)

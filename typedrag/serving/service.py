@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 
 import dspy
@@ -27,12 +27,13 @@ from typedrag.serving.metrics import Metrics
 from typedrag.serving.observer import Observer, Observers
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
-from typedrag.serving.upkeep import drained
+from typedrag.serving.upkeep import aside, drained
 from typedrag.signatures.standalone import Turn
 
 logger = logging.getLogger(__name__)
 
 _SMOOTHING = 0.2
+_TO_CLOSE = 8.0
 _Key = tuple[str, str, Hashable]
 """The identity of a question: those with the same key are answered once."""
 _Source = Callable[[], AsyncGenerator[Event, None]]
@@ -160,6 +161,11 @@ class Service:
         """Refuse new questions, and wait for those under way as long as the settings allow."""
         self.stopping = True
         await drained(lambda: self._flights, self.settings.drain)
+
+    async def close(self) -> None:
+        """Let the observers write what is still pending, for some seconds at most."""
+        with suppress(TimeoutError):  # a store of traces may hang
+            await asyncio.wait_for(aside(self.observer.close), _TO_CLOSE)
 
     def _flight(self, served: Served, identity: Hashable, source: _Source) -> Flight:
         key = (served.name, str(served.since), identity)

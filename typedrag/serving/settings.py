@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 from typedrag.errors import InputError
 
 
-class Settings(BaseModel):
-    """The settings and limits of a server, with defaults for one process on a small machine."""
+class Limits(BaseModel):
+    """The limits of answering, over HTTP or stdio, with defaults for one process on a small machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,14 +26,23 @@ class Settings(BaseModel):
     """Tokens that the LM calls of a question may read and write; their number is an option of the program."""
     lm_calls: PositiveInt = 64
     """LM calls at once."""
-    body_bytes: PositiveInt = 65_536
-    """Bytes of a request's body; a larger one is refused with 413."""
-    batch: PositiveInt = 32
-    """Questions in a batch."""
     breaker_failures: PositiveInt = 5
     """Consecutive questions that find the LM or the index out of order, after which others are refused with 503."""
     breaker_seconds: PositiveFloat = 10.0
     """Seconds for which they are refused; then one question is let through as a trial."""
+    registry_seconds: PositiveFloat = 30.0
+    """Seconds between checks of the registry for moved aliases."""
+    traces: float = Field(default=0.0, ge=0.0, le=1.0)
+    """The share of answers that MLflow keeps as traces, with the text of question and answer."""
+
+
+class Settings(Limits):
+    """The settings and limits of a server over HTTP."""
+
+    body_bytes: PositiveInt = 65_536
+    """Bytes of a request's body; a larger one is refused with 413."""
+    batch: PositiveInt = 32
+    """Questions in a batch."""
     keys: Path | None = None
     """The key file; without one, the server listens on loopback only."""
     no_keys: bool = False
@@ -52,18 +61,14 @@ class Settings(BaseModel):
     """Whether a chat's last question is rewritten to stand alone by its earlier turns, which takes an LM call."""
     page: bool = True
     """Whether there is a web page at `/`."""
-    registry_seconds: PositiveFloat = 30.0
-    """Seconds between checks of the registry for moved aliases."""
-    traces: float = Field(default=0.0, ge=0.0, le=1.0)
-    """The share of answers that MLflow keeps as traces, with the text of question and answer."""
     drain: PositiveFloat = 30.0
     """Seconds for questions under way to end when the server stops."""
 
 
-S = TypeVar("S", bound=Settings)
+L = TypeVar("L", bound=Limits)
 
 
-def read_settings(values: Mapping[str, Any], kind: type[S]) -> S:
+def read_settings(values: Mapping[str, Any], kind: type[L]) -> L:
     """The settings of a kind that a user gives.
 
     Raises:
@@ -74,5 +79,8 @@ def read_settings(values: Mapping[str, Any], kind: type[S]) -> S:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(kind.model_fields)
-        raise InputError(f"--limit {name}: {first['msg']}", f"Limits are: {known}") from None
+        known = f"Limits are: {', '.join(kind.model_fields)}"
+        if name in Settings.model_fields and name not in kind.model_fields:
+            problem = f"--limit {name}: only a server over HTTP has this limit"
+            raise InputError(problem, f"Leave it out. {known}") from None
+        raise InputError(f"--limit {name}: {first['msg']}", known) from None
