@@ -85,9 +85,9 @@ def _is_spending(file: Path) -> bool:
 
 def _tells_spending(line: Mapping[str, Any]) -> bool:
     """True if a line has the fields that `Outcome.to_dict` writes: other programs write a `usage` of other fields."""
-    told = line.get(SPENT, line.get("usage"))
+    fields = line.get(SPENT, line.get("usage"))
     known = (Spending().to_dict() if SPENT in line else asdict(Usage())).keys()
-    return isinstance(told, dict) and known - {"uncounted"} <= told.keys() <= known
+    return isinstance(fields, dict) and known - {"uncounted"} <= fields.keys() <= known
 
 
 def _lines(file: Path, most: int | None = None) -> Iterator[dict[str, Any]]:
