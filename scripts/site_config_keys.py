@@ -19,6 +19,7 @@ from typedrag.optimizers.revelator import TrainingSettings
 from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
 from typedrag.papers.config import RankersConfig, TableConfig
 from typedrag.programs import Options, program_class, program_names
+from typedrag.serving.search.service import IndexSettings
 from typedrag.serving.settings import Limits, Settings
 
 CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
@@ -31,6 +32,7 @@ CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
     "typedrag papers run": (TableConfig, "The file of a table."),
     "typedrag papers run, rankers": (RankersConfig, "Its `rankers`."),
     "typedrag serve": (Settings, "What `--limit` takes."),
+    "typedrag index serve": (IndexSettings, "What `--limit` takes."),
     "typedrag mcp": (Limits, "What `--limit` takes."),
     "Options of programs": (Options, "What `-o` takes, and `programs.NAME.options` of a file."),
 }

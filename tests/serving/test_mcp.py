@@ -255,7 +255,7 @@ def test_limits_of_http_are_refused_over_stdio(limit):
     done = CliRunner().invoke(cli, ["mcp", "--limit", limit])
     name = limit.partition("=")[0]
     assert done.exit_code == 2
-    assert f"--limit {name}: only a server over HTTP has this limit" in done.output
+    assert f"--limit {name} is one of typedrag serve" in done.output
     assert "Leave it out" in done.output and "running, queue, deadline" in done.output
 
 

@@ -16,7 +16,7 @@ from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.serving.run import Serving
-    from typedrag.serving.settings import Settings
+    from typedrag.serving.settings import HTTPLimits
 
 LOOPBACK = "127.0.0.1"
 
@@ -63,7 +63,7 @@ _options = together(
     click.option("--reranker", help="Reranker, instead of the program's."),
     click.option("--retriever", help="Retriever, instead of the program's."),
     assignments("-o", "--option", "options", help="Set an option of the programs; repeatable."),
-    assignments("--limit", "limits", help="A limit of the server, such as deadline=60; see docs/production.md."),
+    assignments("--limit", "limits", help="A limit of the server, such as deadline=60; see docs/serving.md."),
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def listening(port: int) -> Decorator:
 
 
 def listen(
-    name: str, opening: Callable[[], Serving], settings: Settings, *, replicas: int, host: str, port: int
+    name: str, opening: Callable[[], Serving], settings: HTTPLimits, *, replicas: int, host: str, port: int
 ) -> None:
     """Serve what is opened, by so many processes, until it is stopped.
 

@@ -24,7 +24,7 @@ from typedrag.errors import InputError, TypedRAGError, Unavailable
 from typedrag.serving.guard.exposure import exposure
 from typedrag.serving.metrics import SHARED
 from typedrag.serving.run import Serving, listen
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import HTTPLimits
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Replicas:
     def __init__(
         self,
         opening: Callable[[], Serving],
-        settings: Settings,
+        settings: HTTPLimits,
         listener: socket.socket,
         prepare: Callable[[], None],
     ) -> None:
@@ -198,7 +198,7 @@ def _end_with(line: Connection) -> None:
 def serve_replicas(
     name: str,
     opening: Callable[[], Serving],
-    settings: Settings,
+    settings: HTTPLimits,
     count: int,
     *,
     host: str,

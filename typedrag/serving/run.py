@@ -27,7 +27,7 @@ from typedrag.serving.observer import Observer
 from typedrag.serving.reload import Reloader
 from typedrag.serving.served import Served, ServedSource
 from typedrag.serving.service import Service
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import HTTPLimits, Settings
 from typedrag.serving.tracing import spans_wanted
 
 _BACKLOG = 2048
@@ -44,7 +44,7 @@ Serving = Callable[[socket.socket, Callable[[], None]], None]
 def serve(
     name: str,
     opening: Callable[[], Serving],
-    settings: Settings,
+    settings: HTTPLimits,
     *,
     host: str,
     port: int,
@@ -146,7 +146,7 @@ def run(
     run_app(create_app(build, opened.tracer_provider), settings, listener)
 
 
-def run_app(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
+def run_app(app: FastAPI, settings: HTTPLimits, listener: socket.socket) -> None:
     """Serve an application at a socket until SIGTERM or SIGINT."""
     log_requests()
     _Server(app, settings).run(sockets=[listener])
@@ -155,7 +155,7 @@ def run_app(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
 class _Server(uvicorn.Server):
     """A server that finishes questions under way before it closes its socket, and refuses new ones meanwhile."""
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    def __init__(self, app: FastAPI, settings: HTTPLimits) -> None:
         super().__init__(uvicorn.Config(app, **connection_options(settings)))
         self._app = app
         self._seconds = settings.drain

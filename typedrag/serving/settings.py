@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat
 from typedrag.errors import InputError
 
 
-class Limits(BaseModel):
-    """The limits of answering, over HTTP or stdio, with defaults for one process on a small machine."""
+class QueueLimits(BaseModel):
+    """The limits of whatever takes questions, with defaults for one process on a small machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -22,6 +22,11 @@ class Limits(BaseModel):
     """Questions that may wait for their turn; more are refused with 429."""
     deadline: PositiveFloat = 120.0
     """Seconds from a request to its answer, waiting included; then it ends with 504 and makes no further LM call."""
+
+
+class Limits(QueueLimits):
+    """The limits of answering, over HTTP or stdio."""
+
     question_tokens: PositiveInt = 100_000
     """Tokens that the LM calls of a question may read and write; their number is an option of the program."""
     lm_calls: PositiveInt = 64
@@ -36,8 +41,8 @@ class Limits(BaseModel):
     """The share of answers that MLflow keeps as traces, with the text of question and answer."""
 
 
-class Settings(Limits):
-    """The settings and limits of a server over HTTP."""
+class HTTPLimits(QueueLimits):
+    """The limits of a server over HTTP, of programs or of an index."""
 
     body_bytes: PositiveInt = 65_536
     """Bytes of a request's body; a larger one is refused with 413."""
@@ -55,17 +60,22 @@ class Settings(Limits):
     """Web origins whose pages may ask."""
     log_questions: bool = False
     """Whether logs have the text of questions."""
+    drain: PositiveFloat = 30.0
+    """Seconds for questions under way to end when the server stops."""
+
+
+class Settings(HTTPLimits, Limits):
+    """The settings and limits of a server of programs over HTTP."""
+
     feedback: Path | None = None
     """The file of feedback; without one, feedback is refused."""
     standalone: bool = True
     """Whether a chat's last question is rewritten to stand alone by its earlier turns, which takes an LM call."""
     page: bool = True
     """Whether there is a web page at `/`."""
-    drain: PositiveFloat = 30.0
-    """Seconds for questions under way to end when the server stops."""
 
 
-L = TypeVar("L", bound=Limits)
+L = TypeVar("L", bound=QueueLimits)
 
 
 def read_settings(values: Mapping[str, Any], kind: type[L]) -> L:
@@ -81,6 +91,5 @@ def read_settings(values: Mapping[str, Any], kind: type[L]) -> L:
         name = ".".join(str(part) for part in first["loc"])
         known = f"Limits are: {', '.join(kind.model_fields)}"
         if name in Settings.model_fields and name not in kind.model_fields:
-            problem = f"--limit {name}: only a server over HTTP has this limit"
-            raise InputError(problem, f"Leave it out. {known}") from None
+            raise InputError(f"--limit {name} is one of typedrag serve", f"Leave it out. {known}") from None
         raise InputError(f"--limit {name}: {first['msg']}", known) from None

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from typedrag.serving.guard.door import Door
 from typedrag.serving.guard.requests import Requests
 from typedrag.serving.guard.sizes import Sizes
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import HTTPLimits
 
 
 class Guard:
@@ -31,7 +31,7 @@ class Guard:
         return await self._app(scope, receive, send)
 
 
-def guarded(app: ASGIApp, settings: Settings) -> ASGIApp:
+def guarded(app: ASGIApp, settings: HTTPLimits) -> ASGIApp:
     """An application wrapped in its guards, the outermost last."""
     app = Sizes(app, settings.body_bytes)
     app = Door(app, settings)

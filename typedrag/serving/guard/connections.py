@@ -13,12 +13,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from typedrag.serving.faults import Fault
 from typedrag.serving.guard.requests import SECURITY_HEADERS
 from typedrag.serving.guard.sizes import HEAD_BYTES, INCOMPLETE
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import HTTPLimits
 
 MALFORMED = Fault(400, "malformed", "This is no request of HTTP/1.1, or its head is too long.")
 
 
-def connection_options(settings: Settings) -> dict[str, Any]:
+def connection_options(settings: HTTPLimits) -> dict[str, Any]:
     """The options of connections for uvicorn."""
     return {
         "http": partial(PatientProtocol, settings.read_seconds),

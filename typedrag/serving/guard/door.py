@@ -15,7 +15,7 @@ from typedrag.serving.guard.rates import Rates
 from typedrag.serving.keys import Key, Keyring
 from typedrag.serving.logs import request_line
 from typedrag.serving.replies import reply
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import HTTPLimits
 
 OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz"})
 """Paths that anyone may get, besides the files of the page."""
@@ -42,7 +42,7 @@ class Door:
         InputError: If the key file cannot be used.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: HTTPLimits) -> None:
         self._app = app
         self._keyring = Keyring(settings.keys) if settings.keys else None
         self._here_alone = self._keyring is None and not settings.no_keys

@@ -7,10 +7,10 @@ import socket
 from typedrag.errors import InputError
 from typedrag.serving.guard.door import is_loopback
 from typedrag.serving.keys import Keyring
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import HTTPLimits
 
 
-def exposure(host: str, settings: Settings) -> str:
+def exposure(host: str, settings: HTTPLimits) -> str:
     """A message that tells the user who may ask a server that listens at a host.
 
     Raises:

@@ -18,7 +18,7 @@ from typedrag.serving.faults import STOPPING, Fault, Refused, busy
 from typedrag.serving.logs import request_line
 from typedrag.serving.metrics import Metrics
 from typedrag.serving.observer import Observer
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import HTTPLimits
 from typedrag.serving.upkeep import aside, drained
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ _MOST_TUNED = 8
 _Kind = tuple[int, BM25Settings, Part | None]
 
 
-class IndexSettings(Settings):
-    """The limits of an index server, where they differ from those of a server of programs."""
+class IndexSettings(HTTPLimits):
+    """The limits of an index server; some have other defaults than those of a server of programs."""
 
     running: PositiveInt = 1
     """Searches at once. Each takes all requests that wait, and one keeps all cores busy."""
