@@ -124,11 +124,11 @@ def run(
 
 def _check_flags(table: PaperTable, flags: dict[str, Any], known: list[click.Parameter]) -> None:
     """Refuse flags that ask for what a table of its kind does not do; without a cap, it would spend without limit."""
-    taken = _READS[table.config.kind]
+    fields = _READS[table.config.kind]
     names = {p.name or "": max(p.opts, key=len) for p in known}
-    unread = [n for n, value in flags.items() if value not in (None, False) and n.partition("__")[0] not in taken]
+    unread = [n for n, value in flags.items() if value not in (None, False) and n.partition("__")[0] not in fields]
     if unread:
-        own = ", ".join(option for name, option in names.items() if name.partition("__")[0] in taken)
+        own = ", ".join(option for name, option in names.items() if name.partition("__")[0] in fields)
         raise InputError(
             f"{table.name} does not take {', '.join(names[n] for n in unread)}",
             "Leave that out" + (f"; it takes {own}" if own else ""),

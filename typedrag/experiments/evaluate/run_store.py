@@ -265,7 +265,7 @@ def _read_folder(folder: Path, read: Callable[[sqlite3.Connection], T]) -> T:
 
 
 def spent_below(folder: Path) -> Spending:
-    """What was spent on all runs in a folder and below it, in all tries.
+    """The spending on all runs in a folder and below it, in all tries.
 
     Raises:
         InputError: See `read_run`.
