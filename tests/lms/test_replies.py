@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -125,6 +128,30 @@ class LostOnce:
 @pytest.fixture
 def file(tmp_path):
     return SQLiteFile(tmp_path / "replies.sqlite", HELD, *TABLES)
+
+
+def test_the_claims_of_a_process_end_with_it(url):
+    request = {"model": "m", "messages": [{"role": "user", "content": "Why?"}]}
+    claim = f"""
+import sys
+from typedrag.lms.replies import Replies
+print(Replies({url!r}, heartbeat=20).get({request!r}), flush=True)
+sys.stdin.read()
+"""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        subprocess.Popen([sys.executable, "-c", claim], text=True, **pipes) as process,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert process.stdout.readline() == "None\n"
+        replies = Replies(url)
+        reply = pool.submit(replies.get, request)
+        with pytest.raises(TimeoutError):
+            reply.result(2)  # while it runs, its reply is waited for
+        process.kill()
+        process.wait()
+        assert reply.result(30) is None  # its claim would lapse after 60 seconds
+    replies.close()
 
 
 def test_a_heartbeat_goes_on_after_a_fault_of_the_database(file):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -25,6 +24,7 @@ from dspy.clients.cache import Cache
 from dspy.utils.callback import BaseCallback
 
 from typedrag.errors import StorageFull, TypedRAGError
+from typedrag.files.processes import has_ended, process_name
 from typedrag.files.sqlite import SQLiteFile, Tables
 from typedrag.lms.lm import PROVIDER
 from typedrag.lms.reply_cache import json_of
@@ -48,12 +48,15 @@ _CLAIM = (
     " ON CONFLICT (id) DO UPDATE SET worker = excluded.worker, until = excluded.until"
     " WHERE typedrag_asked.until < :now RETURNING id"
 )
+_HOLDER = "SELECT worker FROM typedrag_asked WHERE id = :id"
 _RENEW = "UPDATE typedrag_asked SET until = :until WHERE id = :id AND worker = :worker"
 _RELEASE = "DELETE FROM typedrag_asked WHERE id = :id AND worker = :worker"
 RELEASE_ALL = "DELETE FROM typedrag_asked WHERE worker = :worker"
 """The statement that gives up all claims of a worker, such as one that is lost."""
 _MISSED_BEATS = 3
 _LOOK_AGAIN = 0.02
+_LOOKS = 50
+"""At one in so many looks for a reply, it is checked that the worker who makes the call still runs."""
 
 permission: ContextVar[Callable[[int], None] | None] = ContextVar("permission", default=None)
 """Called before each new call with the number of replies it asks for; raises if the call may not be made."""
@@ -65,7 +68,8 @@ class Replies(Cache):
     """DSPy's cache in a database that workers share.
 
     A call is made once, also if several threads or workers want it at the same time: the others
-    wait for its reply. A killed worker's claim lapses with its heartbeat.
+    wait for its reply. The claims of a killed worker end with it on the same machine; elsewhere they lapse with its
+    heartbeat.
 
     Args:
         place: The address of an SQLite file or a PostgreSQL database, in which tables are made if need be; or
@@ -79,7 +83,7 @@ class Replies(Cache):
 
     def __init__(self, place: str | Tables, heartbeat: float = 10.0, worker: str = "") -> None:
         super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=None)
-        self._worker = worker or uuid.uuid4().hex
+        self._worker = worker or process_name()
         self._lease = _MISSED_BEATS * heartbeat
         self._database = _opened(place) if isinstance(place, str) else place
         self._held = set[str]()  # a claim that is not known here, as its answer was lost, must lapse
@@ -104,6 +108,7 @@ class Replies(Cache):
             BaseException: As `permission` does.
         """
         key = self.cache_key(request, ignored_args_for_cache_key)
+        looks = 0
         while True:
             if (row := self._find(key)) is not None:
                 reply, seconds = row
@@ -116,8 +121,9 @@ class Replies(Cache):
                     _asked.set((key, time.perf_counter()))
                     return None
                 self._database.run(_RELEASE, id=key, worker=self._worker)
-            else:
+            elif looks % _LOOKS or not self._release_of_ended(key):
                 time.sleep(_LOOK_AGAIN)
+            looks += 1
 
     def put(
         self,
@@ -165,6 +171,14 @@ class Replies(Cache):
     def _claim(self, key: str) -> bool:
         now = time.time()
         return bool(self._database.run(_CLAIM, id=key, worker=self._worker, until=now + self._lease, now=now))
+
+    def _release_of_ended(self, key: str) -> bool:
+        """Give up all claims of the worker that makes a call, if it has ended; True if it has."""
+        rows = self._database.run(_HOLDER, id=key)
+        ended = bool(rows) and has_ended(str(rows[0][0]))
+        if ended:
+            self._database.run(RELEASE_ALL, worker=rows[0][0])
+        return ended
 
     def _beat(self, seconds: float) -> None:
         while not self._closed.wait(seconds):
