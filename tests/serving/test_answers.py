@@ -222,7 +222,7 @@ def test_one_that_asks_just_as_the_last_other_leaves_has_an_answer():
         assert (await asking).question == (await joining).question == "Why?"
         assert leaving.cancelled()
 
-    with lm_server(seconds=0.5) as lm:
+    with lm_server(seconds=2) as lm:
         service = Service([program(lm)], Settings(running=1))
         asyncio.run(leave_and_ask(service, lm))
         assert len(lm.calls) == 2
