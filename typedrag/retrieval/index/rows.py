@@ -14,12 +14,12 @@ from typedrag.errors import InputError
 from typedrag.files.text_files import (
     LONGEST_LINE,
     Line,
-    has_half_characters,
     has_swallowed_rows,
     numbered_lines,
     open_text,
     parse_json,
     swallowed,
+    whole,
 )
 from typedrag.records import Passage
 
@@ -168,8 +168,7 @@ def passage_of(row: Any, fields: FieldMap) -> Passage:
         raise ValueError(f"it has no text in field '{fields.text}'")
     if not isinstance(title, str):
         raise ValueError(f"its title in field '{fields.title}' is not text")
-    if has_half_characters(f"{passage_id}{title}{text}"):
-        raise ValueError("it holds half of a surrogate pair, which is no character")
+    whole(f"{passage_id}{title}{text}")
     if (length := len(str(passage_id).encode())) > LONGEST_ID:
         raise ValueError(f"its id has {length:,} bytes, more than {LONGEST_ID:,}")
     if (length := _java_length(title) + _java_length(text) + 1) > LONGEST_LINE:
