@@ -255,6 +255,10 @@ class TrackingConfig(BaseModel):
     tracing: bool = False
     """Record each LM call as a span of an MLflow trace."""
 
+    def disabled(self) -> TrackingConfig:
+        """The same without logging; registered programs are still looked up in its store."""
+        return self.model_copy(update={"enabled": False})
+
 
 def distinct(problem: str) -> AfterValidator:
     """A validator of things with names, which refuses two of the same name with these words."""

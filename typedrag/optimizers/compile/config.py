@@ -132,5 +132,5 @@ class CompileConfig(BaseModel):
             calls_in_flight=self.calls_in_flight,
             caps=CapsConfig(failures=1.0),
             judgments=self.judgments,
-            tracking=self.tracking.model_copy(update={"enabled": False}),
+            tracking=self.tracking.disabled(),
         )

@@ -208,7 +208,7 @@ def measure_best(
         evaluation = evaluation.model_copy(
             update={
                 "caps": CapsConfig(failures=1.0),  # to the end, as compiled programs are tested
-                "tracking": config.tracking.model_copy(update={"enabled": False}),
+                "tracking": config.tracking.disabled(),
                 "dataset": typed,
                 "metrics": metrics,
                 **({"lm": lm} if of_point else {}),

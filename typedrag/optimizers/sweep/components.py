@@ -273,7 +273,7 @@ class SweepComponents:
                     calls_in_flight=config.calls_in_flight,
                     seed=config.sampler.seed,
                     judgments=self._judgments,
-                    tracking=config.tracking.model_copy(update={"enabled": False}),
+                    tracking=config.tracking.disabled(),
                 )
                 compiled = run_compile(settings, folder, resume=True)
                 if compiled.untested:
