@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
+from typedrag.errors import InputError
+
 
 class _Described(StrEnum):
     """Names with their meanings."""
@@ -72,9 +74,59 @@ class QuestionType(_Described):
     )
 
     @classmethod
+    def _missing_(cls, value: object) -> QuestionType | None:
+        """The type of a name with capitals, blanks or underscores."""
+        spelled = "-".join(str(value).lower().replace("_", " ").split())
+        return next((t for t in cls if t.value == spelled), None)
+
+    @classmethod
     def non_factoid(cls) -> tuple[QuestionType, ...]:
         """The six non-factoid types of Typed-RAG, in the paper's order."""
         return tuple(t for t in cls if t not in (cls.FACTOID, cls.NOT_A_QUESTION))
+
+
+def question_type_named(name: str) -> QuestionType:
+    """The question type of this name.
+
+    Raises:
+        InputError: If there is none; the message lists them.
+
+    Example:
+        >>> question_type_named("Evidence_based")
+        <QuestionType.EVIDENCE_BASED: 'evidence-based'>
+    """
+    try:
+        return QuestionType(name)
+    except ValueError:
+        raise InputError(f"there is no question type '{name}'", f"Types: {', '.join(QuestionType)}") from None
+
+
+class QuestionForm(_Described):
+    """The form in which people type a question.
+
+    Example:
+        >>> QuestionForm("keywords").example
+        'bread dense cold kitchen'
+    """
+
+    PLAIN = "plain", "is one ordinary sentence", "Why does bread turn out dense?"
+    IMPERATIVE = (
+        "imperative",
+        "is a command or a request, mostly without a question mark",
+        "Explain why bread gets dense",
+    )
+    KEYWORDS = "keywords", "is two to six words for a search box, no sentence", "bread dense cold kitchen"
+    CHATTY = (
+        "chatty",
+        "is two to five sentences, a story with the question anywhere in it",
+        "My loaf was flat again. Why is that? I did knead it.",
+    )
+    TYPO = "typo", "is misspelt and hasty, in lower case", "wy is my bred so dens"
+    OTHER = (
+        "other",
+        "is a fragment, a follow-up, a tag question, or a statement that means a question",
+        "Wondering why my bread is so dense.",
+    )
 
 
 class SubQuestionType(StrEnum):

@@ -122,6 +122,7 @@ _WRITERS = {
             "candidates": [{"kind": "right", "text": "a"}, {"kind": "guessed", "text": "b"}],
         },
     ),
+    "everyday": _in_one("e.jsonl", lambda i, q, p: {"question": q, "type": "reason", "form": i[-1]}),
     "file": _in_one("f.jsonl", lambda i, q, p: {"id": i, "question": q, "subset": i[-1]}),
     "hotpotqa": _in_parts("{}.json", _hotpot, ("hotpot_train_v1.1", "hotpot_dev_distractor_v1", "x")),
     "musique": _in_parts("musique_ans_v1.0_{}.jsonl", lambda i, q: {"id": i, "question": q, "answer": "a"}, _DEV),

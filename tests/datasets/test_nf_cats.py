@@ -28,7 +28,7 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
     file = write(tmp_path / "train.csv", TRAIN + "mturk,POETRY,Roses are red\n")
     said = refusal("nf-cats", file)
     assert said.startswith(f"{file}, line 4 cannot be used: category: ")
-    assert "'poetry' is not a valid QuestionType" in said
+    assert "'comparison', 'experience'" in said
     file = write(tmp_path / "train.csv", TRAIN + "mturk,DEBATE,\n")
     assert refusal("nf-cats", file).startswith(f"{file}, line 4 cannot be used: question: ")
     file = write(tmp_path / "train.csv", TRAIN + "mturk,REASON,Hello\n")

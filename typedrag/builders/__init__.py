@@ -5,6 +5,7 @@ from typedrag.builders.compound import CompoundSettings, build_compound, write_s
 from typedrag.builders.fabrications import FabricationsSettings, build_fabrications
 from typedrag.builders.non_factoid import NonFactoidSettings, select_non_factoid
 from typedrag.builders.preqrag import PreQRAGSettings, build_preqrag
+from typedrag.builders.question_types import QuestionTypesSettings, build_question_types
 from typedrag.builders.revelator import RevelatorSettings, RevelatorSources, build_revelator, label_relevance
 from typedrag.builders.router_test import build_router_test
 from typedrag.builders.rows import Built, write_built
@@ -16,6 +17,7 @@ __all__ = [
     "FabricationsSettings",
     "NonFactoidSettings",
     "PreQRAGSettings",
+    "QuestionTypesSettings",
     "ReferenceLMs",
     "RevelatorSettings",
     "RevelatorSources",
@@ -24,6 +26,7 @@ __all__ = [
     "build_compound",
     "build_fabrications",
     "build_preqrag",
+    "build_question_types",
     "build_revelator",
     "build_router_test",
     "build_wiki_nfqa",

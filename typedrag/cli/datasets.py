@@ -100,7 +100,8 @@ def from_traces(file: Path, out: Path) -> None:
     """Build a dataset from users' feedback in FILE, kept by `typedrag serve --limit feedback=FILE`.
 
     Corrections become the best references of a question, answers rated good the next, answers rated bad the worst.
-    Questions with bad answers only are left out.
+    What users said of a question's type becomes its question_type. Questions that have bad answers only, and no type,
+    are left out.
     """
     from typedrag.builders.feedback import FeedbackFile, rows_from_feedback
     from typedrag.cli.opening import claim_file, say
@@ -115,7 +116,16 @@ def from_traces(file: Path, out: Path) -> None:
 class _Builders(Commands):
     """The builders, each in a file `build_NAME`."""
 
-    names = ("aspects", "compound", "fabrications", "preqrag", "revelator", "router-test", "wiki-nfqa")
+    names = (
+        "aspects",
+        "compound",
+        "fabrications",
+        "preqrag",
+        "question-types",
+        "revelator",
+        "router-test",
+        "wiki-nfqa",
+    )
     variables = "TYPEDRAG_DATASETS_BUILD"
     modules = "typedrag.cli.build_"
 

@@ -1,6 +1,7 @@
 """Named datasets, as `dspy.Example`s with splits, a fingerprint and a licence note."""
 
 from typedrag.datasets import (  # each makes its datasets known
+    everyday,  # noqa: F401
     linkage,  # noqa: F401
     nf_cats,  # noqa: F401
     pairs,  # noqa: F401

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import dspy
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.examples import build_dataset, example, id_of
@@ -20,6 +20,7 @@ from typedrag.datasets.reading import (
     ReferenceRow,
     SubQuestionRow,
     Text,
+    TypeName,
     all_listed,
     listed,
     parse,
@@ -29,7 +30,6 @@ from typedrag.datasets.reading import (
 )
 from typedrag.errors import InputError
 from typedrag.files.text_files import parse_json
-from typedrag.question_types import QuestionType
 from typedrag.records import Reference, SubQuestion
 
 
@@ -41,15 +41,11 @@ def _listed(value: Any) -> Any:
     return parse_json(value) if texts == [value] and value.lstrip().startswith("[") else texts
 
 
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
-
-
 class _Row(Layout):
     question: Text
     id: Id | None = None
-    question_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
-    predicted_type: Annotated[QuestionType, Field(strict=False), BeforeValidator(_lower)] | None = None
+    question_type: TypeName | None = None
+    predicted_type: TypeName | None = None
     subset: Text | None = None
     references: Annotated[list[ReferenceRow] | list[Text], BeforeValidator(_listed)] | None = None
     answers: Annotated[list[Text], BeforeValidator(_listed)] | None = None

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
 
 import dspy
-from pydantic import BeforeValidator
 
 from typedrag.datasets.dataset import Dataset, source
 from typedrag.datasets.examples import build_dataset, example, id_of
 from typedrag.datasets.hub import download
-from typedrag.datasets.reading import Entry, Layout, Text, files_of, parse, read_rows, subsets_of
-from typedrag.question_types import QuestionType
+from typedrag.datasets.reading import Entry, Layout, Text, TypeName, files_of, parse, read_rows, subsets_of
 
 FILES = {name: (f"{name}.csv",) for name in ("train", "valid", "test")}
 HOME = "https://raw.githubusercontent.com/Lurunchik/NF-CATS/1b8c3b83337dfe0889245e817f1ba104e69939bd/nfcats/data"
 
 
-def _category(value: Any) -> Any:
-    return QuestionType(value.lower()) if isinstance(value, str) else value
-
-
 class _Row(Layout):
     question: Text
-    category: Annotated[QuestionType, BeforeValidator(_category)]
+    category: TypeName
     annotated_by: str = ""
 
 

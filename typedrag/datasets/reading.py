@@ -24,7 +24,7 @@ from typedrag.files.text_files import (
     usable_lines,
     whole,
 )
-from typedrag.question_types import SubQuestionType
+from typedrag.question_types import QuestionType, SubQuestionType
 
 READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000
@@ -70,6 +70,9 @@ Text = Annotated[str, AfterValidator(_text)]
 
 Id = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_text), AfterValidator(_short)]
 """A text of at most `LONGEST_ID` characters; a whole number is read as its text."""
+
+TypeName = Annotated[QuestionType, Field(strict=False)]
+"""The name of a question type."""
 
 
 class Layout(BaseModel):

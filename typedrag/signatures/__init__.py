@@ -76,7 +76,7 @@ from typedrag.signatures.sub_questions import (
     TypeSubQuestions,
 )
 from typedrag.signatures.support import JudgeSupport
-from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages
+from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages, WriteQuestions
 
 __all__ = [
     "AggregateParaphrases",
@@ -160,6 +160,7 @@ __all__ = [
     "TellPlainly",
     "TypeSubQuestions",
     "VaryQuery",
+    "WriteQuestions",
     "WriteWorseAnswers",
     "plays",
     "predictor",

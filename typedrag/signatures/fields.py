@@ -197,8 +197,9 @@ def _one_for_each_criterion(findings: list[Any]) -> list[Any]:
     return list(first.values())
 
 
-Purpose = Literal["difference", "similarity", "superiority"]
-"""The purpose of a comparison (Typed-RAG, section 3.2)."""
+Purpose = Literal["how they differ", "what they share", "which is better"]
+"""The purpose of a comparison: the paper's difference, similarity and superiority (Typed-RAG, section 3.2), in words by
+which a small LM tells them apart."""
 
 
 class Finding(BaseModel):
@@ -279,6 +280,15 @@ class WholeQuestion(RootModel[str]):
 
     model_config = _CONFIG
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=600)]
+
+
+class WrittenQuestions(Listed[str]):
+    """1 to 20 questions, each on one line."""
+
+    model_config = _CONFIG
+    root: Annotated[
+        list[Annotated[str, StringConstraints(pattern=r"^[^\n]{2,500}$")]], Field(min_length=1, max_length=20)
+    ]
 
 
 class QuestionWithAnswer(BaseModel):

@@ -1,8 +1,8 @@
-"""Questions written from passages, for evaluation (PreQRAG, section 3.2 and appendix D)."""
+"""Questions that an LM writes: by their type, or from passages for evaluation (PreQRAG, section 3.2, appendix D)."""
 
 import dspy
 
-from typedrag.signatures.fields import PromptPassage, QuestionWithAnswer
+from typedrag.signatures.fields import PromptPassage, QuestionWithAnswer, WrittenQuestions
 
 
 class AskOfOnePassage(dspy.Signature):
@@ -26,3 +26,15 @@ class AskOfTwoPassages(dspy.Signature):
     passages: list[PromptPassage] = dspy.InputField()
     requirements: list[str] = dspy.InputField(desc="that the question meets, all of them")
     asked: QuestionWithAnswer = dspy.OutputField()
+
+
+class WriteQuestions(dspy.Signature):
+    """Write questions that different people would type into a search box, a chat or a support desk, as unlike each
+    other as you can: in topic, wording and length. Each is of the kind and in the form that are wanted, and is so clear
+    that somebody who sees it alone would say the same."""
+
+    domain: str = dspy.InputField(desc="what they are about, and who asks")
+    wanted: str = dspy.InputField()
+    form: str = dspy.InputField(desc="what each of them is, as a text")
+    number: int = dspy.InputField()
+    questions: WrittenQuestions = dspy.OutputField()

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.scripted import gone, scripted
+from typedrag import signatures as s
+from typedrag.builders import QuestionTypesSettings, build_question_types, write_built
+from typedrag.cli.main import cli
+from typedrag.datasets import load_dataset
+from typedrag.errors import LMUnavailable
+from typedrag.metrics import Judgments
+from typedrag.question_types import QuestionForm, QuestionType
+
+SETTINGS = QuestionTypesSettings(
+    domains=("a bakery: bakers", "a bank: pensioners"),
+    types=(QuestionType.REASON, QuestionType.FACTOID),
+    forms=(QuestionForm.KEYWORDS,),
+    retries=0,
+)
+
+
+def written(prompt: str) -> dict:
+    """A clear question and an unclear one, and one that every domain and type has."""
+    kind = "why" if "its causes or motives" in prompt else "when"
+    return {"questions": [f"{kind} bread {len(prompt)}", f"{kind} or not {len(prompt)}", "Bread"]}
+
+
+def labelled(prompt: str) -> dict:
+    question = prompt.split("[[ ## question ## ]]\n")[1]
+    return {"question_type": "reason" if question.startswith("why bread") else "factoid"}
+
+
+def test_questions_stay_whose_type_a_second_label_confirms(tmp_path):
+    with scripted({s.WriteQuestions: written, s.ClassifyQuestion: labelled}) as engine:
+        built = build_question_types(Judgments(), SETTINGS)
+    assert engine.asked().count("WriteQuestions") == 4 and engine.asked().count("ClassifyQuestion") == 9
+    assert built.left_out == {"it repeats another": 3, "two labels differ": 3}  # "why or not" twice, and "Bread"
+    assert [(row["type"], row["form"]) for row in built.rows].count(("reason", "keywords")) == 2
+    write_built(built, tmp_path / "made.jsonl")
+    read = load_dataset("everyday", tmp_path / "made.jsonl").examples
+    assert [(e.question, e.question_type, e.subset) for e in read] == [
+        (row["question"], row["type"], row["form"]) for row in built.rows
+    ]
+
+
+def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
+    calls = []
+
+    def dies(prompt):
+        calls.append(prompt)
+        return labelled(prompt) if len(calls) <= 2 else gone()
+
+    with scripted({s.WriteQuestions: written, s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
+        build_question_types(Judgments(tmp_path / "store"), SETTINGS, threads=1)
+    with scripted({s.WriteQuestions: written, s.ClassifyQuestion: labelled}) as engine:
+        build_question_types(Judgments(tmp_path / "store"), SETTINGS, threads=1)
+    assert engine.asked() == ["ClassifyQuestion"] * 7
+
+
+def test_the_shipped_questions_are_of_all_types_and_forms():
+    examples = load_dataset("everyday").examples
+    assert len(examples) > 4000
+    assert {e.question_type for e in examples} == set(QuestionType)
+    assert {e.subset for e in examples} >= set(QuestionForm)
+
+
+def test_a_command_without_a_domain_says_what_is_missing(tmp_path):
+    refused = CliRunner().invoke(cli, ["datasets", "build", "question-types", "--out", str(tmp_path / "q.jsonl")])
+    assert refused.exit_code == 2 and "--domain" in refused.stderr
+    shown = CliRunner().invoke(cli, ["datasets", "show", "everyday", "--json"])
+    assert json.loads(shown.stdout)["name"] == "everyday"
