@@ -1,28 +1,30 @@
-"""The quality and the cost of the makes of type classifiers, on NF-CATS valid.
+"""The quality and the cost of type classifiers, on questions whose types are known.
 
-Two tables in Markdown, a row for each make:
+Tables in Markdown, a row for each classifier:
 
-how well   Accuracy, and macro-F1 over the types that occur among the labels, with 95 % bootstrap
-           intervals: on all questions, on those outside the class not-a-question, and on the
-           questions that people labelled. (All factoid and nearly all debate questions were
-           labelled by clustering.) A question that a make fails on counts as wrong.
-cost       For a question: milliseconds of wall time and of this process's CPU time, LM calls, LM
-           tokens, and the share of questions on which an LM was asked. Beside them the expected
-           calibration error of makes with probabilities, and the number of questions that failed.
+how well   For each set of questions: accuracy and macro-F1 over the types that occur, with 95 % bootstrap intervals,
+           the expected calibration error, and the share of questions whose type is unsure (option `type_threshold`).
+by type    The recall of each type, on the questions of --everyday.
+by form    The accuracy on each form of question there.
+cost       For a question: milliseconds of wall time and of this process's CPU time, LM calls and tokens; and the number
+           of questions that failed, which count as wrong.
 
-Makes that ask an LM see the questions that --limit draws, by hash, with types as frequent as in all;
-beside them the others are shown on the same questions.
+The sets: --everyday FILE in the layout of dataset `everyday`; --nf-cats FOLDER, all of its part valid and those that
+people labelled; --wiki-nfqa FOLDER, the questions that are labelled by hand in configs/question_types.json. A
+classifier that asks an LM sees --limit questions of each, drawn by hash.
 
-    python -m benchmarks.type_classifiers nf_cats --make linear embedding linear+embedding
-    python -m benchmarks.type_classifiers nf_cats --make linear cascade:linear,lm --lm vllm:qwen --limit 300
-    python -m benchmarks.type_classifiers nf_cats --make lm --compiled FOLDER --lm vllm:qwen --limit 300
+    python -m benchmarks.type_classifiers --everyday questions.jsonl --nf-cats FOLDER --wiki-nfqa FOLDER
+    python -m benchmarks.type_classifiers --everyday questions.jsonl --classifier linear lm --lm vllm:qwen
+    python -m benchmarks.type_classifiers --everyday questions.jsonl --compiled FOLDER --lm vllm:qwen
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,33 +44,30 @@ from typedrag.lms.replies import replies_beside
 from typedrag.lms.trail import Stopwatch, counting_replays, recording, run_concurrently
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.programs import Options
-from typedrag.programs.makes import FORMS, make_named
+from typedrag.programs.classifier_spec import FORMS, ClassifierSpec
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.question_types import QuestionType
-from typedrag.records import Estimate, Usage, total_usage
+from typedrag.question_types import QuestionForm, QuestionType
+from typedrag.records import Usage, total_usage
 
 TYPES = list(QuestionType)
 FAILED = len(TYPES)
 """The number of a failure, in place of a type's."""
+HAND_LABELS = Path(__file__).parents[1] / "configs" / "question_types.json"
+EVERYDAY = "everyday"
 
-SETS: dict[str, Callable[[dspy.Example], bool]] = {
-    "all": lambda e: True,
-    "without not-a-question": lambda e: e.question_type is not QuestionType.NOT_A_QUESTION,
-    "labelled by people": lambda e: e.annotated_by != "unsupervised",
-}
+Sets = Mapping[str, Sequence[dspy.Example]]
 
 
 @dataclass(frozen=True)
 class Named:
-    """The type that a make named for a question, and its cost.
+    """The type that a classifier named for a question, and its cost.
 
     Attributes:
-        example: The question.
+        example: The question, with its right type.
         predicted: The number of the type, or `FAILED`.
-        probability: The probability of the type, if the make gives one.
+        probability: The probability of the type, if the classifier gives one.
         seconds: Wall time.
         usage: The usage of LMs.
-        to_lm: True if an LM was asked.
     """
 
     example: dspy.Example
@@ -76,34 +75,36 @@ class Named:
     probability: float | None
     seconds: float
     usage: Usage
-    to_lm: bool
 
     @property
     def actual(self) -> int:
         return TYPES.index(self.example.question_type)
 
-
-@dataclass(frozen=True)
-class Row:
-    """The results of a make on some questions.
-
-    Attributes:
-        name: The name of the make, and of the questions if they are not all.
-        named: The result on each question.
-        cpu_seconds: The process's CPU seconds for all of them; None if not known.
-    """
-
-    name: str
-    named: Sequence[Named]
-    cpu_seconds: float | None
+    @property
+    def right(self) -> bool:
+        return self.predicted == self.actual
 
 
-def ask(make: str, classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int) -> Row:
-    """The types that a make names for the questions, measured once it is warm."""
-    name(classifier, examples[0])
-    before = time.process_time()
-    named = run_concurrently(lambda e: name(classifier, e), examples, threads)
-    return Row(make, named, time.process_time() - before)
+def read_sets(arguments: argparse.Namespace) -> Sets:
+    """The sets of questions that the arguments name."""
+    sets: dict[str, Sequence[dspy.Example]] = {}
+    if arguments.everyday:
+        sets[EVERYDAY] = load_dataset("everyday", arguments.everyday).examples
+    if arguments.nf_cats:
+        valid = load_dataset("nf-cats", arguments.nf_cats, subset="valid").examples
+        sets["NF-CATS valid"] = valid
+        sets["NF-CATS valid, by people"] = [e for e in valid if e.annotated_by != "unsupervised"]
+    if arguments.wiki_nfqa:
+        types = json.loads(HAND_LABELS.read_text("utf-8"))["wiki-nfqa"]
+        examples = load_dataset("wiki-nfqa", arguments.wiki_nfqa).examples
+        labelled = [e.copy(question_type=QuestionType(types[e.id])) for e in examples if e.id in types]
+        sets["Wiki-NFQA, by hand"] = labelled
+    return sets
+
+
+def ask(classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int) -> list[Named]:
+    """The types that a classifier names."""
+    return run_concurrently(lambda e: name(classifier, e), examples, threads)
 
 
 def name(classifier: dspy.Module, example: dspy.Example) -> Named:
@@ -115,15 +116,7 @@ def name(classifier: dspy.Module, example: dspy.Example) -> Named:
         except StepFailed as failure:
             print(f"'{example.question}': {failure}")
             predicted, probability = FAILED, None
-        seconds = watch.seconds
-    usage = total_usage(steps)
-    return Named(example, predicted, probability, seconds, usage, usage.lm_calls > 0)
-
-
-def on_the_same(row: Row, examples: Iterable[dspy.Example]) -> Row:
-    """The row of a make on fewer questions."""
-    ids = {e.id for e in examples}
-    return Row(f"{row.name}, the LM's questions", [n for n in row.named if n.example.id in ids], None)
+        return Named(example, predicted, probability, watch.seconds, total_usage(steps))
 
 
 def accuracy(actual: Any, predicted: Any) -> float:
@@ -138,42 +131,35 @@ def macro_f1(actual: Any, predicted: Any) -> float:
     return float(np.mean(2 * right[occur] / (many + np.bincount(predicted, minlength=count))[occur]))
 
 
-def estimates(row: Row, test: Callable[[dspy.Example], bool]) -> list[Estimate | None]:
-    """Accuracy and macro-F1 on the questions that pass a test."""
-    pairs = [(n.actual, n.predicted) for n in row.named if test(n.example)]
-    actual, predicted = [a for a, _ in pairs], [g for _, g in pairs]
-    return [bootstrap_estimate(measure, actual, predicted) for measure in (accuracy, macro_f1)]
+def quality(named: Sequence[Named], threshold: float) -> list[str]:
+    """The cells of the first table."""
+    actual, predicted = [n.actual for n in named], [n.predicted for n in named]
+    estimates = [str(bootstrap_estimate(measure, actual, predicted)) for measure in (accuracy, macro_f1)]
+    sure = [(n.probability, n.right) for n in named if n.probability is not None]
+    if not sure:
+        return [str(len(named)), *estimates, "", ""]
+    error = expected_calibration_error([p for p, _ in sure], [right for _, right in sure])
+    unsure = sum(p < threshold for p, _ in sure) / len(named)
+    return [str(len(named)), *estimates, f"{error:.3f}", f"{unsure:.1%}"]
 
 
-def print_quality(rows: Sequence[Row]) -> None:
-    cells = [f"{kind}, {measure}" for kind in SETS for measure in ("accuracy", "macro-F1")]
-    lines = []
-    for row in rows:
-        results = [estimates(row, test) for test in SETS.values()]
-        sizes = "/".join(str(both[0].n if both[0] else 0) for both in results)
-        lines.append([row.name, sizes, *(str(e) if e else "" for both in results for e in both)])
-    print_table(["make", "n", *cells], lines)
+def shares(named: Sequence[Named], group: Callable[[Named], str], groups: Sequence[str]) -> list[str]:
+    """The share of right ones in each group, and their number."""
+    of: dict[str, list[bool]] = defaultdict(list)
+    for one in named:
+        of[group(one)].append(one.right)
+    return [f"{np.mean(of[g]):.2f} of {len(of[g])}" if of[g] else "" for g in groups]
 
 
-def print_cost(rows: Sequence[Row]) -> None:
-    header = ["make", "wall ms", "CPU ms", "LM calls", "LM tokens", "asked an LM", "calibration error", "failed"]
-    print_table(header, [cost(row) for row in rows])
-
-
-def cost(row: Row) -> list[str]:
-    n = len(row.named)
-    usage = sum((x.usage for x in row.named), Usage())
-    sure = [(x.probability, x.predicted == x.actual) for x in row.named if x.probability is not None]
-    error = expected_calibration_error([p for p, _ in sure], [right for _, right in sure]) if sure else None
+def cost(named: Sequence[Named], cpu_seconds: float) -> list[str]:
+    """The cells of the last table."""
+    n, usage = len(named), sum((x.usage for x in named), Usage())
     return [
-        row.name,
-        f"{1000 * sum(x.seconds for x in row.named) / n:.1f}",
-        "" if row.cpu_seconds is None else f"{1000 * row.cpu_seconds / n:.1f}",
+        f"{1000 * sum(x.seconds for x in named) / n:.1f}",
+        f"{1000 * cpu_seconds / n:.1f}",
         f"{usage.lm_calls / n:.2f}",
         f"{(usage.prompt_tokens + usage.completion_tokens) / n:.0f}",
-        f"{sum(x.to_lm for x in row.named) / n:.1%}",
-        "" if error is None else f"{error:.3f}",
-        str(sum(x.predicted == FAILED for x in row.named)),
+        str(sum(x.predicted == FAILED for x in named)),
     ]
 
 
@@ -194,46 +180,47 @@ def lm_of(arguments: argparse.Namespace) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="folder of NF-CATS, with valid.csv")
+    parser.add_argument("--everyday", type=Path, metavar="FILE", help="questions in the layout of dataset everyday")
+    parser.add_argument("--nf-cats", type=Path, metavar="FOLDER", help="with valid.csv")
+    parser.add_argument("--wiki-nfqa", type=Path, metavar="FOLDER", help="with the authors' files")
     parser.add_argument(
-        "--make",
-        nargs="+",
-        default=["linear", "embedding", "linear+embedding"],
-        dest="makes",
-        metavar="MAKE",
-        help=f"of: {FORMS} (default: linear embedding linear+embedding)",
+        "--classifier", nargs="+", default=["linear", "embedding"], metavar="NAME", help=f"of: {FORMS} (default: both)"
     )
-    parser.add_argument(
-        "--compiled",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FOLDER",
-        help="programs whose type classifier was compiled, not on valid.csv: see configs/compile-type-classifier.yaml",
-    )
-    parser.add_argument("--threshold", type=float, help="of cascades: the option type_threshold")
+    parser.add_argument("--compiled", nargs="+", type=Path, default=[], metavar="FOLDER", help="compiled programs")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
     parser.add_argument("--api-base", help="address of the LM's server")
     parser.add_argument("--replies", type=Path, help="file to keep LM replies in, with which a killed command goes on")
-    parser.add_argument("--limit", type=int, help="questions that makes that ask an LM see (default: all)")
+    parser.add_argument("--limit", type=int, help="questions of a set that an LM sees (default: all)")
     parser.add_argument("--threads", type=int, default=1, help="questions at once (default: 1)")
     arguments = parser.parse_args()
-    compiled = {f"compiled: {folder}": load_type_classifier(folder)[0] for folder in arguments.compiled}
-    asking = [m for m in arguments.makes if make_named(m).asks_lm] + list(compiled)
-    options = {"type_threshold": arguments.threshold}
-    options = {name: value for name, value in options.items() if value is not None}
-    examples = load_dataset("nf-cats", arguments.data, subset="valid").examples
-    drawn = sorted(examples, key=lambda e: hash_of(e.id))[: arguments.limit]
+    sets, threshold = read_sets(arguments), Options().type_threshold
+    if not sets:
+        parser.error("name a set of questions: --everyday, --nf-cats or --wiki-nfqa")
     limit_calls_in_flight(arguments.threads)
+    classifiers = {f"compiled: {folder}": load_type_classifier(folder)[0] for folder in arguments.compiled}
+    asking = {*classifiers, *(c for c in arguments.classifier if ClassifierSpec.parse(c).asks_lm)}
+    classifiers |= {c: build_type_classifier(Options(type_classifier=c)) for c in arguments.classifier}
+    tables: dict[str, list[list[str]]] = defaultdict(list)
     with lm_of(arguments) if asking else nullcontext():
-        makes = {m: build_type_classifier(Options(type_classifier=m, **options)) for m in arguments.makes} | compiled
-        rows = [
-            ask(m, classifier, drawn if m in asking else examples, arguments.threads) for m, classifier in makes.items()
-        ]
-    if asking and len(drawn) < len(examples):
-        rows += [on_the_same(row, drawn) for row in rows if row.name not in asking]
-    print_quality(rows)
-    print_cost(rows)
+        for c, classifier in classifiers.items():
+            name(classifier, next(iter(sets.values()))[0])  # which loads it
+            before, everything = time.process_time(), []
+            for of, examples in sets.items():
+                drawn = sorted(examples, key=lambda e: hash_of(e.id))[: arguments.limit if c in asking else None]
+                everything += (named := ask(classifier, drawn, arguments.threads))
+                tables["how well"].append([of, c, *quality(named, threshold)])
+                if of == EVERYDAY:
+                    tables["by type"].append([c, *shares(named, lambda n: str(n.example.question_type), TYPES)])
+                    tables["by form"].append([c, *shares(named, lambda n: n.example.subset, list(QuestionForm))])
+            tables["cost"].append([c, *cost(everything, time.process_time() - before)])
+    headers = {
+        "how well": ["questions", "classifier", "n", "accuracy", "macro-F1", "calibration error", "unsure"],
+        "by type": ["classifier", *TYPES],
+        "by form": ["classifier", *QuestionForm],
+        "cost": ["classifier", "wall ms", "CPU ms", "LM calls", "LM tokens", "failed"],
+    }
+    for title, lines in tables.items():
+        print_table(headers[title], lines)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ Markdown, a row for each question type and one for all: means, and the differenc
 the 95 % bootstrap interval over questions.
 
 Questions are taken in turn from each type, so that the rows of a killed run are of use; the next run continues
-from there. With --base, typed_rag is also compared with the rows of another run.
+from there. With --base, typed_rag is also compared with the rows of another run. With --types, a JSON file of question
+types by id, such as those by hand in configs/question_types.json, the types are these: what right types are worth.
 
     python -m benchmarks.typed_retrieval antique.json.gz INDEX --lm vllm:qwen --out rows.jsonl
 """
@@ -32,6 +33,7 @@ from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.evaluate.config_file import with_settings
+from typedrag.labels import labelled
 from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
 from typedrag.lms.threads import workers
 from typedrag.metrics.arithmetic.estimate import mean_estimate
@@ -92,7 +94,8 @@ def as_deep(prediction: dspy.Prediction, program: Program) -> list[Passage]:
 
 def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
     """The row of a question: both programs' passages, measured, and its decomposition."""
-    plain, own = rag(question=example.question), typed(question=example.question)
+    with labelled(example.toDict()):
+        plain, own = rag(question=example.question), typed(question=example.question)
     parts = next((step for step in own.steps if step.name == "decompose"), None)
     return {
         "id": example.id,
@@ -127,6 +130,11 @@ def table(rows: Iterable[Row], ways: Sequence[str]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
+def _type_of(classifier: dspy.Module, example: dspy.Example) -> QuestionType:
+    with labelled(example.toDict()):
+        return QuestionType(classifier(question=example.question).question_type)
+
+
 def read_rows(file: Path) -> dict[str, Row]:
     """The rows of a run by question id."""
     return {row["id"]: row for row in map(json.loads, file.read_text("utf-8").splitlines())} if file.exists() else {}
@@ -155,6 +163,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="JSONL, a row for each question")
     parser.add_argument("--base", type=Path, help="what another run wrote, to compare typed_rag with")
     parser.add_argument("--type", nargs="+", choices=list(QuestionType), help="question types (default: all)")
+    parser.add_argument("--types", type=Path, help="JSON, the type of each question by its id")
     parser.add_argument("--limit", type=int, default=300, help="questions, at most (default: 300)")
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="of typed_rag")
     parser.add_argument("--reranker", default="bi-encoder", help="of both (default: bi-encoder)")
@@ -163,13 +172,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="questions under way at once (default: 2)")
     arguments = parser.parse_args()
     limit_calls_in_flight(arguments.threads)
-    classifier = build_type_classifier(Options())
-    examples = load_dataset("antique", arguments.data).examples
-    types = {e.id: QuestionType(classifier(question=e.question).question_type) for e in examples}
-    types_asked = set(arguments.type or QuestionType) - {QuestionType.NOT_A_QUESTION}  # which needs no search
-    drawn = sample([e for e in examples if types[e.id] in types_asked], arguments.limit, type_of=lambda e: types[e.id])
-    retriever, reranker = open_retriever("bm25", arguments.index), open_reranker(arguments.reranker)
     options = Options().with_given(with_settings({}, tuple(arguments.option), "--option"))
+    examples = load_dataset("antique", arguments.data).examples
+    if arguments.types:
+        given = json.loads(arguments.types.read_text("utf-8"))
+        examples = tuple(e.copy(question_type=given[e.id]) for e in examples)
+        options = options.with_given({"type_classifier": "oracle"})
+    classifier = build_type_classifier(options)
+    types = {e.id: _type_of(classifier, e) for e in examples}
+    drawn = sample(
+        [e for e in examples if not arguments.type or types[e.id] in arguments.type],
+        arguments.limit,
+        type_of=lambda e: types[e.id],
+    )
+    retriever, reranker = open_retriever("bm25", arguments.index), open_reranker(arguments.reranker)
     rag, typed = without_answers(RAG(retriever, reranker)), without_answers(TypedRAG(retriever, reranker, options))
     with use_lm(open_lm(arguments.lm, api_base=arguments.api_base, max_tokens=TOKENS, timeout=3000)):
         measure_all(drawn, lambda e: row_of(e, rag, typed), arguments.out, arguments.threads)

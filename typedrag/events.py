@@ -38,6 +38,7 @@ class Classified(Event):
 
     name = "classified"
     question_type: str = ""
+    type_unsure: bool = False
     route: str = ""
 
 

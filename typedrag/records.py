@@ -192,7 +192,8 @@ class Answer:
     Attributes:
         question: As asked; the last of a conversation is rewritten to stand alone.
         answer: The text for the user.
-        question_type: The type whose strategy answered; None for programs that do not classify.
+        question_type: As the asker said or the program found out; None for programs that do not classify.
+        type_unsure: Whether the type is unsure, so that the evidence-based way answered.
         program: The name of the program.
         passages: The passages that the answer was written from, in the order the LM saw them.
         citations: Ids of the passages that the answer cites, all of them in `passages`.
@@ -209,6 +210,7 @@ class Answer:
     question: str
     answer: str
     question_type: QuestionType | None = None
+    type_unsure: bool = False
     program: str = ""
     passages: tuple[Passage, ...] = ()
     citations: tuple[str, ...] = ()

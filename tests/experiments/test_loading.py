@@ -229,7 +229,6 @@ def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
     ("name", "own"),
     [
         ("typed_rag", {"type_classifier": "hub:evil/model"}),
-        ("typed_rag", {"type_classifier": "cascade:hub:somebody/model,lm"}),
         ("hanrag", {"hanrag": {"revelator_lm": "openai/evil"}}),
     ],
 )

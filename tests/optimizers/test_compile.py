@@ -83,20 +83,6 @@ def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(
     assert {d.measure: d for d in against_linear.differences}["cost/lm_calls"].baseline.value == 0
 
 
-def test_a_cascade_is_tested_as_it_is_saved(compile_, server):
-    """With the classifier that is asked first, which here is always sure; its LM is right on validation alone."""
-    right = {e.question: e.question_type for e in load_dataset("sample").split("validation")}
-
-    def classify(call: Call):
-        return {"question_type": right.get(call.question, "debate") if _demonstrated(call) else "debate"}
-
-    server.reply = classify
-    asking = {"program": "typed_rag", "options": {"type_classifier": "cascade:linear,lm", "type_threshold": 0.0}}
-    test = compile_(program=asking, modules="type-classifier-alone", dataset={"name": "sample"}).test
-    assert test.overall.baseline == test.overall.other
-    assert test.overall.other.value > 0.5
-
-
 def test_modules_are_compiled_in_order_each_with_its_share_of_the_budget(compile_, server, tmp_path, sample_retriever):
     seen = []
     result = compile_(

@@ -61,7 +61,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "dense_query": st.builds(SearchQuery, questions),
     "two_sub_questions": st.builds(TwoQuestions, st.lists(questions, min_size=2, max_size=2)),
     **dict.fromkeys(("is_comparison", "is_debate"), st.booleans()),
-    "purpose": st.sampled_from(["difference", "similarity", "superiority"]),
+    "purpose": st.sampled_from(["how they differ", "what they share", "which is better"]),
     "items_compared": st.builds(Items, st.lists(phrases, max_size=5)),
     "findings": st.builds(Findings, st.lists(st.builds(Finding, criterion=phrases, speaks_for=phrases), max_size=4)),
     "keywords": st.builds(Keywords, st.lists(phrases, min_size=1, max_size=8)),

@@ -68,7 +68,7 @@ def select_non_factoid(
     report = Built()
     candidates = _candidates(questions, settings, report)
     options = options or Options()
-    made_with = options.model_dump(include={"type_classifier", "type_threshold"})
+    made_with = options.model_dump(include={"type_classifier"})
     asks_lm = bool(classifier.predictors())
 
     def classify(candidate: dspy.Example) -> QuestionType:

@@ -21,7 +21,7 @@ def draw_trace(answer: Answer, console: Console) -> None:
     total = answer.usage
     title = f"[bold]{escape(answer.question)}[/bold]"
     if answer.question_type:
-        title += f"  [cyan]{answer.question_type}[/cyan]"
+        title += f"  [cyan]{answer.question_type}[/cyan]" + (" (type unsure)" if answer.type_unsure else "")
     if answer.route:
         title += f"  [cyan]{escape(answer.route)}[/cyan]"
     tree = Tree(title)

@@ -19,7 +19,7 @@ from typedrag.programs import Options, Program, TypedRAG, build_program, program
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
 from typedrag.programs.artifact.json_folder import has_part
 from typedrag.programs.artifact.state import shown
-from typedrag.programs.makes import make_named
+from typedrag.programs.classifier_spec import ClassifierSpec
 from typedrag.programs.published import published_reranker
 from typedrag.redaction import redactor_for
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_reranker, open_retriever
@@ -182,11 +182,11 @@ def named_elsewhere(options: Options) -> list[tuple[str, str]]:
     """The options that name a model, a file or an LM that does not come with typedrag, by their dotted names.
 
     Example:
-        >>> named_elsewhere(Options(type_classifier="cascade:linear,hub:Lurunchik/nf-cats"))
-        [('type_classifier', 'cascade:linear,hub:Lurunchik/nf-cats')]
+        >>> named_elsewhere(Options(type_classifier="hub:Lurunchik/nf-cats"))
+        [('type_classifier', 'hub:Lurunchik/nf-cats')]
     """
     named = {
-        "type_classifier": (options.type_classifier, make_named(options.type_classifier).named_elsewhere),
+        "type_classifier": (options.type_classifier, ClassifierSpec.parse(options.type_classifier).is_external),
         "relevance": (options.relevance, gate_named(options.relevance).named_elsewhere),
         "hanrag.revelator_lm": (options.hanrag.revelator_lm, bool(options.hanrag.revelator_lm)),
         "adaptive.classifier": (options.adaptive.classifier, options.adaptive.classifier != "lm"),
@@ -198,12 +198,13 @@ def brought(options: Options) -> Options:
     """The options without models, files and LMs that do not come with typedrag; the predictors stay the same.
 
     Example:
-        >>> brought(Options(type_classifier="cascade:hub:somebody/model,lm")).type_classifier
-        'cascade:linear,lm'
+        >>> brought(Options(type_classifier="hub:somebody/model")).type_classifier
+        'linear'
     """
-    make, gate = make_named(options.type_classifier), gate_named(options.relevance)
+    external, gate = ClassifierSpec.parse(options.type_classifier).is_external, gate_named(options.relevance)
     revelator = options.hanrag.model_copy(update={"revelator_lm": ""})
-    changes = {"type_classifier": make.brought, "relevance": gate.brought, "hanrag": revelator}
+    classifier = "linear" if external else options.type_classifier
+    changes = {"type_classifier": classifier, "relevance": gate.brought, "hanrag": revelator}
     return options.model_copy(update=changes).as_defaults()
 
 

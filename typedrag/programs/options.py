@@ -19,8 +19,8 @@ from pydantic_core import PydanticCustomError
 
 from typedrag.errors import InputError
 from typedrag.lms.lm import check_spec
+from typedrag.programs.classifier_spec import ClassifierSpec
 from typedrag.programs.knobs import Knob
-from typedrag.programs.makes import make_named
 from typedrag.question_types import DocumentScope, QuestionType, Route
 from typedrag.retrieval.gate.makes import gate_named
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
@@ -244,7 +244,8 @@ class Options(BaseModel):
     debate_gate: Annotated[bool, Knob()] = True
     """Whether the LM that names a debate's sides may say that there are none; the paper takes the classifier's word."""
     reply_to_remarks: bool = True
-    """Whether what is no question gets a polite reply; otherwise it is answered the evidence-based way."""
+    """Whether small talk that the collection says nothing on gets a polite reply; otherwise the answer is that the
+    collection does not say. All is searched for first."""
     reason: SubQueryOptions = _POOL_JOINED
     """For reason questions."""
     instruction: SubQueryOptions = _POOL_JOINED
@@ -270,15 +271,14 @@ class Options(BaseModel):
     rerank_everywhere: Annotated[bool, Knob()] = True
     """Whether a reranker is also used where the paper's figure 2 has none: for evidence-based
     questions and single sub-queries."""
-    type_classifier: Annotated[str, Knob(choices=("linear", "lm", "cascade"))] = "linear"
-    """The type classifier. `linear`, `embedding` or both, `linear+embedding`: small shipped models
-    over n-grams and over MiniLM's embeddings (typedrag models fetch all-minilm-l6-v2).
-    `hub:NAME`: a classifier of the Hugging Face hub, such as Lurunchik/nf-cats. `lm`: the LM.
-    `cascade:FIRST,SECOND`: the second only if the first is unsure; `cascade` is `cascade:linear,lm`. The
-    shipped models read English: other questions are typed by the LM, or by a cascade's second."""
-    type_threshold: float = Field(default=0.5, ge=0, le=1)
-    """A cascade asks its second type classifier if the first one's probability is below this; below
-    0.5 the first is more likely wrong than right."""
+    type_classifier: Annotated[str, Knob(choices=("linear", "embedding", "lm"))] = "linear"
+    """The type classifier. `linear` and `embedding`: small shipped models over n-grams and over MiniLM's embeddings
+    (typedrag models fetch all-minilm-l6-v2), which read English; the LM types questions in other languages.
+    `hub:NAME`: a classifier of the Hugging Face hub, such as Lurunchik/nf-cats. `lm`: the LM. `oracle`: the label
+    `question_type` of an evaluation's dataset."""
+    type_threshold: Annotated[float, Field(ge=0, le=1), Knob(0.0, 0.8, step=0.1)] = 0.5
+    """The probability of a type below which it is unsure: the evidence-based way then answers, and `type_unsure` says
+    so. 0 takes every type for sure."""
     preqrag: PreQRAGOptions = PreQRAGOptions()
     """For `preqrag`."""
     hanrag: HANRAGOptions = HANRAGOptions()
@@ -306,7 +306,7 @@ class Options(BaseModel):
     @field_validator("type_classifier")
     @classmethod
     def _known_make(cls, text: str) -> str:
-        return _that_passes(make_named, text)
+        return _that_passes(ClassifierSpec.parse, text)
 
     @field_validator("relevance")
     @classmethod
@@ -316,9 +316,12 @@ class Options(BaseModel):
     @property
     def labels(self) -> tuple[str, ...]:
         """The settings by which labels of a dataset are read, which only questions of an evaluation have."""
-        oracle = ["preqrag.classifier=oracle"] if self.preqrag.classifier == "oracle" else []
-        golden = ["richrag.aspects=golden"] if self.richrag.aspects == "golden" else []
-        return (*oracle, *golden)
+        reads = {
+            "type_classifier=oracle": self.type_classifier == "oracle",
+            "preqrag.classifier=oracle": self.preqrag.classifier == "oracle",
+            "richrag.aspects=golden": self.richrag.aspects == "golden",
+        }
+        return tuple(setting for setting, is_set in reads.items() if is_set)
 
     def of(self, question_type: QuestionType) -> Self:
         """The options for questions of a type.

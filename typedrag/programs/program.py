@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dspy
 
@@ -20,6 +20,7 @@ from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, answer_without_passages
 from typedrag.programs.conversation import stand_alone
 from typedrag.programs.options import Options
+from typedrag.question_types import QuestionType, question_type_named
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_grounded, total_usage
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
@@ -59,6 +60,8 @@ class Program(dspy.Module):
     """The program's name in specs, results and MLflow."""
     retrieves: ClassVar[bool] = True
     """Whether the program needs a retriever."""
+    typed: ClassVar[bool] = False
+    """Whether the program answers by question type; `respond` then also takes `question_type`, if the asker says it."""
     searches: ClassVar[str] = "bm25"
     """The spec of the default retriever."""
     reads: ClassVar[frozenset[str]] = frozenset(Options.model_fields)
@@ -114,33 +117,36 @@ class Program(dspy.Module):
         """
         raise NotImplementedError
 
-    def forward(self, question: str, turns: Sequence[Turn] = ()) -> dspy.Prediction:
+    def forward(
+        self, question: str, turns: Sequence[Turn] = (), question_type: QuestionType | str | None = None
+    ) -> dspy.Prediction:
         """Answer a question.
 
         Args:
             question: The question.
             turns: The conversation before it; the question is then first rewritten to stand alone.
+            question_type: The question's type, if the asker says it; otherwise the program finds it out.
 
         Raises:
-            InputError: If the question is empty or too long.
+            InputError: If the question is empty or too long, there is no such type, or the program has no types.
             StepFailed: If no reply of the LM can be parsed, and the program does not retrieve.
             CallFailed: If the LM fails at this question, or refuses every call.
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
-        question = self._checked(question)
+        question, given = self._checked(question), self._given(question_type)
         budget = lm_call_budget(self.max_lm_calls)
         with unless_all_is_refused(), counting_replays(), budget, recording() as steps:
             watch = Stopwatch()
             if turns:
                 question = stand_alone(question, turns, self.options.retries)
             try:
-                prediction = self.respond(question)
+                prediction = self.respond(question, **given)
             except NotAnswered as failure:
                 prediction = self.not_answered(question, failure)
             seconds = watch.seconds
-        question_type = prediction.get("question_type")
-        options = self.options.of(question_type) if question_type else self.options
+        answered_as = prediction.get("question_type")
+        options = self.options.of(answered_as) if answered_as else self.options
         known = Answered.PASSAGES if prediction.get("passages") else Answered.KNOWLEDGE
         unset = Answer(question, "", program=self.name, passage_words=options.passage_words, answered=known)
         fields = {
@@ -153,16 +159,23 @@ class Program(dspy.Module):
         }
         return dspy.Prediction(**fields, grounded=is_grounded(fields["answered"], fields["citations"]))
 
-    async def aforward(self, question: str, turns: Sequence[Turn] = ()) -> dspy.Prediction:
+    async def aforward(
+        self, question: str, turns: Sequence[Turn] = (), question_type: QuestionType | str | None = None
+    ) -> dspy.Prediction:
         """Answer a question in a thread, without blocking the event loop.
 
         A process answers at most `threads.AWAITED_AT_ONCE` questions at once, unless `threads.limit_awaited` says
         otherwise. A question whose task is cancelled makes no further LM call.
         """
-        return await in_thread(partial(type(self).forward, self, question, turns))
+        return await in_thread(partial(type(self).forward, self, question, turns, question_type))
 
     async def stream(
-        self, question: str, turns: Sequence[Turn] = (), *, tokens: bool = True
+        self,
+        question: str,
+        turns: Sequence[Turn] = (),
+        question_type: QuestionType | str | None = None,
+        *,
+        tokens: bool = True,
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of answering a question as they happen; the last one is `AnswerEnded`.
 
@@ -171,6 +184,7 @@ class Program(dspy.Module):
         Args:
             question: To answer.
             turns: See `forward`.
+            question_type: See `forward`.
             tokens: True for events of the answer's text while it is written.
 
         Raises:
@@ -188,7 +202,7 @@ class Program(dspy.Module):
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         with following(tell, tokens=tokens):
-            task = asyncio.ensure_future(self.acall(question=question, turns=turns))
+            task = asyncio.ensure_future(self.acall(question=question, turns=turns, question_type=question_type))
         task.add_done_callback(lambda _: tell(None))
         try:
             while (event := await events.get()) is not None:
@@ -219,6 +233,14 @@ class Program(dspy.Module):
             except StepFailed as unread:
                 fall_back(unread, "the answer is that the collection does not say")
         return dspy.Prediction(answer=NOT_IN_COLLECTION, passages=failure.passages, answered=Answered.NOTHING)
+
+    def _given(self, question_type: QuestionType | str | None) -> dict[str, Any]:
+        if not question_type:
+            return {}
+        if not self.typed:
+            unread = f"the question has a type, and program '{self.name}' does not answer by type"
+            raise InputError(unread, "Leave the type out, or ask typed_rag")
+        return {"question_type": question_type_named(question_type)}
 
     def _checked(self, question: str) -> str:
         question = question.strip() if isinstance(question, str) else ""

@@ -16,6 +16,7 @@ _ALL = 1000
 
 _TYPED_RAG = Options(
     type_classifier=NF_CATS,
+    type_threshold=0,
     reply_to_remarks=False,
     sub_queries="paraphrases",
     debate_gate=False,

@@ -77,7 +77,7 @@ def test_values_of_demonstrations_come_back_in_their_types():
 
 def test_written_demonstrations_are_part_of_the_state_and_give_way_to_compiled_ones():
     program = uncompiled("typed_rag")
-    assert len(state_of(program)[REASON].demos) == 1
+    assert len(state_of(program)[REASON].demos) == 2
     named_predictors(program)[REASON].demos = []
     assert named_predictors(copied(program))[REASON].demos == []
 
@@ -90,7 +90,7 @@ def test_written_demonstrations_are_part_of_the_state_and_give_way_to_compiled_o
         ("items_compared", ("a", "b")),
         ("items_compared", "a; b"),
         ("purpose", None),
-        ("purpose", "Superiority"),
+        ("purpose", "Which is better"),
         ("question", 7),
     ],
 )

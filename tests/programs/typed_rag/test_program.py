@@ -93,12 +93,63 @@ def test_a_factoid_is_named_and_answered_the_evidence_based_way(sample_retriever
     assert engine.asked() == ["AnswerFromPassages"]
 
 
-def test_a_remark_gets_a_reply_without_retrieval():
+@pytest.mark.parametrize("remark", ["Thanks a lot!", "hello", "ok great, that bread was lovely, thank you"])
+def test_small_talk_is_searched_for_and_gets_a_polite_reply_that_is_no_answer(sample_retriever, remark):
     with scripted() as engine:
-        answer = ask(TypedRAG(Broken()), "Thanks a lot!")
-    assert answer.question_type == QuestionType.NOT_A_QUESTION
+        answer = ask(TypedRAG(sample_retriever), remark)
+    assert answer.question_type == QuestionType.NOT_A_QUESTION and not answer.type_unsure
+    assert [step.name for step in answer.steps] == ["classify", "retrieve", "reply"]
     assert engine.asked() == ["ReplyToRemark"]
-    assert answer.passages == ()
+    assert (answer.answered, answer.passages, answer.fallback) == (Answered.NOTHING, (), "")
+
+
+def test_a_remark_that_the_collection_says_something_on_is_answered(sample_retriever):
+    remark = "Bread dough, yeast, overproofing."
+    with scripted() as engine:
+        answer = Answer.from_prediction(TypedRAG(sample_retriever)(question=remark, question_type="not-a-question"))
+    assert engine.asked() == ["AnswerFromPassages"] and answer.answered is Answered.PASSAGES
+
+
+@pytest.mark.parametrize("replies", [{}, {s.ReplyToRemark: "torn"}], ids=["off", "torn"])
+def test_without_a_polite_reply_the_collection_does_not_say(sample_retriever, replies):
+    options = Options(reply_to_remarks=bool(replies), **QUICK)
+    with scripted({s.AnswerFromPassages: {"answered": False, "answer": ""}, **replies}):
+        answer = ask(TypedRAG(sample_retriever, options=options), "Thanks a lot!")
+    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
+
+
+def test_small_talk_over_a_torn_index_is_a_fault():
+    with scripted(), pytest.raises(RetrievalError):
+        TypedRAG(Broken())(question="Thanks a lot!")
+
+
+def test_a_type_that_is_unsure_is_answered_the_evidence_based_way_and_said(sample_retriever):
+    question = QUESTIONS[QuestionType.DEBATE]
+    with scripted() as engine:
+        unsure = ask(TypedRAG(sample_retriever, options=Options(type_threshold=1)), question)
+        sure = ask(TypedRAG(sample_retriever), question)
+    assert (unsure.question_type, unsure.type_unsure) == (QuestionType.DEBATE, True)
+    assert engine.asked()[0] == "AnswerFromPassages" and unsure.fallback == ""
+    assert (sure.question_type, sure.type_unsure) == (QuestionType.DEBATE, False)
+
+
+@pytest.mark.parametrize("said", [QuestionType.COMPARISON, "Comparison"])
+def test_the_type_that_the_asker_says_counts_whatever_the_threshold(sample_retriever, said):
+    program = TypedRAG(sample_retriever, options=Options(type_threshold=1))
+    with scripted() as engine:
+        answer = Answer.from_prediction(program(question="postgres mysql analytics", question_type=said))
+    assert engine.asked() == ["FrameComparison", "AnswerComparison"]
+    assert (answer.question_type, answer.type_unsure) == (QuestionType.COMPARISON, False)
+    assert answer.steps[0].output == "comparison (by the asker)"
+
+
+def test_a_type_is_refused_that_there_is_not_and_by_programs_without_types(sample_retriever):
+    with scripted() as engine:
+        with pytest.raises(InputError, match=r"no question type 'quiz'.*evidence-based, comparison"):
+            TypedRAG(sample_retriever)(question="Why?", question_type="quiz")
+        with pytest.raises(InputError, match="program 'rag' does not answer by type"):
+            RAG(sample_retriever)(question="Why?", question_type="reason")
+    assert engine.asked() == []
 
 
 def test_the_lm_can_classify(sample_retriever):
@@ -164,7 +215,7 @@ def test_sub_queries_none_of_which_fits_are_a_failure(sample_retriever):
 
 
 def test_what_compares_nothing_is_answered_the_evidence_based_way(sample_retriever):
-    frame = {"is_comparison": False, "purpose": "difference", "items_compared": []}
+    frame = {"is_comparison": False, "purpose": "how they differ", "items_compared": []}
     with scripted({s.FrameComparison: frame}):
         answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.COMPARISON])
     assert answer.answer == "AnswerFromPassages says so."

@@ -25,8 +25,8 @@ from typedrag.lms.lm import AdapterName, default_spec, provider_of
 from typedrag.lms.prices import PRICES
 from typedrag.lms.spending import Spending, in_dollars
 from typedrag.lms.vllm.spec import split_addresses
+from typedrag.programs.classifier_spec import ClassifierSpec
 from typedrag.programs.knobs import Knob
-from typedrag.programs.makes import make_named
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -165,7 +165,7 @@ class DataConfig(BaseModel):
     """The columns of your own file by field, such as `answers: gold`; other columns have the field's name."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the dataset's loader."""
-    type_classifier: Annotated[str, _checked(make_named)] | None = None
+    type_classifier: Annotated[str, _checked(ClassifierSpec.parse)] | None = None
     """The type classifier for questions without a labelled type; questions are drawn and reported by their types. See
     the option of programs; by default that of the first program whose options name one, else `linear`."""
     seed: int = 0

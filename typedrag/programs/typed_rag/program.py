@@ -15,22 +15,28 @@ from typedrag.programs.typed_rag.strategies import STRATEGIES
 from typedrag.programs.typed_rag.strategies.coverage_rounds import CoverageRounds
 from typedrag.programs.typed_rag.strategies.decomposing import Undivided
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
+from typedrag.programs.typed_rag.type_classifiers.classifying import classified
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import Retriever
+
+_SURELY_SMALL_TALK = 0.8
+"""The least probability with which a text is small talk: a request that gets a polite reply is worse than small talk
+that is answered."""
 
 
 @program
 class TypedRAG(Program):
     """question ─► classify ─► the strategy of its type
 
-    A question is answered the evidence-based way if it is a factoid, if the option `decompose` leaves out its
-    type, if the LM finds that it has one part, or if it is a remark and the option `reply_to_remarks` is off. If a
-    strategy fails (no usable decomposition, no readable sub-answer) or finds no passage, the evidence-based one
-    answers, and `fallback` says so. With the option `coverage_rounds`, the program searches again for what the
-    answer leaves open.
+    A question is answered the evidence-based way if it is a factoid, if its type is unsure (option `type_threshold`),
+    if the option `decompose` leaves out its type, or if the LM finds that it has one part. If a strategy fails (no
+    usable decomposition, no readable sub-answer) or finds no passage, the evidence-based one answers, and `fallback`
+    says so. Whatever is asked is searched for: only small talk that the collection says nothing on gets a polite
+    reply. With the option `coverage_rounds`, the program searches again for what the answer leaves open.
     """
 
     name: ClassVar[str] = "typed_rag"
+    typed = True
     reads = Program.reads - {"preqrag", "hanrag", "ircot", "adaptive", "richrag", "coverage_rerank"}
 
     def build(self, retriever: Retriever) -> None:
@@ -43,32 +49,46 @@ class TypedRAG(Program):
             for question_type, strategy in STRATEGIES.items()
         }
 
-    def respond(self, question: str) -> dspy.Prediction:
-        """Classify, then answer by type."""
-        question_type = self._type_of(question)
-        emit(Classified, question_type=str(question_type))
+    def respond(self, question: str, question_type: QuestionType | None = None) -> dspy.Prediction:
+        """Answer by the type that the asker says, or else by the one that the type classifier names."""
+        asked = classified(question, question_type, by="the asker") if question_type else self._classify(question)
+        question_type, unsure = QuestionType(asked.question_type), self._is_unsure(asked)
+        emit(Classified, question_type=str(question_type), type_unsure=unsure)
+        answered_as = QuestionType.EVIDENCE_BASED if unsure else question_type
         try:
-            prediction = self._by_type(question, question_type)
+            prediction = self._by_type(question, answered_as)
             if self.options.coverage_rounds and prediction.get("passages"):
                 prediction = self.coverage.improve(question, prediction)
         except NotAnswered as failure:
-            prediction = self.not_answered(question, failure)
-        return dspy.Prediction(**{**prediction.toDict(), "question_type": question_type})
+            prediction = self._not_answered(question, answered_as, failure)
+        return dspy.Prediction(**{**prediction.toDict(), "question_type": question_type, "type_unsure": unsure})
 
-    def _type_of(self, question: str) -> QuestionType:
+    def _classify(self, question: str) -> dspy.Prediction:
         try:
-            return QuestionType(self.classifier(question=question).question_type)
+            return self.classifier(question=question)
         except StepFailed as failure:
             fall_back(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
-            return QuestionType.EVIDENCE_BASED
+            return dspy.Prediction(question_type=QuestionType.EVIDENCE_BASED, probability=None)
 
-    def _has_own_way(self, question_type: QuestionType) -> bool:
-        remark = question_type is QuestionType.NOT_A_QUESTION
-        return self.options.reply_to_remarks if remark else self.options.decompose.has(question_type)
+    def _is_unsure(self, asked: dspy.Prediction) -> bool:
+        least = self.options.type_threshold
+        if asked.question_type == QuestionType.NOT_A_QUESTION and self.options.reply_to_remarks:
+            least = max(least, _SURELY_SMALL_TALK)
+        return asked.probability is not None and asked.probability < least
+
+    def _not_answered(self, question: str, answered_as: QuestionType, failure: NotAnswered) -> dspy.Prediction:
+        if answered_as is QuestionType.NOT_A_QUESTION and self.options.reply_to_remarks:
+            try:
+                return self.strategies[answered_as](question=question)
+            except StepFailed as unread:
+                fall_back(unread, "the answer is that the collection does not say")
+        return self.not_answered(question, failure)
 
     def _by_type(self, question: str, question_type: QuestionType) -> dspy.Prediction:
         plain = self.strategies[QuestionType.EVIDENCE_BASED]
-        strategy = self.strategies.get(question_type, plain) if self._has_own_way(question_type) else plain
+        if question_type is QuestionType.NOT_A_QUESTION:
+            return plain(question=question, about_it=self.options.reply_to_remarks)
+        strategy = self.strategies.get(question_type, plain) if self.options.decompose.has(question_type) else plain
         if strategy is not plain:
             try:
                 return strategy(question=question)

@@ -65,15 +65,6 @@ def test_a_compiled_classifier_is_put_into_a_program_that_asks_it():
     assert again.classify.signature.instructions == "Name its type." and again is not made.classifier
 
 
-def test_a_cascade_keeps_its_first_classifier():
-    program = TypedRAG(WordRetriever(), options=Options(type_classifier="cascade:embedding,lm", type_threshold=0.7))
-    student = TARGET.student(program)
-    student.classify.signature = student.classify.signature.with_instructions("Name its type.")
-    made = TARGET.put_back(program, student)
-    assert made.options == program.options
-    assert made.classifier.second.classify.signature.instructions == "Name its type."
-
-
 def test_where_it_cannot_go_back_is_said():
     with pytest.raises(InputError, match="no type classifier"):
         TARGET.put_back(RAG(WordRetriever()), TARGET.student())

@@ -20,10 +20,9 @@ GERMAN = "Warum ist der Himmel blau?"
 AS_REASON = {ClassifyQuestion: {"question_type": "reason"}}
 
 
-@pytest.mark.parametrize("make", ["linear", "cascade"])
 @pytest.mark.parametrize("question", [GERMAN, "Pourquoi le ciel est-il bleu ?", "なぜパンは膨らむのですか？"])
-def test_questions_in_other_languages_are_typed_by_the_lm_and_the_trace_says_so(make, question):
-    classify = build_type_classifier(Options(type_classifier=make))
+def test_questions_in_other_languages_are_typed_by_the_lm_and_the_trace_says_so(question):
+    classify = build_type_classifier(Options())
     with scripted(AS_REASON) as engine, recording() as steps:
         assert classify(question=question).question_type is QuestionType.REASON
     assert engine.asked() == ["ClassifyQuestion"]
@@ -51,16 +50,11 @@ def test_without_an_lm_it_says_that_it_reads_english_alone():
         build_type_classifier(Options())(question=GERMAN)
 
 
-@pytest.mark.parametrize(
-    ("options", "replies"),
-    [
-        (Options(retries=0), {ClassifyQuestion: "torn"}),
-        (Options(type_classifier="cascade:linear,linear"), {}),
-    ],
-)
-def test_where_nobody_can_type_it_it_is_answered_the_evidence_based_way_and_said(sample_retriever, options, replies):
-    with scripted(replies) as engine:
-        answer = TypedRAG(sample_retriever, options=options)(question="Warum ist das Brot so fest? Auf Englisch: bread")
+def test_where_nobody_can_type_it_it_is_answered_the_evidence_based_way_and_said(sample_retriever):
+    with scripted({ClassifyQuestion: "torn"}) as engine:
+        answer = TypedRAG(sample_retriever, options=Options(retries=0))(
+            question="Warum ist das Brot so fest? Auf Englisch: bread"
+        )
     assert answer.question_type is QuestionType.EVIDENCE_BASED
     assert answer.answer == f"{AnswerFromPassages.__name__} says so." and engine.asked()[-1] == "AnswerFromPassages"
     assert answer.fallback.startswith("step 'classify' failed") and "taken as evidence-based" in answer.fallback

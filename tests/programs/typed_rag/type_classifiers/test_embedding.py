@@ -1,59 +1,44 @@
 from __future__ import annotations
 
-from math import sqrt
-
-import numpy as np
 import pytest
 
+from tests.programs.typed_rag.type_classifiers.test_linear import ASKED, assert_right
 from typedrag.datasets import sample_questions
 from typedrag.errors import LMUnavailable
 from typedrag.lms import models
 from typedrag.lms.trail import recording
 from typedrag.programs import Options
-from typedrag.programs.typed_rag.type_classifiers import build_type_classifier, encoder
-from typedrag.question_types import QuestionType
+from typedrag.programs.typed_rag.type_classifiers import EmbeddingTypeClassifier, build_type_classifier, embedding
 
 
 @pytest.fixture
 def minilm():
-    models.fetch(encoder.ENCODER)
+    models.fetch(embedding.ENCODER)
 
 
-@pytest.mark.parametrize("make", ["embedding", "linear+embedding"])
-def test_sample_questions_get_their_type(minilm, make):
-    classify = build_type_classifier(Options(type_classifier=make))
+def test_sample_questions_get_their_type(minilm):
+    classify = build_type_classifier(Options(type_classifier="embedding"))
     with recording() as steps:
         given = [classify(question=q.question) for q in sample_questions()]
     right = [p.question_type == q.question_type for p, q in zip(given, sample_questions(), strict=True)]
-    assert sum(right) >= 21
+    assert sum(right) >= 22
     assert all(1 / 8 < p.probability <= 1 for p in given)
-    assert [s.name for s in steps] == ["classify"] * len(given)  # a vote is one step
+    assert [s.name for s in steps] == ["classify"] * len(given)
 
 
-def test_a_vote_is_the_geometric_mean_of_its_members(minilm):
-    question = "Should I water my tomatoes at night?"
-    vote, linear, embedding = (
-        build_type_classifier(Options(type_classifier=make)).probabilities(question)
-        for make in ("linear+embedding", "linear", "embedding")
-    )
-    means = {t: sqrt(linear[t] * embedding[t]) for t in QuestionType}
-    for question_type in QuestionType:
-        assert vote[question_type] == pytest.approx(means[question_type] / sum(means.values()))
+def test_no_question_mark_is_needed(minilm):
+    classify = EmbeddingTypeClassifier()
+    wrong = [q for q, question_type in ASKED.items() if classify(question=q).question_type != question_type]
+    assert len(wrong) <= 1, wrong
 
 
-def test_embeddings_are_the_same_whatever_they_are_embedded_with(minilm):
-    questions = ["Why?", "How do I paint the walls of a room that has never been painted before?"] * 20
-    together = encoder.embed(questions)
-    assert together.shape == (40, 7 * 384)
-    for place in (0, 1, 39):
-        assert np.allclose(together[place], encoder.embed([questions[place]])[0], atol=1e-5)
-    lengths = np.linalg.norm(together[0].reshape(7, 384), axis=1)
-    assert np.allclose(lengths, 1, atol=1e-5)
+def test_everyday_questions_that_it_was_not_trained_on(minilm, shared_data):
+    assert_right(EmbeddingTypeClassifier(), shared_data, accuracy=0.96, type_recall=0.9, form_accuracy=0.9)
 
 
 def test_a_model_that_is_not_fetched_says_how_to_fetch_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    monkeypatch.setattr(encoder, "_encoder", encoder._encoder.__wrapped__)
+    monkeypatch.setattr(embedding, "_load", embedding._load.__wrapped__)
     classify = build_type_classifier(Options(type_classifier="embedding"))
     with pytest.raises(
         LMUnavailable, match=r"not on this machine \(84 MB\)\. Fetch it: typedrag models fetch all-mini"

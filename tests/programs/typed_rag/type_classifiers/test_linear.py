@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 
 import numpy as np
 import pytest
 
+from benchmarks.calibration import expected_calibration_error
 from typedrag.datasets import load_dataset, sample_questions
 from typedrag.programs.typed_rag.type_classifiers import WEIGHTS, LinearTypeClassifier, LinearWeights
-from typedrag.question_types import QuestionType
+from typedrag.question_types import QuestionForm, QuestionType
 
 NO_MODEL_LIBRARIES = """
 import sys
@@ -40,22 +42,61 @@ def test_probabilities_are_of_the_likeliest_type():
     assert set(probabilities) == set(QuestionType) and sum(probabilities.values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("mark", ["?", "\uff1f", "? ", '?"', "?)", "?\u200b", "\u061f\u00bb"])
-def test_what_ends_in_a_question_mark_is_a_question(mark):
-    text = "I love my dog and he loves me"
-    classify = LinearTypeClassifier()
-    assert classify(question=text).question_type is QuestionType.NOT_A_QUESTION
-    prediction = classify(question=text + mark)
-    assert prediction.question_type is not QuestionType.NOT_A_QUESTION
-    assert 0 < prediction.probability <= 1
+ASKED = {
+    "compare the 2019 and 2023 travel policies": "comparison",
+    "copper or plastic pipes hot water": "comparison",
+    "Tell me why the import job stalled on Sunday": "reason",
+    "printer jams cause": "reason",
+    "hw do i rset my pasword": "instruction",
+    "Walk me through adding a second supplier to an order": "instruction",
+    "Summarise what the audit says about petty cash": "evidence-based",
+    "probation period meaning": "evidence-based",
+    "Recommend a quiet cafe near the museum": "experience",
+    "standing desk honest reviews": "experience",
+    "Make the case for and against tipping in restaurants": "debate",
+    "facial recognition in shops right or wrong": "debate",
+    "Look up the phone number of the registry office": "factoid",
+    "population of tromso": "factoid",
+    "We moved in and love it. One thing: the boiler shows F28 and goes off. How do we get it going again?": (
+        "instruction"
+    ),
+    "Cheers, that did the trick!": "not-a-question",
+    "how r u": "not-a-question",
+}
 
 
-def test_accuracy_on_nf_cats_valid(shared_data):
-    dataset = load_dataset("nf-cats", shared_data / "nf_cats", subset="valid")
-    asked = [e for e in dataset.examples if e.question_type is not QuestionType.NOT_A_QUESTION]
+@pytest.mark.parametrize("question", ASKED)
+def test_no_question_mark_is_needed(question):
+    assert LinearTypeClassifier()(question=question).question_type == ASKED[question]
+
+
+def test_everyday_questions_that_it_was_not_trained_on(shared_data):
+    assert_right(LinearTypeClassifier(), shared_data, accuracy=0.93, type_recall=0.85, form_accuracy=0.8)
+
+
+def assert_right(classify, shared_data, accuracy, type_recall, form_accuracy):
+    """Measure a classifier on the half of the everyday questions that is for choosing."""
+    examples = load_dataset("everyday", shared_data / "everyday" / "questions.jsonl").examples
+    of: dict[str, list[bool]] = defaultdict(list)
+    probabilities = []
+    for e in examples:
+        said = classify(question=e.question)
+        right = said.question_type == e.question_type
+        probabilities.append(said.probability)
+        for group in ("all", e.question_type, e.subset):
+            of[group].append(right)
+    assert np.mean(of["all"]) >= accuracy
+    assert min(np.mean(of[t]) for t in QuestionType) >= type_recall
+    assert min(np.mean(of[form]) for form in QuestionForm) >= form_accuracy
+    assert expected_calibration_error(probabilities, of["all"]) <= 0.05
+
+
+def test_questions_of_nf_cats_that_people_labelled(shared_data):
+    examples = load_dataset("nf-cats", shared_data / "nf_cats", subset="valid").examples
+    by_people = [e for e in examples if e.annotated_by != "unsupervised"]
     classify = LinearTypeClassifier()
-    right = sum(classify(question=e.question).question_type == e.question_type for e in asked)
-    assert right / len(asked) >= 0.885
+    right = sum(classify(question=e.question).question_type == e.question_type for e in by_people)
+    assert right / len(by_people) >= 0.79  # what the classifier reached that was trained on NF-CATS alone
 
 
 def test_weights_survive_saving(tmp_path):

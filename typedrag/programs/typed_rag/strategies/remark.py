@@ -1,21 +1,20 @@
-"""A polite reply to a remark, which is no question."""
+"""A polite reply to small talk that the collection says nothing on."""
 
 from __future__ import annotations
 
 import dspy
 
-from typedrag.events import Read, emit
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import record
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
-from typedrag.records import Step
+from typedrag.records import Answered, Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import ReplyToRemark
 
 
 class Remark(Strategy):
-    """reply, without retrieval"""
+    """reply, after a search that found nothing"""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
@@ -23,7 +22,6 @@ class Remark(Strategy):
 
     def forward(self, question: str) -> dspy.Prediction:
         """Reply to a remark; see `Strategy.forward`."""
-        emit(Read, passages=())
         reply = ask("reply", self.reply, retries=self.options.retries, remark=question)
         record(Step("reply", question, reply.prediction.answer, seconds=reply.seconds, usage=reply.usage))
-        return dspy.Prediction(answer=reply.prediction.answer.strip())
+        return dspy.Prediction(answer=reply.prediction.answer.strip(), answered=Answered.NOTHING)

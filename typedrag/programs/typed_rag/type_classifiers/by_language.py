@@ -40,7 +40,8 @@ class ByLanguageTypeClassifier(ProbabilityClassifier):
             StepFailed: If the question is not English and there is no LM, or its reply cannot be parsed.
             LMUnavailable: If the LM cannot be reached, or the classifier needs a model that is not there.
         """
-        if not beyond(self.english, question):
+        too_short_to_tell = question.isascii() and len(question.split()) <= _FEW_WORDS
+        if too_short_to_tell or is_english(question):
             return self.english(question=question)
         if dspy.settings.lm is None:
             raise StepFailed("classify", f"{NOT_ENGLISH}, and there is no LM to ask for its type")
@@ -49,9 +50,6 @@ class ByLanguageTypeClassifier(ProbabilityClassifier):
         return LMTypeClassifier(self._options)(question=question)
 
 
+_FEW_WORDS = 2
+"""Words in ASCII whose language nobody can tell: "lol" is taken for Dutch."""
 NOT_ENGLISH = "the question is not in English, which is all that the type classifier reads"
-
-
-def beyond(classifier: dspy.Module, question: str) -> bool:
-    """True if a classifier reads only English and the question is in another language."""
-    return getattr(classifier, "reads_english_only", False) and not is_english(question)

@@ -1,64 +1,86 @@
-"""A logistic regression over the embeddings of a question."""
+"""A type classifier over MiniLM, fine-tuned by low-rank changes of its weights (Hu et al. 2022)."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from typedrag.errors import LMUnavailable
+from typedrag.lms.models import model_named
 from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
-from typedrag.programs.typed_rag.type_classifiers.encoder import embed
-from typedrag.programs.typed_rag.type_classifiers.weights import load_arrays, save_arrays, softmax
+from typedrag.programs.typed_rag.type_classifiers.weights import load_arrays, softmax
 from typedrag.question_types import QuestionType
+from typedrag.retrieval.local_models import loading
 
+ENCODER = "all-minilm-l6-v2"
 EMBEDDING_WEIGHTS = Path(__file__).with_name("embedding.npz")
+"""`types`, `temperature`, `head` [types, dimensions + 1, the last for the bias], and for each weight of MiniLM that
+changes `NAME.up` [out, rank] and `NAME.down` [rank, in], whose product is added to it."""
+MOST_TOKENS = 128
 
-
-class EmbeddingWeights(NamedTuple):
-    """A logistic regression over the embeddings of `encoder.embed`.
-
-    Attributes:
-        coefficients: [layers * dimensions, types]
-        intercept: [types]
-        temperature: []; see `LinearWeights`.
-        types: Question types, in the order of the columns.
-    """
-
-    coefficients: NDArray[np.float32]
-    intercept: NDArray[np.float32]
-    temperature: NDArray[np.float32]
-    types: NDArray[np.str_]
-
-    @classmethod
-    def load(cls, path: Path) -> EmbeddingWeights:
-        """Read weights that `save` wrote."""
-        return cls(**load_arrays(path, cls._fields))
-
-    def save(self, path: Path) -> None:
-        """Write the weights, with real numbers at half precision."""
-        save_arrays(path, self._asdict())
+_running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
 
 
 class EmbeddingTypeClassifier(ProbabilityClassifier):
-    """Names a question's type by the model shipped in `embedding.npz`, over MiniLM's embeddings of it.
+    """Names a question's type by MiniLM with the changes shipped in `embedding.npz`.
 
     It is trained like `LinearTypeClassifier`.
     """
 
-    reads_english_only = True
-
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
         """The probability of each type; see `ProbabilityClassifier.probabilities`."""
-        weights = _weights()
-        logits = embed([question])[0] @ weights.coefficients + weights.intercept
-        types = (QuestionType(t) for t in weights.types)
-        return dict(zip(types, softmax(logits / weights.temperature).tolist(), strict=True))
+        with _running:
+            model = _load()
+            logits = np.append(mean_embedding(model.tokenizer, model.network, [question])[0].numpy(), 1) @ model.head.T
+        return dict(zip(model.types, softmax(logits / model.temperature).tolist(), strict=True))
+
+
+class _Loaded(NamedTuple):
+    tokenizer: Any
+    network: Any
+    head: NDArray[np.float32]
+    temperature: NDArray[np.float32]
+    types: tuple[QuestionType, ...]
 
 
 @cache
-def _weights() -> EmbeddingWeights:
-    return EmbeddingWeights.load(EMBEDDING_WEIGHTS)
+def _load() -> _Loaded:
+    tokenizer, network = load_encoder()
+    arrays = load_arrays(EMBEDDING_WEIGHTS)
+    weights = network.state_dict()
+    for name in (name.removesuffix(".up") for name in arrays if name.endswith(".up")):
+        weights[name] += arrays[f"{name}.up"] @ arrays[f"{name}.down"]
+    network.load_state_dict(weights)
+    types = tuple(QuestionType(t) for t in arrays["types"])
+    return _Loaded(tokenizer, network.eval(), arrays["head"], arrays["temperature"], types)
+
+
+def load_encoder() -> tuple[Any, Any]:
+    """MiniLM's tokenizer and network, as published.
+
+    Raises:
+        LMUnavailable: If the model is not on this machine or cannot be loaded.
+    """
+    place = model_named(ENCODER).fetched(LMUnavailable)
+    mend = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
+    with loading(f"the model '{ENCODER}'", mend, LMUnavailable):
+        from transformers import AutoModel, AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        return tokenizer, AutoModel.from_pretrained(place, trust_remote_code=False)
+
+
+def mean_embedding(tokenizer: Any, network: Any, questions: list[str]) -> Any:
+    """The means of the questions' tokens in the last layer: a tensor [questions, dimensions]."""
+    import torch
+
+    tokens = tokenizer(questions, return_tensors="pt", padding=True, truncation=True, max_length=MOST_TOKENS)
+    mask = tokens["attention_mask"][:, :, None]
+    with torch.set_grad_enabled(network.training):
+        return (network(**tokens).last_hidden_state * mask).sum(1) / mask.sum(1)

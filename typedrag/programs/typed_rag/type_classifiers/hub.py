@@ -77,7 +77,7 @@ def _load(name: str) -> _Loaded:
 
 def _types(name: str, labels: Mapping[int, str]) -> tuple[QuestionType, ...]:
     try:
-        return tuple(QuestionType(labels[i].lower().replace("_", "-")) for i in sorted(labels))
+        return tuple(QuestionType(labels[i]) for i in sorted(labels))
     except ValueError:
         raise InputError(
             f"'{name}' is no classifier of question types: its labels are {', '.join(labels.values())}",

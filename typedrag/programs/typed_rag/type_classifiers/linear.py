@@ -42,7 +42,7 @@ class LinearWeights(NamedTuple):
     @classmethod
     def load(cls, path: Path) -> LinearWeights:
         """Read weights that `save` wrote."""
-        return cls(**load_arrays(path, cls._fields))
+        return cls(**load_arrays(path))
 
     def save(self, path: Path) -> None:
         """Write the weights, with real numbers at half precision."""
@@ -55,8 +55,6 @@ class LinearTypeClassifier(ProbabilityClassifier):
     It is trained on NF-CATS (Bolotova et al. 2022, MIT licence, notice in `NOTICE`) by
     `scripts/train_type_classifier.py`, which prints its scores.
     """
-
-    reads_english_only = True
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
         """The probability of each type; see `ProbabilityClassifier.probabilities`."""

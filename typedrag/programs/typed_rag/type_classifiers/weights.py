@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def load_arrays(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays that `save_arrays` wrote, with real numbers at single precision."""
     with np.load(path, allow_pickle=False) as arrays:
-        return {n: arrays[n].astype(np.float32) if arrays[n].dtype.kind == "f" else arrays[n] for n in names}
+        return {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in arrays.items()}
 
 
 def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
