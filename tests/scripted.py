@@ -87,7 +87,7 @@ DEFAULTS: dict[type[dspy.Signature], Reply] = {
     signatures.ClassifyQuestion: {"question_type": "reason"},
     signatures.FrameComparison: {
         "is_comparison": True,
-        "purpose": "difference",
+        "purpose": "how they differ",
         "items_compared": ["nuclear power", "wind power"],
     },
     signatures.ExtractKeywords: {"keywords": ["cycling to work", "tips"]},

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from typedrag import signatures
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.records import Passage
-from typedrag.signatures.demonstrations import DEMONSTRATIONS
+from typedrag.signatures.demonstrations import DEMONSTRATIONS, STORIES
 from typedrag.signatures.fields import (
     Citations,
     Findings,
@@ -129,12 +129,14 @@ def test_the_prompt_names_every_field_and_no_placeholder(signature):
 
 @pytest.mark.parametrize("signature", DEMONSTRATIONS, ids=lambda s: s.__name__)
 def test_demonstrations_fit_their_signature(signature):
-    demonstration = DEMONSTRATIONS[signature]
-    assert set(demonstration.keys()) == set(signature.fields)
-    for name, field in signature.output_fields.items():
-        value = demonstration[name]
-        assert value == (field.annotation.model_validate(value.root) if hasattr(value, "root") else value)
-    assert signatures.predictor(signature).demos == [demonstration]
+    written = [kind[signature] for kind in (DEMONSTRATIONS, STORIES) if signature in kind]
+    for demonstration in written:
+        assert set(demonstration.keys()) == set(signature.fields)
+        for name, field in signature.output_fields.items():
+            value = demonstration[name]
+            assert value == (field.annotation.model_validate(value.root) if hasattr(value, "root") else value)
+    assert signatures.predictor(signature).demos == written
+    assert signatures.predictor(signature, stories=False).demos == written[:1]
 
 
 def test_a_predictor_with_a_demonstration_survives_saving_as_json(tmp_path):

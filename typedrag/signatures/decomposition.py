@@ -9,21 +9,23 @@ from typedrag.signatures.roles import Role, plays
 @plays(Role.SEARCHER, module="comparison-frame")
 class FrameComparison(dspy.Signature):
     """Find out what a question compares. First decide whether it compares two or more things at
-    all. If so, name what the asker wants to learn: their difference, their similarity, or the
-    superiority of one. Then name each compared thing as a phrase that can be looked up by itself:
-    take over from the question whatever tells which thing is meant."""
+    all. If so, name each compared thing as a phrase that can be looked up by itself: take over from
+    the question whatever tells which thing is meant, from other sentences too. Then name what the
+    asker wants to learn. The question may be a few keywords, or the end of a story whose other
+    details do not matter."""
 
     question: str = dspy.InputField()
     is_comparison: bool = dspy.OutputField(desc="false if the question compares nothing")
-    purpose: Purpose = dspy.OutputField()
     items_compared: Items = dspy.OutputField(desc="one short phrase for each compared thing")
+    purpose: Purpose = dspy.OutputField()
 
 
 @plays(Role.SEARCHER, module="keyword-extractor")
 class ExtractKeywords(dspy.Signature):
     """A question asks for advice or for what people have lived through. Name the topic it asks
     about, and the words that say what kind of experience is wanted, as keywords for a search
-    engine. Keep to words of the question or their closest synonyms."""
+    engine. Keep to words of the question or their closest synonyms, and leave out what the asker
+    tells of the way to the question."""
 
     question: str = dspy.InputField()
     keywords: Keywords = dspy.OutputField(desc="the topic first, then what is wanted of it")
@@ -34,7 +36,8 @@ class DecomposeReason(dspy.Signature):
     """A question asks why something is so. Write 2 to 5 short questions for a search engine, each
     after one possible cause or one side of the explanation, that together explain it. Write none
     where a search for the question itself finds all. Each names its subject in full, since the
-    search engine does not see the original question."""
+    search engine does not see the original question, which may be a few keywords or the end of a
+    story."""
 
     question: str = dspy.InputField()
     sub_queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")
@@ -43,9 +46,10 @@ class DecomposeReason(dspy.Signature):
 @plays(Role.SEARCHER, module="instruction-sub-queries")
 class DecomposeInstruction(dspy.Signature):
     """A question asks how to do something. Write 2 to 5 short questions for a search engine, each
-    after one stage of the task, in the order in which the stages are done. Write none where the
-    task has one stage only. Each names the task in full, since the search engine does not see the
-    original question."""
+    after one stage of the task, in the order in which the stages are done; if something does not
+    work, the stages are what to check, what to mend and whom to turn to. Write none where the task
+    has one stage only. Each names the task or the trouble in full and nothing else of the asker's
+    story, since the search engine does not see the original question."""
 
     question: str = dspy.InputField()
     sub_queries: SubQueries = dspy.OutputField(desc="at most 15 words each, ending in a question mark")

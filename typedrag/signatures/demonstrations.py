@@ -50,8 +50,8 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     FrameComparison: dspy.Example(
         question="Do oil paints or watercolours suit a beginner better?",
         is_comparison=True,
-        purpose="superiority",
         items_compared=Items(["oil paints for beginners", "watercolours for beginners"]),
+        purpose="which is better",
     ),
     ExtractKeywords: dspy.Example(
         question="Which Greek islands would you recommend for a quiet week in spring?",
@@ -120,10 +120,52 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     **HANRAG_DEMONSTRATIONS,
 }
 
+STORIES: dict[type[dspy.Signature], dspy.Example] = {
+    FrameComparison: dspy.Example(
+        question="My old hob has given up. The shop has a gas one in the sale. The induction one looks nicer but costs "
+        "more, and my sister says they are not the same to clean. What is different about them?",
+        is_comparison=True,
+        items_compared=Items(["gas hob", "induction hob"]),
+        purpose="how they differ",
+    ),
+    ExtractKeywords: dspy.Example(
+        question="Gran turns eighty in May and says she wants nothing. She used to paint, but her hands shake. Ideas?",
+        keywords=Keywords(["gift ideas", "eightieth birthday", "grandmother", "shaking hands"]),
+    ),
+    DecomposeReason: dspy.Example(
+        question="The plants in our office were fine all summer. Since the heating came on they get brown leaves, and "
+        "the one by the lift has died. Any idea what is doing it?",
+        sub_queries=SubQueries(
+            [
+                "Can dry air from heating turn the leaves of indoor plants brown?",
+                "How does less daylight in winter harm indoor plants?",
+                "Does too much water in winter turn the leaves of indoor plants brown?",
+            ]
+        ),
+    ),
+    DecomposeInstruction: dspy.Example(
+        question="Back from Norway, and my phone says SIM not valid. I've restarted it twice and I need it for work "
+        "tomorrow, what should I do",
+        sub_queries=SubQueries(
+            [
+                "How do I check whether a SIM card is damaged or blocked?",
+                "How do I reset the network settings of a phone that says SIM not valid?",
+                "How do I get a replacement for a SIM card that is not valid?",
+            ]
+        ),
+    ),
+}
+"""A second demonstration, for the stories in which people put their questions."""
 
-def predictor(signature: type[dspy.Signature]) -> dspy.Predict:
-    """A `dspy.Predict` of a signature, with the demonstration written for it, if any."""
+
+def predictor(signature: type[dspy.Signature], *, stories: bool = True) -> dspy.Predict:
+    """A `dspy.Predict` of a signature, with the demonstrations written for it, if any.
+
+    Args:
+        signature: The signature.
+        stories: Whether a demonstration of `STORIES` is among them; the paper has one for each prompt.
+    """
     predict = dspy.Predict(signature)
-    if signature in DEMONSTRATIONS:
-        predict.demos = [DEMONSTRATIONS[signature]]
+    kinds = (DEMONSTRATIONS, STORIES) if stories else (DEMONSTRATIONS,)
+    predict.demos = [written[signature] for written in kinds if signature in written]
     return predict

@@ -24,7 +24,7 @@ class Comparison(Strategy):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.frame = predictor(FrameComparison)
+        self.frame = predictor(FrameComparison, stories=options.answer_prompt == "cited")
         self.answer = PassageAnswerer(as_asked(AnswerComparison, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:

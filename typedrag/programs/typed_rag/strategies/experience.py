@@ -24,7 +24,7 @@ class Experience(Strategy):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.extract_keywords = predictor(ExtractKeywords)
+        self.extract_keywords = predictor(ExtractKeywords, stories=options.answer_prompt == "cited")
         self.answer = PassageAnswerer(as_asked(AnswerExperience, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
