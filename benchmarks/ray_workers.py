@@ -33,6 +33,7 @@ from typedrag.experiments.executors.ray_cluster import connected
 from typedrag.experiments.executors.ray_workers import RayWorkers, ray_workers
 from typedrag.experiments.executors.works import AskedWork
 from typedrag.experiments.loading import program_source
+from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 from typedrag.retrieval import open_retriever
 
@@ -49,9 +50,9 @@ class Watched:
         self.answered = 0
         self.under_way: set[str] = set()
 
-    def answer(self, example: dspy.Example) -> Answer:
+    def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
         self.under_way.add(example.question)
-        answer = self._pool.answer(example)
+        answer = self._pool.answer(example, question_type)
         self.under_way.discard(example.question)
         self.answered += 1
         return answer

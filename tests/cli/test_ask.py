@@ -162,6 +162,43 @@ def test_bad_input_is_one_clear_line(ask, arguments, said, code):
     assert len(done.stderr.strip().splitlines()) <= 2
 
 
+def test_the_type_is_said_by_a_flag_or_a_column(ask, server, tmp_path):
+    at = ["--lm", "vllm:stub", "--api-base", server.api_base]
+    one = json.loads(ask("bread yeast", "--type", "Comparison", "--json", *at).stdout)
+    assert (one["question_type"], one["type_unsure"]) == ("comparison", False)
+    table = tmp_path / "questions.csv"
+    table.write_text("question,question_type\nbread yeast,debate\nWhy does bread rise?,\n")
+    rows = [json.loads(line) for line in ask("--file", str(table), *at).stdout.splitlines()]
+    assert [row["question_type"] for row in rows] == ["debate", "reason"]
+    table.write_text("question,question_type\nbread yeast,quiz\n")
+    refused = ask("--file", str(table), *at)
+    assert refused.exit_code == 2 and "line 2" in refused.stderr and "question_type" in refused.stderr
+
+
+def test_a_run_with_other_types_is_another_run(ask, server, tmp_path):
+    questions, out = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    asked = ["--file", str(questions), "--out", str(out), "--lm", "vllm:stub", "--api-base", server.api_base]
+    questions.write_text('{"question": "Why?", "question_type": "debate"}\n')
+    out.with_name("answers.jsonl.part").write_text('{"settings": {"question types": {"1": "reason"}}}\n')
+    refused = ask(*asked, "--resume")
+    assert refused.exit_code == 2 and "question types" in refused.stderr
+
+
+def test_a_type_that_is_unsure_is_said(ask, server):
+    asked = [
+        "Should schools ban homework?",
+        "-o",
+        "type_threshold=1",
+        "--lm",
+        "vllm:stub",
+        "--api-base",
+        server.api_base,
+    ]
+    done = ask(*asked)
+    assert "type unsure: perhaps debate" in done.stderr
+    assert "debate (type unsure)" in ask(*asked, "--trace").stderr
+
+
 def test_any_option_can_be_set(ask):
     answer = json.loads(ask(QUESTION, *SMALL, "-o", "answer_passages=1", "--json").stdout)
     assert len(answer["passages"]) == 1

@@ -68,6 +68,28 @@ def test_a_batch_has_an_answer_or_an_error_for_each(sample_retriever):
     assert (too_many.status_code, too_many.json()["error"]["code"]) == (422, "batch_too_large")
 
 
+def test_the_asker_says_the_type_of_a_question_or_of_each_in_a_batch(sample_retriever):
+    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever), program(lm)) as server:
+        given = server.ask("bread yeast", question_type="comparison").json()
+        found = server.ask("Why does bread rise?").json()
+        other = server.ask("Why does bread rise?", question_type="debate").json()
+        batch = server.client.post(
+            "/v1/answer/batch",
+            json={"questions": ["Why is bread dense?", {"question": "bread oven", "question_type": "instruction"}]},
+        ).json()
+        untyped = server.ask("Why?", program="direct_lm", question_type="reason")
+        unknown = server.ask("Why?", question_type="quiz")
+    assert [given["question_type"], found["question_type"], other["question_type"]] == [
+        "comparison",
+        "reason",
+        "debate",
+    ]
+    assert [one["answer"]["question_type"] for one in batch["answers"]] == ["reason", "instruction"]
+    assert not given["type_unsure"]
+    assert (untyped.status_code, untyped.json()["error"]["code"]) == (422, "invalid_question")
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (422, "invalid_request")
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

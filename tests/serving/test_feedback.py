@@ -56,6 +56,8 @@ def test_feedback_on_an_answer_becomes_a_dataset(sample_retriever, tmp_path):
         ({"request_id": "unknown", "rating": "up"}, 404, "no_such_request"),
         ({"request_id": "unknown", "rating": "so-so"}, 422, "invalid_request"),
         ({"rating": "up"}, 422, "invalid_request"),
+        ({"request_id": "r"}, 422, "invalid_request"),
+        ({"request_id": "r", "question_type": "quiz"}, 422, "invalid_request"),
         ({"request_id": "r", "rating": "up", "correction": "x" * 20_001}, 422, "invalid_request"),
     ],
 )
@@ -96,6 +98,25 @@ def test_who_speaks_again_takes_back_what_was_said(tmp_path):
     assert file.add(Feedback("r", Rating.UP, who="bob"))
     assert sorted((said.who, said.rating) for _, said in file) == [("ann", "down"), ("bob", "up")]
     assert not file.add(Feedback("other", Rating.UP))
+
+
+def test_a_type_that_is_said_makes_a_labelled_question_and_outlives_a_rating(sample_retriever, tmp_path):
+    file, out = tmp_path / "feedback.sqlite", tmp_path / "asked.jsonl"
+    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever), feedback=file) as server:
+        said = [
+            (server.ask("bread yeast"), {"question_type": "debate"}, {"question_type": "comparison"}, {"rating": "up"}),
+            (server.ask("bread oven"), {"rating": "down", "correction": "Hotter."}, {"question_type": "instruction"}),
+            (server.ask("bread salt"), {"rating": "down"}),
+        ]
+        for reply, *bodies in said:
+            for body in bodies:
+                sent = {"request_id": reply.headers["X-Request-ID"], **body}
+                assert server.client.post("/v1/feedback", json=sent).status_code == 204
+    done = CliRunner().invoke(cli, ["datasets", "from-traces", str(file), "--out", str(out)])
+    assert done.stderr == f"2 questions of 3 that something was said of: {out}\n"
+    yeast, oven = load_dataset("file", out).examples
+    assert (yeast.question, yeast.question_type, len(yeast.references)) == ("bread yeast", "comparison", 1)
+    assert (oven.question_type, oven.references[0].text) == ("instruction", "Hotter.")
 
 
 def test_references_are_labelled_by_how_they_came_about():

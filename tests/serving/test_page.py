@@ -240,7 +240,7 @@ def test_the_tree_grows_and_the_answer_is_written_token_by_token(page):
     page.do(_WATCH)
     page.lm.seconds, page.lm.pause = 0.1, 0.03
     page.ask()
-    assert page.text(".type") == "Debate"
+    assert Select(page.at(".type")).first_selected_option.text == "Debate"
     seen = page.do("return window.seen")
     assert {"searching", "reading", "answered"} <= set(seen["states"])
     assert seen["nodes"] == sorted(seen["nodes"])
@@ -490,6 +490,23 @@ def test_feedback_is_sent_where_the_server_keeps_it(page, tmp_path):
         (QUESTION, "up", ""),
         ("Why?", "down", "It depends."),
     ]
+
+
+def test_another_type_is_chosen_in_a_menu_asked_again_and_kept_as_feedback(page, sample_retriever, tmp_path):
+    file, front = tmp_path / "feedback.sqlite", Front(names=("typed_rag",))
+    with served(program(page.lm, "typed_rag", sample_retriever), feedback=file, wrap=front.before) as server:
+        page.browser.get(f"{server.url}/")
+        page.ask()
+        Select(page.at(".type")).select_by_visible_text("Instruction")
+        wait_for(page.browser, lambda: page.text(".answer .text") and not page.all(".answer[aria-busy]"))
+        assert Select(page.at(".type")).first_selected_option.text == "Instruction"
+        page.do("Object.defineProperty(navigator, 'clipboard', {value: undefined})")  # as on a page without TLS
+        page.at(".copy-curl").click()
+        assert '"question_type":"instruction"' in page.wait("#snippet textarea").get_attribute("value")
+        wait_for(page.browser, lambda: list(FeedbackFile(file)))
+    [(answer, said)] = FeedbackFile(file)
+    assert (answer.question, answer.question_type) == (QUESTION, "debate")
+    assert (said.question_type, said.rating) == ("instruction", None)
 
 
 def test_buttons_for_feedback_go_where_it_cannot_be_kept(page):

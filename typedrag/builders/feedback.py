@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.files.sqlite import SQLiteFile
+from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 
 MOST_ANSWERS = 100_000
@@ -21,13 +22,19 @@ LABELS = {"correction": 3, "up": 2, "down": 0}
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS answers (request TEXT PRIMARY KEY, at REAL NOT NULL, answer TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS feedback (request TEXT NOT NULL, at REAL NOT NULL, who TEXT NOT NULL,"
-    " rating TEXT NOT NULL, correction TEXT NOT NULL, PRIMARY KEY (request, who))",
+    " rating TEXT, correction TEXT NOT NULL, question_type TEXT, PRIMARY KEY (request, who))",
 )
 _TRIM = (
     "DELETE FROM answers WHERE request NOT IN (SELECT request FROM feedback)"
     " AND request NOT IN (SELECT request FROM answers ORDER BY at DESC LIMIT :most)"
 )
 _TRIM_EVERY = 1000
+_ADD = (
+    "INSERT INTO feedback VALUES (:request, :at, :who, :rating, :correction, :question_type)"
+    " ON CONFLICT DO UPDATE SET at = :at, rating = COALESCE(:rating, rating),"
+    " correction = IIF(:rating IS NULL, correction, :correction),"
+    " question_type = COALESCE(:question_type, question_type)"
+)
 
 
 class Rating(StrEnum):
@@ -39,19 +46,21 @@ class Rating(StrEnum):
 
 @dataclass(frozen=True)
 class Feedback:
-    """A user's rating of an answer, and perhaps a correction.
+    """A user's rating of an answer, and perhaps a correction; or the type that the question really has.
 
     Attributes:
         request: The id of the answered request.
-        rating: Up for a good answer, down for a bad one.
+        rating: Up for a good answer, down for a bad one; None if only the type was said.
         correction: A better answer; may be empty.
-        who: The user, such as the name of a key; new feedback of a user replaces the old.
+        who: The user, such as the name of a key; a new rating or type of a user replaces the old one.
+        question_type: The type of the question; None if it was not said.
     """
 
     request: str
-    rating: Rating
+    rating: Rating | None
     correction: str = ""
     who: str = ""
+    question_type: QuestionType | None = None
 
 
 class FeedbackFile:
@@ -90,45 +99,55 @@ class FeedbackFile:
         if not self._file.run("SELECT 1 FROM answers WHERE request = :request", request=feedback.request):
             return False
         self._file.run(
-            "INSERT OR REPLACE INTO feedback VALUES (:request, :at, :who, :rating, :correction)",
+            _ADD,
             request=feedback.request,
             at=time.time(),
             who=feedback.who,
-            rating=str(feedback.rating),
+            rating=feedback.rating,
             correction=feedback.correction.strip(),
+            question_type=feedback.question_type,
         )
         return True
 
     def __iter__(self) -> Iterator[tuple[Answer, Feedback]]:
         """Yield all feedback with the answers it is about, in the order of time."""
         rows = self._file.run(
-            "SELECT a.answer, f.request, f.rating, f.correction, f.who FROM feedback f"
+            "SELECT a.answer, f.request, f.rating, f.correction, f.who, f.question_type FROM feedback f"
             " JOIN answers a ON a.request = f.request ORDER BY f.at"
         )
-        for answer, request, rating, correction, who in rows:
-            yield Answer.from_dict(json.loads(answer)), Feedback(request, Rating(rating), correction, who)
+        for answer, request, rating, correction, who, type_ in rows:
+            said = Feedback(request, rating and Rating(rating), correction, who, type_ and QuestionType(type_))
+            yield Answer.from_dict(json.loads(answer)), said
 
 
 def rows_from_feedback(feedbacks: Iterable[tuple[Answer, Feedback]]) -> list[dict[str, Any]]:
-    """A row of dataset `file` for each question with a good answer: its references, best first, and their passages.
+    """A row of dataset `file` for each question with a good answer or a type that somebody said.
 
-    A correction is the best reference, an answer rated good the next, one rated bad the worst. A question with
-    only bad answers has nothing to be measured by, and is left out.
+    It has the references, best first, and their passages: a correction is the best reference, an answer rated good the
+    next, one rated bad the worst. Only bad answers are nothing to measure by, and make no references. `question_type`
+    is what was said last.
     """
     references: dict[str, dict[str, int]] = defaultdict(dict)
     passages: dict[str, dict[str, None]] = defaultdict(dict)
+    types: dict[str, QuestionType] = {}
     for answer, feedback in feedbacks:
         labels = references[answer.question]
         if feedback.correction:
             labels[feedback.correction] = LABELS["correction"]
-        labels[answer.answer] = LABELS[feedback.rating]
+        if feedback.rating:
+            labels[answer.answer] = LABELS[feedback.rating]
         if feedback.rating is Rating.UP:
             passages[answer.question].update(dict.fromkeys(answer.citations))
+        if feedback.question_type:
+            types[answer.question] = feedback.question_type
     rows = []
     for question, labels in references.items():
-        if max(labels.values()) == LABELS["down"]:
-            continue
-        ordered = sorted(labels.items(), key=lambda pair: -pair[1])
-        row = {"question": question, "references": [{"text": text, "label": label} for text, label in ordered]}
-        rows.append({**row, **({"passage_ids": list(passages[question])} if passages[question] else {})})
+        row: dict[str, Any] = {"question_type": types[question]} if question in types else {}
+        if max(labels.values(), default=LABELS["down"]) > LABELS["down"]:
+            ordered = sorted(labels.items(), key=lambda pair: -pair[1])
+            row["references"] = [{"text": text, "label": label} for text, label in ordered]
+        if passages[question]:
+            row["passage_ids"] = list(passages[question])
+        if row:
+            rows.append({"question": question, **row})
     return rows

@@ -24,6 +24,7 @@ from typedrag.cli.options import (
 )
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
+from typedrag.question_types import QuestionType, question_type_named
 from typedrag.records import Answered
 
 if TYPE_CHECKING:
@@ -37,6 +38,13 @@ STDIN = Path("-")
 
 @click.command()
 @click.argument("question", required=False)
+@click.option(
+    "--type",
+    "question_type",
+    type=question_type_named,
+    metavar="TYPE",
+    help=f"Type of the question: {', '.join(QuestionType)}. Default: the program finds it out.",
+)
 @click.option(
     "--program",
     "program_name",
@@ -72,7 +80,8 @@ STDIN = Path("-")
     "--file",
     "questions_file",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Questions, one a line, or JSONL, or CSV or TSV with columns `question` and optionally `id`; - is stdin.",
+    help="Questions, one a line, or JSONL, or CSV or TSV with columns `question` and optionally `id` and "
+    "`question_type`; - is stdin.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write the answers of --file to this JSONL file.")
 @click.option("--resume", is_flag=True, help="Continue an interrupted run into --out.")
@@ -85,6 +94,7 @@ STDIN = Path("-")
 @cap_options
 def command(
     question: str | None,
+    question_type: QuestionType | None,
     program_name: str,
     index: Path | None,
     lm: str | None,
@@ -123,6 +133,8 @@ def command(
     if out and question is not None:
         raise InputError("--out is for the answers of --file", "Redirect the answer: typedrag ask … > FILE")
     questions = _read_questions(file) if file else []
+    if question is None and question_type:
+        raise InputError("--type is of one question", "Give the file of questions a column question_type")
     if question is not None and any(caps.values()):
         raise InputError("caps are for the questions of --file", "Leave them out: -o max_lm_calls=N is of one question")
     if question is not None and executor != "local":
@@ -151,6 +163,7 @@ def command(
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
     say(f"{program_name} with {spec}" + (f" over {Path(searched.place).name}" if searched else ""))
+    types = {q.id: q.question_type for q in questions if q.question_type}
     lm_settings = chosen(temperature=temperature, max_tokens=max_tokens)
     settings = {
         **source.settings,
@@ -159,13 +172,14 @@ def command(
         "reranker": reranker,
         **(searched.identity if searched else {"index": None}),
         "options": options.model_dump(mode="json"),
+        **({"question types": types} if types else {}),
     }
     opened = {"cache": not no_cache, **lm_settings}
     calls = calls_in_flight or CALLS_IN_FLIGHT
     limit_calls_in_flight(calls)
     with use_lm(metered(open_lm(lm, api_base=api_base, **opened))), ExitStack() as stack:
         if question is not None:
-            _answer_one(program, question, as_json=as_json, trace=trace)
+            _answer_one(program, question, question_type, as_json=as_json, trace=trace)
             return
         answering: Program | Executor = program
         if number := stack.enter_context(connected(executor, workers, threads=threads, calls=calls)):
@@ -203,16 +217,21 @@ def _read_questions(file: Path) -> list[AskedQuestion]:
         raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 
 
-def _answer_one(program: Program, question: str, *, as_json: bool, trace: bool) -> None:
+def _answer_one(
+    program: Program, question: str, question_type: QuestionType | None, *, as_json: bool, trace: bool
+) -> None:
     from rich.console import Console
 
     from typedrag.cli.follow import follow
 
-    answer = follow(program, question, Console(stderr=True))
+    answer = follow(program, question, question_type, Console(stderr=True))
     if trace:
         _draw(answer)
-    elif answer.fallback:
-        say(f"fallback: {answer.fallback}")
+    else:
+        if answer.type_unsure:
+            say(f"type unsure: perhaps {answer.question_type}; --type TYPE says it")
+        if answer.fallback:
+            say(f"fallback: {answer.fallback}")
     if as_json:
         click.echo(json.dumps(answer.to_dict(), ensure_ascii=False, indent=1))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -23,30 +23,33 @@ from typedrag.events import (
     SubAnswered,
 )
 from typedrag.programs import Program
+from typedrag.question_types import QuestionType
 from typedrag.records import FALLBACK, Answer
 
 
-def follow(program: Program, question: str, console: Console) -> Answer:
+def follow(program: Program, question: str, question_type: QuestionType | None, console: Console) -> Answer:
     """The answer to a question; its steps and text are shown while it is made, and cleared at the end.
 
     Args:
         program: The program that answers.
         question: The question.
+        question_type: Its type, if the user says it.
         console: The console to draw on; nothing is drawn if it is no terminal.
 
     Raises:
         TypedRAGError: As the program does.
     """
     if not console.is_terminal:
-        return Answer.from_prediction(program(question=question))
+        return Answer.from_prediction(program(question=question, question_type=question_type))
     drawing = Drawing(question)
     with Live(drawing.render(), console=console, transient=True, vertical_overflow="visible") as live:
-        return asyncio.run(_follow(program, question, drawing, lambda: live.update(drawing.render())))
+        events = program.stream(question=question, question_type=question_type)
+        return asyncio.run(_follow(events, drawing, lambda: live.update(drawing.render())))
 
 
-async def _follow(program: Program, question: str, drawing: Drawing, redraw: Callable[[], None]) -> Answer:
+async def _follow(events: AsyncIterator[Event], drawing: Drawing, redraw: Callable[[], None]) -> Answer:
     answer = None
-    async for event in program.stream(question=question):
+    async for event in events:
         drawing.add(event)
         redraw()
         if isinstance(event, AnswerEnded):
@@ -74,8 +77,8 @@ class Drawing:
                 self._text = ""
             case AnswerToken(text=text):
                 self._text += text
-            case Classified(question_type=question_type, route=route):
-                self._add(event, f"[cyan]{escape(question_type or route)}[/cyan]")
+            case Classified(question_type=question_type, type_unsure=unsure, route=route):
+                self._add(event, f"[cyan]{escape(question_type or route)}[/cyan]{' (type unsure)' * unsure}")
             case Searched(queries=queries):
                 for query in queries:
                     self._parts.setdefault(query, self._add(event, escape(query)))

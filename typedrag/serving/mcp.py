@@ -18,6 +18,7 @@ import typedrag
 from typedrag import records
 from typedrag.events import AnswerEnded, AnswerStarted, Classified, Event, Read, Searched, StepEnded, SubAnswered
 from typedrag.lms.threads import in_thread
+from typedrag.question_types import QuestionType
 from typedrag.records import FALLBACK
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.served import Served
@@ -57,6 +58,7 @@ class Answer(BaseModel):
     answered: Annotated[str, Field(description="From what: passages, knowledge (the LM's own), or nothing.")]
     grounded: Annotated[bool, Field(description="Whether it is from passages and cites one at least.")]
     question_type: str | None
+    type_unsure: Annotated[bool, Field(description="Whether the type is unsure; then it was answered as any question.")]
     program: str
     fallback: Annotated[str, Field(description="Which step failed and what was done instead, if any.")]
     citations: list[Citation]
@@ -78,10 +80,13 @@ def create_mcp(service: Service) -> MCPServer:
         question: Annotated[str, Field(description="A question that stands alone, in any language.")],
         context: Context,
         program: Annotated[str, Field(description="Which program answers; the default one if empty.")] = "",
+        question_type: Annotated[
+            QuestionType | None, Field(description="The question's type, where it is known better than by its words.")
+        ] = None,
     ) -> Annotated[CallToolResult, Answer]:
         """Answer a question from the collection: why, how, comparisons, debates, experiences, facts. Takes seconds."""
         with _faults_told():
-            async with aclosing(service.stream(question, program)) as events:
+            async with aclosing(service.stream(question, program, (), question_type)) as events:
                 count = 0
                 async for event in events:
                     if isinstance(event, AnswerEnded):
@@ -136,8 +141,8 @@ def _security(settings: Settings) -> TransportSecuritySettings:
 def in_words(event: Event) -> str:
     """A message about an event for a waiting client; empty if there is none."""
     match event:
-        case Classified(question_type=question_type, route=route):
-            return f"question type: {question_type}" if question_type else f"route: {route}"
+        case Classified(question_type=question_type, type_unsure=unsure, route=route):
+            return f"question type: {question_type}{', unsure' * unsure}" if question_type else f"route: {route}"
         case Searched(queries=queries):
             return f"searching: {'; '.join(queries)}"
         case Read(passages=passages):
@@ -178,6 +183,7 @@ def _result(answer: records.Answer) -> CallToolResult:
         answered=answer.answered,
         grounded=answer.grounded,
         question_type=answer.question_type,
+        type_unsure=answer.type_unsure,
         program=answer.program,
         fallback=answer.fallback,
         citations=[

@@ -18,6 +18,7 @@ from typedrag.lms.lm import limit_calls_in_flight, use_lm
 from typedrag.lms.spending import Account, charging
 from typedrag.lms.threads import AWAITED_AT_ONCE, limit_awaited
 from typedrag.lms.trail import token_budget
+from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 from typedrag.serving.breaker import Breaker
 from typedrag.serving.faults import NOT_FOUND, STOPPING, Refused, busy, fault_of
@@ -97,7 +98,13 @@ class Service:
         self._programs[served.name] = served
         self.reload_errors.pop(served.name, None)
 
-    async def answer(self, question: str, program: str = "", turns: tuple[Turn, ...] = ()) -> Answer:
+    async def answer(
+        self,
+        question: str,
+        program: str = "",
+        turns: tuple[Turn, ...] = (),
+        question_type: QuestionType | None = None,
+    ) -> Answer:
         """The answer to a question.
 
         Raises:
@@ -105,14 +112,20 @@ class Service:
             TimeoutError: If the deadline passes.
             TypedRAGError: As the program does.
         """
-        async with aclosing(self.stream(question, program, turns, tokens=False)) as events:
+        async with aclosing(self.stream(question, program, turns, question_type, tokens=False)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
                     return event.answer
         raise AssertionError("a stream without an answer ends in an error")
 
     async def stream(
-        self, question: str, program: str = "", turns: tuple[Turn, ...] = (), *, tokens: bool = True
+        self,
+        question: str,
+        program: str = "",
+        turns: tuple[Turn, ...] = (),
+        question_type: QuestionType | None = None,
+        *,
+        tokens: bool = True,
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of answering a question; the last one is `AnswerEnded`.
 
@@ -120,6 +133,7 @@ class Service:
             question: To answer.
             program: By its name; the default one if it is empty.
             turns: Of the conversation that the question ends, if the setting `standalone` lets them be looked at.
+            question_type: Of the question, if its asker says it.
             tokens: True for the answer's text while it is written, which costs as much as all else; where
                 others have asked the same, who asked first has chosen.
 
@@ -131,8 +145,8 @@ class Service:
         begun = time.monotonic()
         served = self.program(program)
         turns = turns if self.settings.standalone else ()
-        source = partial(served.program.stream, question=question, turns=turns, tokens=tokens)
-        following = self.follow(served, (question.strip(), turns), source)
+        source = partial(served.program.stream, question, turns, question_type, tokens=tokens)
+        following = self.follow(served, (question.strip(), turns, question_type), source)
         async with aclosing(noted(following, served.name, question)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):

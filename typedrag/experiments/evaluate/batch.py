@@ -11,7 +11,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.datasets.reading import TABLES, Entry, Id, Layout, decode, misfit, parse, read_rows
+from typedrag.datasets.reading import TABLES, Entry, Id, Layout, TypeName, decode, misfit, parse, read_rows
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import ANSWERS
@@ -23,6 +23,7 @@ from typedrag.lms.faults import Faults, fail, too_many
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.threads import run_jobs
 from typedrag.programs import Program
+from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
 
 SPENT = "spent"
@@ -30,10 +31,11 @@ SPENT = "spent"
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """A question with its id: its asker's, or its number from 1."""
+    """A question with its id: its asker's, or its number from 1; and with its type, if the asker says it."""
 
     id: str
     question: str
+    question_type: QuestionType | str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,19 @@ def spent_of_line(data: Mapping[str, Any]) -> Spending:
 class _Asked(Layout):
     question: WholeText
     id: Id | None = None
+    question_type: TypeName | None = None
 
 
 def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
-    """Read questions, one a line: as text, or as JSON objects with `question` and perhaps `id`.
+    """Read questions, one a line: as text, or as JSON objects with `question` and perhaps `id` and `question_type`.
 
     Raises:
         InputError: If a line cannot be used, or there is no question.
 
     Example:
         >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
-        [AskedQuestion(id='1', question='Why is the sky blue?'), AskedQuestion(id='q7', question='Who?')]
+        [AskedQuestion(id='1', question='Why is the sky blue?', question_type=None), \
+AskedQuestion(id='q7', question='Who?', question_type=None)]
     """
     numbered = enumerate((line.removeprefix("\ufeff") for line in lines), 1)
     rows = (
@@ -98,7 +102,7 @@ def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
 
 
 def read_question_file(path: Path) -> list[AskedQuestion]:
-    """Read questions from a file: from column `question` of a CSV or TSV file, with ids from `id` if it is there.
+    """Read questions from a file: from column `question` of a CSV or TSV file, with `id` and `question_type` if there.
 
     Other files are read by `read_questions`. Files may be gzipped.
 
@@ -116,8 +120,9 @@ def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion
     for number, entry in rows:
         if "question" not in entry.value:
             raise misfit(entry.place, f"it has no field 'question' (fields: {', '.join(entry.value)})")
-        row = parse(_Asked, entry._replace(value={n: v for n, v in entry.value.items() if n != "id" or v != ""}))
-        questions.append(AskedQuestion(str(number) if row.id is None else row.id, row.question))
+        given = {n: v for n, v in entry.value.items() if v != "" or n not in ("id", "question_type")}
+        row = parse(_Asked, entry._replace(value=given))
+        questions.append(AskedQuestion(str(number) if row.id is None else row.id, row.question, row.question_type))
     if not questions:
         raise InputError(f"{source} holds no question", "Write one question a line")
     return questions
@@ -216,7 +221,7 @@ def answer_questions(
 def _answer(executor: Executor, index: int, question: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
     with charging(Account()) as account:
         try:
-            answer = executor.answer(dspy.Example(question=question.question))
+            answer = executor.answer(dspy.Example(question=question.question), question.question_type)
         except (InputError, StepFailed, CallFailed) as error:
             return Outcome(index, question, None, str(error), account.spent), error
     return Outcome(index, question, answer, spent=account.spent), None

@@ -12,6 +12,7 @@ from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.labels import labelled
 from typedrag.metrics import Metric
 from typedrag.programs import Program
+from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 
 
@@ -21,8 +22,8 @@ class Executor(Protocol):
     Errors are those of programs and metrics, wherever they run.
     """
 
-    def answer(self, example: dspy.Example) -> Answer:
-        """The answer to an example's question, asked within its `labelled`."""
+    def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
+        """The answer to an example's question, asked within its `labelled`, as of a type if the asker says it."""
         ...
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
@@ -37,11 +38,11 @@ class Here:
     program: Program | None
     metrics: Mapping[str, Metric]
 
-    def answer(self, example: dspy.Example) -> Answer:
+    def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
         """See `Executor`."""
         assert self.program, "all questions are answered"
         with labelled(example.toDict()):
-            return Answer.from_prediction(self.program(question=example.question))
+            return Answer.from_prediction(self.program(question=example.question, question_type=question_type))
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
         """See `Executor`."""

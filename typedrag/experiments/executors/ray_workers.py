@@ -27,6 +27,7 @@ from typedrag.experiments.executors.works import Work
 from typedrag.lms.patience import timeout_given
 from typedrag.lms.prices import own_prices
 from typedrag.lms.spending import charge
+from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 
 logger = logging.getLogger(__name__)
@@ -86,9 +87,9 @@ class RayWorkers:
         """The number of workers whose program is built."""
         return sum(worker.ready for worker in self._workers)
 
-    def answer(self, example: dspy.Example) -> Answer:
+    def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
         """See `Executor`."""
-        answer: Answer = self.call("answer", example)
+        answer: Answer = self.call("answer", example, question_type)
         return answer
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:

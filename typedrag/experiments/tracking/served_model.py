@@ -95,11 +95,11 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
 
         Args:
             context: MLflow's context.
-            model_input: A frame with a column `question`.
+            model_input: A frame with a column `question`, and perhaps `question_type` where it is known.
             params: Not used.
 
         Returns:
-            A dict for each row, in the same order: `answer`, `question_type`, `citations` and
+            A dict for each row, in the same order: `answer`, `question_type`, `type_unsure`, `citations` and
             `passages` (ids), `fallback`, `answered` (`passages`, `knowledge` or `nothing`), `grounded`,
             `lm_calls`, `tokens` (None if the LM's server does not report them), `seconds`, and
             `error`, which is empty or says why the question has no answer.
@@ -108,8 +108,10 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             NothingServed: If the LM, the index or the reranker cannot be used.
             Misconfigured: If the configuration that the model was loaded with is wrong.
         """
-        questions = model_input["question"].fillna("")  # pandas has NaN for a missing question
-        numbered = [AskedQuestion(str(n), str(q)) for n, q in enumerate(questions, 1)]
+        # pandas has NaN for what is missing
+        rows = model_input.reindex(columns=["question", "question_type"]).fillna("")
+        asked = zip(rows["question"], rows["question_type"], strict=True)
+        numbered = [AskedQuestion(str(n), str(q), t or None) for n, (q, t) in enumerate(asked, 1)]
         redact = redactor_for(())
         try:
             program, lm = self._open()
@@ -161,12 +163,14 @@ def signature() -> ModelSignature:
     columns = [
         *(ColSpec(DataType.string, name, required=False) for name in texts),
         *(ColSpec(Array(DataType.string), name) for name in ids),
+        ColSpec(DataType.boolean, "type_unsure"),
         ColSpec(DataType.boolean, "grounded"),
         ColSpec(DataType.long, "lm_calls"),
         ColSpec(DataType.long, "tokens", required=False),
         ColSpec(DataType.double, "seconds"),
     ]
-    return ModelSignature(inputs=Schema([ColSpec(DataType.string, "question")]), outputs=Schema(columns))
+    asked = [ColSpec(DataType.string, "question"), ColSpec(DataType.string, "question_type", required=False)]
+    return ModelSignature(inputs=Schema(asked), outputs=Schema(columns))
 
 
 def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
@@ -174,6 +178,7 @@ def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:
     return {
         "answer": answer.answer if outcome.answer else None,
         "question_type": str(answer.question_type) if answer.question_type else None,
+        "type_unsure": answer.type_unsure,
         "citations": list(answer.citations),
         "passages": [passage.id for passage in answer.passages],
         "fallback": redact(answer.fallback),

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from typedrag.events import Event
+from typedrag.question_types import QuestionType
 from typedrag.serving.api.feedback import keep, keeping
 from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.logs import request_line
@@ -22,6 +23,10 @@ router = APIRouter(prefix="/v1", tags=["answers"])
 
 EVENTS = "text/event-stream"
 _PING_SECONDS = 15.0
+
+AskedType = Annotated[
+    QuestionType | None, Field(description="The question's type, if the asker says it; else the program finds it out.")
+]
 
 Render = Callable[[Event | Fault], str]
 """A function that renders an event, or the fault that ends a stream, as the text to send."""
@@ -34,6 +39,16 @@ class Question(BaseModel):
 
     question: str = Field(min_length=1, examples=["Why does homemade bread turn out dense and heavy?"])
     program: str = Field(default="", description="A name of GET /v1/models; the first by default.")
+    question_type: AskedType = None
+
+
+class TypedQuestion(BaseModel):
+    """A question of a batch, and its type."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: str = Field(min_length=1)
+    question_type: AskedType = None
 
 
 class Batch(BaseModel):
@@ -41,7 +56,7 @@ class Batch(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    questions: list[str] = Field(min_length=1)
+    questions: list[str | TypedQuestion] = Field(min_length=1)
     program: str = ""
 
 
@@ -49,9 +64,10 @@ class Batch(BaseModel):
 async def answer(body: Question, request: Request, accept: Annotated[str, Header()] = "") -> Response:
     """Answer a question with all steps; with `Accept: text/event-stream`, send the events as they happen."""
     service: Service = request.app.state.service
+    asked = (body.question, body.program, (), body.question_type)
     if EVENTS in accept:
-        return await event_stream(request, keeping(request, service.stream(body.question, body.program)), server_sent)
-    result = await unless_client_leaves(request, service.answer(body.question, body.program))
+        return await event_stream(request, keeping(request, service.stream(*asked)), server_sent)
+    result = await unless_client_leaves(request, service.answer(*asked))
     await keep(request, result)
     return JSONResponse(result.to_dict())
 
@@ -65,9 +81,11 @@ async def answer_batch(body: Batch, request: Request) -> Response:
         raise Refused(Fault(422, "batch_too_large", most))
     service.program(body.program)
 
-    async def one(question: str) -> dict[str, Any]:
+    async def one(asked: str | TypedQuestion) -> dict[str, Any]:
+        typed = asked if isinstance(asked, TypedQuestion) else TypedQuestion(question=asked)
         try:
-            return {"answer": (await service.answer(question, body.program)).to_dict(), "error": None}
+            answer = await service.answer(typed.question, body.program, question_type=typed.question_type)
+            return {"answer": answer.to_dict(), "error": None}
         except Exception as error:
             return {"answer": None, "error": fault_of(error).to_dict(request_line().id)["error"]}
 

@@ -81,6 +81,7 @@ def about(answer: Answer) -> dict[str, Any]:
     return {
         "question": answer.question,
         "question_type": answer.question_type,
+        "type_unsure": answer.type_unsure,
         "answered": answer.answered,
         "grounded": answer.grounded,
         "fallback": answer.fallback,

@@ -7,13 +7,15 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Self
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from typedrag.builders.feedback import Feedback, FeedbackFile, Rating
 from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
+from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 from typedrag.serving.faults import Fault, Refused
 
@@ -27,20 +29,28 @@ LOST = Fault(507, "not_kept", "The feedback could not be kept.")
 
 
 class FeedbackBody(BaseModel):
-    """A rating of an answer, and perhaps a better one."""
+    """A rating of an answer, and perhaps a better one; or the question's type, if it was taken for another."""
 
     request_id: str = Field(max_length=200, description="X-Request-ID of the reply that had the answer.")
-    rating: Rating
+    rating: Rating | None = None
     correction: str = Field(default="", max_length=20_000, description="A better answer.")
+    question_type: QuestionType | None = Field(default=None, description="The type that the question really has.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not (self.rating or self.question_type):
+            raise ValueError("give a rating or a question_type")
+        return self
 
 
 @router.post("/feedback", status_code=204, response_class=Response)
 async def feedback(body: FeedbackBody, request: Request) -> None:
-    """Keep feedback on an answer; later feedback by the same key replaces it."""
+    """Keep feedback on an answer; a later rating or type by the same key replaces the earlier one."""
     file: FeedbackFile | None = request.app.state.feedback
     if file is None:
         raise Refused(OFF)
-    entry = Feedback(body.request_id, body.rating, body.correction, getattr(request.state, "key", ""))
+    who = getattr(request.state, "key", "")
+    entry = Feedback(body.request_id, body.rating, body.correction, who, body.question_type)
     try:
         known = await asyncio.to_thread(file.add, entry)
     except TypedRAGError as error:

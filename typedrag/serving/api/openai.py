@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field, model_validator
 
 from typedrag.files.text_files import WholeText, whole
-from typedrag.serving.api.answers import EVENTS, event_stream, unless_client_leaves
+from typedrag.serving.api.answers import EVENTS, AskedType, event_stream, unless_client_leaves
 from typedrag.serving.api.completions import Chunks, Reply, without_drafts
 from typedrag.serving.api.feedback import keep, keeping
 from typedrag.serving.faults import Fault, Refused
@@ -64,6 +64,7 @@ class ChatRequest(BaseModel):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: int | None = Field(default=None, ge=1, description="There is one answer; more cannot be asked for.")
+    question_type: AskedType = None
 
 
 @router.post("/chat/completions", responses={200: {"content": {EVENTS: {}}}})
@@ -74,11 +75,12 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
     reply = Reply(_served(service, body.model).name)
     question, turns = conversation(body.messages)
+    asked = (question, reply.model, turns, body.question_type)
     if body.stream:
         usage = bool(body.stream_options and body.stream_options.include_usage)
-        events = keeping(request, service.stream(question, reply.model, turns))
+        events = keeping(request, service.stream(*asked))
         return await event_stream(request, events, Chunks(reply, usage=usage))
-    answer = await unless_client_leaves(request, service.answer(question, reply.model, turns))
+    answer = await unless_client_leaves(request, service.answer(*asked))
     await keep(request, answer)
     return JSONResponse(reply.completion(answer))
 

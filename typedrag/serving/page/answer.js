@@ -6,18 +6,19 @@ import { coverageOf } from "./coverage.js";
 import { citedBy, paragraphs, sources } from "./passages.js";
 import * as snippets from "./snippets.js";
 import { stepItems, Tree } from "./tree.js";
-import { aboutType, cautionOf, costOf, count, FROM_KNOWLEDGE, seconds, titleOf } from "./words.js";
+import { aboutType, cautionOf, costOf, count, FROM_KNOWLEDGE, seconds, titleOf, TYPE_UNSURE, TYPES } from "./words.js";
 
 const KEPT = new Set(["classified", "searched", "read", "sub_answer", "step", "answer", "support"]);
 
 /** A program's answer to a question.
- *  onRefused: called where an API key is needed; again: asks the question once more. */
+ *  type: of the question, if the asker says it; onRefused: called where an API key is needed;
+ *  again: asks the question once more, as of a type if one is given. */
 export class AnswerView {
-  constructor(question, program, { onRefused, again }) {
-    Object.assign(this, { question, program, onRefused });
+  constructor(question, program, { type = "", onRefused, again }) {
+    Object.assign(this, { question, program, type, onRefused, again });
     this.article = copyOf("answer-template");
     this.part(".program").textContent = program;
-    this.part(".again").onclick = again;
+    this.part(".again").onclick = () => again(type);
     this.tree = new Tree(this.part(".tree"), question);
     this.kept = [];
     this.requestId = "";
@@ -34,7 +35,7 @@ export class AnswerView {
     this.part(".text").ariaBusy = "true";
     this.status("Asking");
     try {
-      const { requestId, events } = await api.ask(this.question, this.program, signal);
+      const { requestId, events } = await api.ask(asked(this), signal);
       this.requestId = requestId;
       for await (const event of events) {
         if (event.name === "error") throw new api.Failure(event.values.message);
@@ -55,8 +56,8 @@ export class AnswerView {
 
   /** The record to show the answer again: its events without tokens. */
   get record() {
-    const { question, program, requestId, kept } = this;
-    return { question, program, requestId, kept };
+    const { question, program, type, requestId, kept } = this;
+    return { question, program, type, requestId, kept };
   }
 
   /** Show the record of an answer. */
@@ -98,10 +99,22 @@ export class AnswerView {
     if (said) [this.part(".caution strong").textContent, this.part(".caution span").textContent] = said;
   }
 
-  #classified({ question_type: type, route }) {
-    this.part(".type").textContent = titleOf(type || route);
-    this.part(".about").textContent = type ? aboutType(type) : "is the way that it takes";
+  #classified({ question_type: type, type_unsure: unsure, route }) {
+    const menu = this.part(".type");
+    menu.replaceChildren(...TYPES.map((value) => element("option", { value }, titleOf(value))));
+    menu.value = type;
+    menu.onchange = () => this.#askAs(menu.value);
+    show(menu, Boolean(type));
+    this.part(".route").textContent = type ? "" : titleOf(route);
+    this.part(".about").textContent = unsure ? TYPE_UNSURE : type ? aboutType(type) : "is the way that it takes";
     show(this.part(".kind"), Boolean(type || route));
+  }
+
+  /** Ask again as a question of the type that the asker says, and let the server know it. */
+  #askAs(type) {
+    if (this.requestId && document.body.dataset.feedback === "on")
+      api.feedback({ request_id: this.requestId, question_type: type }).catch(() => {}); // the answer matters more
+    this.again(type);
   }
 
   #end(answer) {
@@ -146,9 +159,8 @@ export class AnswerView {
   }
 
   #offer() {
-    const { question, program } = this;
-    this.part(".copy-curl").onclick = () => snippets.copy(snippets.curl(question, program));
-    this.part(".copy-python").onclick = () => snippets.copy(snippets.python(question, program));
+    this.part(".copy-curl").onclick = () => snippets.copy(snippets.curl(asked(this)));
+    this.part(".copy-python").onclick = () => snippets.copy(snippets.python(asked(this)));
     this.part(".check-coverage").onclick = () => this.#checkCoverage();
     show(this.part(".thumbs"), document.body.dataset.feedback === "on");
     const form = this.part(".correction");
@@ -195,6 +207,9 @@ export class AnswerView {
     show(thanks);
   }
 }
+
+/** The body of a request for an answer. */
+const asked = ({ question, program, type }) => ({ question, program, ...(type && { question_type: type }) });
 
 const costOfStep = (step) =>
   [step.seconds ? seconds(step.seconds) : "", step.usage.lm_calls ? costOf(step.usage) : ""].filter(Boolean).join(" · ");

@@ -35,8 +35,8 @@ export async function programs() {
 }
 
 /** Ask a question; events come as they happen. Aborting the signal ends the question on the server as well. */
-export async function ask(question, program, signal) {
-  const reply = await call("v1/answer", { question, program }, { signal, accept: "text/event-stream" });
+export async function ask(asked, signal) {
+  const reply = await call("v1/answer", asked, { signal, accept: "text/event-stream" });
   return { requestId: reply.headers.get("X-Request-Id") ?? "", events: unlessLost(reply.body, signal) };
 }
 

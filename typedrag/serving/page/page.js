@@ -8,15 +8,15 @@ import { listAsked, remember } from "./history.js";
 const at = (id) => document.getElementById(id);
 const question = at("question");
 let underWay = null;
-let last = "";
+let last = [];
 
-async function ask(text) {
+async function ask(text, type = "") {
   if (!text || underWay) return;
-  last = text;
+  last = [text, type];
   underWay = new AbortController();
   const { signal } = underWay;
   const names = at("compare").checked ? [at("program").value, at("other").value] : [at("program").value];
-  const views = names.map((name) => viewOf(text, name));
+  const views = names.map((name) => viewOf(text, name, type));
   write("");
   display(text, views);
   if (matchMedia("(pointer: coarse)").matches) question.blur(); // its keyboard would hide the answer
@@ -32,7 +32,8 @@ async function ask(text) {
   listAsked(at("history"), showAgain);
 }
 
-const viewOf = (text, program) => new AnswerView(text, program, { onRefused: wantKey, again: () => ask(text) });
+const viewOf = (text, program, type) =>
+  new AnswerView(text, program, { type, onRefused: wantKey, again: (as) => ask(text, as) });
 
 function display(text, views) {
   document.title = `${text} · typedrag`;
@@ -44,7 +45,7 @@ function display(text, views) {
 
 function showAgain({ question: text, records }) {
   if (underWay) return;
-  display(text, records.map((record) => viewOf(text, record.program).replay(record)));
+  display(text, records.map((record) => viewOf(text, record.program, record.type).replay(record)));
   at("asked").tabIndex = -1;
   at("asked").focus();
 }
@@ -86,7 +87,7 @@ function write(text) {
 
 /** Fit the height of the field to its text. */
 function fit() {
-  question.placeholder = last ? "Ask another question" : "Why does …";
+  question.placeholder = last.length ? "Ask another question" : "Why does …";
   question.style.height = "auto";
   question.style.height = `${question.scrollHeight}px`;
 }
@@ -112,7 +113,7 @@ at("key-form").addEventListener("submit", async (event) => {
   show(at("key-form"), false);
   question.focus();
   await listPrograms();
-  await ask(last);
+  await ask(...last);
 });
 
 listAsked(at("history"), showAgain);

@@ -7,14 +7,14 @@ const address = () => new URL("v1/answer", document.baseURI).href;
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** The question as a shell command. */
-export function curl(question, program) {
+export function curl(asked) {
   const lines = [`curl ${quoted(address())}`, `-H 'Content-Type: application/json'`];
   if (hasKey()) lines.push(`-H "Authorization: Bearer $TYPEDRAG_API_KEY"`);
-  return [...lines, `-d ${quoted(JSON.stringify({ question, program }))}`].join(" \\\n  ");
+  return [...lines, `-d ${quoted(JSON.stringify(asked))}`].join(" \\\n  ");
 }
 
 /** The question as Python code; JSON strings are valid Python strings. */
-export function python(question, program) {
+export function python(asked) {
   const key = 'headers={"Authorization": f"Bearer {os.environ[\'TYPEDRAG_API_KEY\']}"},';
   return [
     ...(hasKey() ? ["import os", ""] : []),
@@ -22,7 +22,7 @@ export function python(question, program) {
     "",
     "reply = httpx.post(",
     `    ${JSON.stringify(address())},`,
-    `    json={"question": ${JSON.stringify(question)}, "program": ${JSON.stringify(program)}},`,
+    `    json={${Object.entries(asked).map(([name, value]) => `"${name}": ${JSON.stringify(value)}`).join(", ")}},`,
     ...(hasKey() ? [`    ${key}`] : []),
     "    timeout=120,",
     ")",

@@ -11,6 +11,12 @@ const ABOUT = {
   "not-a-question": "asks nothing that could be looked up",
 };
 
+/** The names of the question types. */
+export const TYPES = Object.keys(ABOUT);
+
+/** What is said of a type that is unsure. */
+export const TYPE_UNSURE = "perhaps: the type is unsure, so it was answered like any question. Is it another?";
+
 /** The type of a question as a title: "Reason". */
 export const titleOf = (type) => type.charAt(0).toUpperCase() + type.slice(1).replaceAll("-", " ");
 
