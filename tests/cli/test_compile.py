@@ -317,7 +317,7 @@ def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, se
         (["--metric", "linkage"], "metric 'linkage' needs a scorer"),
         (["--metric", ""], "metric 'linkage' needs a scorer. Name one: --scorer SPEC, or what to compile against"),
         (["--metric", "length=0"], "the weight of metric 'length' is 0"),
-        (["--module", "mediator"], "has no mediator"),
+        (["--module", "debate-mediator"], "has no debate-mediator"),
         (["--module", "nothing"], "nothing that can be compiled is called 'nothing'"),
         (["--module", "coverage-judge"], "is compiled by labels of its own"),
         (["--module", "coverage-judge", "--register", "judges"], "a judge cannot be registered"),
@@ -397,5 +397,5 @@ def _config(file, *flags):
 def test_optimizers_modules_and_their_options_are_listed(compile_):
     listed = CliRunner().invoke(cli, ["compile", "--list"])
     assert listed.exit_code == 0
-    for name in ("gepa", "minibatch_size", "mediator", "in-order", "type-classifier-alone", "linkage-judge"):
+    for name in ("gepa", "minibatch_size", "debate-mediator", "in-order", "type-classifier-alone", "linkage-judge"):
         assert f"  {name}: " in listed.stdout

@@ -329,7 +329,7 @@ def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, t
     plans = []
     given = {
         "program": {"program": "typed_rag"},
-        "modules": "mediator",
+        "modules": "debate-mediator",
         "dataset": {"name": "file", "path": file},
         "metrics": ["retrieval"],
         "optimizer": {"name": "rule-search", "options": {"rules": ["Be fair."]}},

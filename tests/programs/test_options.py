@@ -173,3 +173,15 @@ def test_a_type_that_is_not_decomposed_is_answered_the_evidence_based_way(questi
 def test_as_published_all_types_are_decomposed():
     published = Options.as_published()
     assert all(published.decompose.has(question_type) for question_type in QuestionType)
+
+
+def test_modules_is_one_switch_that_other_options_override():
+    by_signatures = Options().with_given(
+        {"modules": "signatures", "reason": {"search": "joined"}, "coverage_rounds": 2}
+    )
+    assert (by_signatures.type_classifier, by_signatures.coverage_rounds) == ("lm", 2)
+    assert by_signatures.reason == SubQueryOptions(combine="aggregate", search="joined")
+    assert by_signatures.instruction == by_signatures.debate == Options(modules="signatures").reason
+    assert Options.model_validate(by_signatures.model_dump()) == by_signatures
+    with pytest.raises(InputError, match="option modules cannot be 'all'"):
+        Options().with_given({"modules": "all"})

@@ -128,6 +128,14 @@ _POOL_JOINED = SubQueryOptions(combine="pool", search="joined")
 EACH_ANSWERED = SubQueryOptions(combine="aggregate", search="sub-query")
 """As Typed-RAG is published: each sub-query is searched for by itself and answered."""
 
+SIGNATURES: Mapping[str, Any] = {
+    "type_classifier": "lm",
+    **dict.fromkeys(("reason", "instruction", "debate"), EACH_ANSWERED.model_dump()),
+    "coverage_rounds": 1,
+}
+"""What `modules=signatures` stands for: the options of `typed_rag` by which the LM is asked in each of its modules, the
+type classifier, keyword extractor, sub-query generator, aggregator, debate mediator and coverage judge."""
+
 PER_TYPE = (
     "top_k",
     "rerank_candidates",
@@ -194,7 +202,13 @@ class AdaptiveRAGOptions(BaseModel):
 
 
 class Options(BaseModel):
-    """The options of all programs; each program reads some of them, see `Program.reads`."""
+    """The options of all programs; each program reads some of them, see `Program.reads`.
+
+    Example:
+        >>> options = Options(modules="signatures", coverage_rounds=2)
+        >>> options.type_classifier, options.coverage_rounds
+        ('lm', 2)
+    """
 
     model_config = _CLOSED
 
@@ -303,6 +317,11 @@ class Options(BaseModel):
     max_question_chars: PositiveInt = Field(default=4000)
     """The length of a question above which it is refused."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _modules_are_options(cls, values: Any) -> Any:
+        return _with_modules(values) if isinstance(values, Mapping) else values
+
     @field_validator("type_classifier")
     @classmethod
     def _known_make(cls, text: str) -> str:
@@ -345,6 +364,7 @@ class Options(BaseModel):
             SubQueryOptions(combine='pool', search='sub-query')
         """
         try:
+            changes = _with_modules(changes)
             options = type(self).model_validate(_merged(self.model_dump(), changes))
         except ValidationError as error:
             first = error.errors()[0]
@@ -381,6 +401,18 @@ class Options(BaseModel):
         from typedrag.programs.published import published_options
 
         return published_options(program).as_defaults()
+
+
+def _with_modules(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with the options that `modules` stands for; those that are given count over them."""
+    given = dict(values)
+    match given.pop("modules", None):
+        case None:
+            return given
+        case "signatures":
+            return _merged(SIGNATURES, given)
+        case other:
+            raise InputError(f"option modules cannot be '{other}'", "Write modules=signatures, or leave it out")
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

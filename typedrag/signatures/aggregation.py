@@ -28,7 +28,7 @@ class ArrangeSteps(dspy.Signature):
     answer: str = dspy.OutputField(desc="the steps in order, one to three paragraphs")
 
 
-@plays(Role.COMBINER, module="mediator")
+@plays(Role.COMBINER, module="debate-mediator")
 class MediatePerspectives(dspy.Signature):
     """Answer a question on which people disagree. Give each perspective its due in a fair, short
     and balanced answer: its strongest points, where the perspectives oppose each other, and where

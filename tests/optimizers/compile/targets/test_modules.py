@@ -7,6 +7,7 @@ from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import PUBLISHED
 from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
+from typedrag.experiments.loading import load_program
 from typedrag.optimizers.compile.targets import (
     ALONE,
     MODULES,
@@ -30,6 +31,7 @@ from typedrag.programs import (
     RichRAG,
     TypedRAG,
 )
+from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import named_predictors, state_of
 from typedrag.question_types import QuestionType
 
@@ -73,7 +75,7 @@ def test_a_compiled_program_has_the_same_modules():
     assert modules_of(program) == before
     assert before["reason-sub-queries"] == ("strategies['reason'].decomposer",)
     assert before["instruction-sub-queries"] == ("strategies['instruction'].decomposer",)
-    assert "mediator" in before and "type-classifier" not in before
+    assert "debate-mediator" in before and "type-classifier" not in before
 
 
 def test_the_whole_program_is_compiled_by_default():
@@ -117,7 +119,7 @@ def test_a_program_is_compiled_module_by_module_each_on_what_was_compiled_before
     plan = in_order(program)
     assert [target.name for target in plan] == [
         "keyword-extractor", "comparison-frame", "reason-sub-queries", "instruction-sub-queries", "debate-frame",
-        "answer", "mediator",
+        "answer", "debate-mediator",
     ]  # fmt: skip
     for number, target in enumerate(targets_for("in-order", program)):
         student = target.student(program)
@@ -140,8 +142,8 @@ def test_examples_are_those_that_reach_the_modules():
 
 
 def test_what_cannot_be_compiled_is_refused():
-    with pytest.raises(InputError, match="no mediator"):
-        ProgramTarget(["mediator"]).student(PROGRAMS[2])
+    with pytest.raises(InputError, match="no debate-mediator"):
+        ProgramTarget(["debate-mediator"]).student(PROGRAMS[2])
     with pytest.raises(InputError, match="--program"):
         ProgramTarget(["answer"]).student()
     with pytest.raises(InputError, match="--program"):
@@ -159,3 +161,33 @@ def test_all_targets_say_what_they_are():
         assert isinstance(target.student(PROGRAMS[1] if isinstance(target, SearchTarget) else None), dspy.Module)
     assert not set(ALONE) & set(MODULES)
     assert issubclass(Focused, dspy.Module)
+
+
+SIX = {
+    "type-classifier": "ClassifyQuestion",
+    "keyword-extractor": "ExtractKeywords",
+    "reason-sub-queries": "DecomposeReason",
+    "debate-mediator": "MediatePerspectives",
+    "aggregator": "AggregateReasons",
+    "open-sub-questions": "FindAnsweringSentences",
+}
+
+
+def test_each_module_of_the_user_s_program_is_a_signature_that_is_compiled_by_name(tmp_path):
+    program = TypedRAG(WordRetriever(), options=Options(modules="signatures"))
+    there = modules_of(program)
+    assert {module: named_predictors(program)[there[module][0]].signature.__name__ for module in SIX} == SIX
+    for module in SIX:
+        student = ProgramTarget([module]).student(program)
+        [(_, predictor), *_] = student.named_parameters()
+        predictor.signature = predictor.signature.with_instructions(f"The {module}.")
+        program = ProgramTarget([module]).put_back(program, student)
+    save_compiled(program, tmp_path / "six")
+    saved = load_program(tmp_path / "six", retriever=WordRetriever())
+    told = {module: named_predictors(saved)[there[module][0]].signature.instructions for module in SIX}
+    assert told == {module: f"The {module}." for module in SIX}
+
+
+def test_a_module_that_an_option_turns_on_is_told():
+    with pytest.raises(InputError, match=r"has no open-sub-questions.*-o modules=signatures"):
+        ProgramTarget(["open-sub-questions"]).student(TypedRAG(WordRetriever()))

@@ -53,8 +53,8 @@ def targets_for(spec: str, program: Program | None = None) -> list[Target]:
         InputError: If there is no such target.
 
     Example:
-        >>> [target.name for target in targets_for("answer,mediator")]
-        ['answer,mediator']
+        >>> [target.name for target in targets_for("answer,debate-mediator")]
+        ['answer,debate-mediator']
     """
     if spec == IN_ORDER:
         if program is None:

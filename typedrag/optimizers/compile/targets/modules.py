@@ -64,7 +64,7 @@ MODULES: Mapping[str, ModuleKind] = {
         "writes an answer out of the answers to sub-queries",
         (QuestionType.REASON, QuestionType.INSTRUCTION),
     ),
-    "mediator": ModuleKind("writes an answer out of what the sides say", (QuestionType.DEBATE,)),
+    "debate-mediator": ModuleKind("writes an answer out of what the sides say", (QuestionType.DEBATE,)),
     "open-sub-questions": ModuleKind("says which core sub-questions a passage answers, or an answer leaves open"),
     "reviser": ModuleKind("revises an answer that leaves core sub-questions open"),
     "answer-without-passages": ModuleKind("answers from what the LM knows"),
@@ -78,6 +78,15 @@ MODULES: Mapping[str, ModuleKind] = {
 _LAST_RESORT = ("answer-without-passages", "reply")
 """Modules that questions of datasets hardly reach, so `in-order` leaves them out."""
 _WITHIN = "program."
+_BY_SIGNATURES = (
+    "type-classifier",
+    "core-sub-questions",
+    "aggregator",
+    "debate-mediator",
+    "open-sub-questions",
+    "reviser",
+)
+"""Modules that `typed_rag` has by the option `modules=signatures`, and not by default."""
 
 
 def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
@@ -166,9 +175,10 @@ class ProgramTarget(Target):
             return tuple(named_predictors(program))
         there = modules_of(program)
         if absent := [module for module in self.modules if module not in there]:
-            raise InputError(
-                f"program '{program.name}', with these options, has no {absent[0]}", f"It has: {', '.join(there)}"
-            )
+            mend = f"It has: {', '.join(there)}"
+            if absent[0] in _BY_SIGNATURES:
+                mend += "; typed_rag has all its modules with -o modules=signatures"
+            raise InputError(f"program '{program.name}', with these options, has no {absent[0]}", mend)
         return tuple(name for module in self.modules for name in there[module])
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
