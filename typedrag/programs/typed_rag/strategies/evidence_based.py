@@ -26,8 +26,8 @@ class EvidenceBased(Strategy):
 
         Args:
             question: The question.
-            about_it: Whether only passages count that hold half of the question's content words. Small talk shares a
-                word with some passage of any collection.
+            about_it: Whether only passages count that hold three content words of the question, and two thirds of them.
+                Small talk shares a word or two with some passage of any collection.
         """
         reranks = self.options.rerank_everywhere
         [passages] = self.search([question], rerank=reranks)
@@ -38,10 +38,11 @@ class EvidenceBased(Strategy):
         return self.final_answer(self.answer, question, passages)
 
 
+_FEWEST_SHARED = 3
+"""Content words that a remark has in common with a passage on it, at least."""
+
+
 def _is_about(question: str, passage: Passage) -> bool:
-    asked = content_words(question) - content_words(_SMALL_TALK)
-    return bool(asked) and 2 * len(asked & content_words(passage.titled)) >= len(asked)
-
-
-_SMALL_TALK = "hello hi hey thanks thank thx cheers please sorry ok okay lol haha bye goodbye yes no yeah test testing"
-"""Words that tell no subject in a remark."""
+    asked = {word for word in content_words(question) if len(word) > 2}  # not what an apostrophe parts
+    shared = len(asked & content_words(passage.titled))
+    return shared >= max(_FEWEST_SHARED, 2 * len(asked) / 3)

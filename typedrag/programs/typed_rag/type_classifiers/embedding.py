@@ -1,4 +1,4 @@
-"""A type classifier over MiniLM, fine-tuned by low-rank changes of its weights (Hu et al. 2022)."""
+"""A type classifier over MiniLM, which is fine-tuned; what is shipped are low-rank changes of its weights."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typedrag.retrieval.local_models import loading
 
 ENCODER = "all-minilm-l6-v2"
 EMBEDDING_WEIGHTS = Path(__file__).with_name("embedding.npz")
-"""`types`, `temperature`, `head` [types, dimensions + 1, the last for the bias], and for each weight of MiniLM that
-changes `NAME.up` [out, rank] and `NAME.down` [rank, in], whose product is added to it."""
+"""Arrays: `types`, `temperature`, `head` [types, dimensions + 1, the last for the bias], and what is added to MiniLM's
+weights: to a vector `NAME.change`, to a matrix the product of `NAME.up` [out, rank] and `NAME.down` [rank, in]."""
 MOST_TOKENS = 128
 
 _running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
@@ -53,10 +53,13 @@ class _Loaded(NamedTuple):
 def _load() -> _Loaded:
     tokenizer, network = load_encoder()
     arrays = load_arrays(EMBEDDING_WEIGHTS)
-    weights = network.state_dict()
-    for name in (name.removesuffix(".up") for name in arrays if name.endswith(".up")):
-        weights[name] += arrays[f"{name}.up"] @ arrays[f"{name}.down"]
-    network.load_state_dict(weights)
+    weights = network.state_dict()  # the network's own, which are changed in place
+    for of, change in arrays.items():
+        name, _, kind = of.rpartition(".")
+        if kind == "change":
+            weights[name] += change
+        elif kind == "up":
+            weights[name] += change @ arrays[f"{name}.down"]
     types = tuple(QuestionType(t) for t in arrays["types"])
     return _Loaded(tokenizer, network.eval(), arrays["head"], arrays["temperature"], types)
 
