@@ -52,14 +52,16 @@ class _Loaded(NamedTuple):
 @cache
 def _load() -> _Loaded:
     tokenizer, network = load_encoder()
+    import torch
+
     arrays = load_arrays(EMBEDDING_WEIGHTS)
-    weights = network.state_dict()  # the network's own, which are changed in place
+    weights = network.state_dict()  # the network's own, changed in place
     for of, change in arrays.items():
         name, _, kind = of.rpartition(".")
         if kind == "change":
-            weights[name] += change
+            weights[name] += torch.from_numpy(change)
         elif kind == "up":
-            weights[name] += change @ arrays[f"{name}.down"]
+            weights[name] += torch.from_numpy(change @ arrays[f"{name}.down"])
     types = tuple(QuestionType(t) for t in arrays["types"])
     return _Loaded(tokenizer, network.eval(), arrays["head"], arrays["temperature"], types)
 
