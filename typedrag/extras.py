@@ -16,6 +16,7 @@ PACKAGES = {
     "vllm": ("vllm",),
     "evaluate": tuple("bert_score datasets dateutil ir_measures nltk rouge_score scipy sklearn text_to_num".split()),
     "milvus": ("pymilvus",),
+    "pyserini": ("pyserini",),
     "mlflow": ("mlflow",),
     "optuna": ("matplotlib", "optuna"),
     "train": ("accelerate", "peft"),

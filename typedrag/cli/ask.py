@@ -67,8 +67,8 @@ STDIN = Path("-")
 )
 @click.option(
     "--retriever",
-    help="bm25, dense, hybrid[:WEIGHT], auto, http://HOST:PORT of an index server, or "
-    "milvus:http://HOST:PORT/COLLECTION. Default: bm25; auto for preqrag.",
+    help="bm25, dense, hybrid[:WEIGHT], auto, http://HOST:PORT of an index server, "
+    "milvus:http://HOST:PORT/COLLECTION, or pyserini:NAME_OR_FOLDER. Default: bm25; auto for preqrag.",
 )
 @click.option("--no-cache", is_flag=True, help="Ask the LM also what this server was asked before.")
 @click.option("-k", "--top-k", type=click.IntRange(1), help="Passages retrieved per query.")

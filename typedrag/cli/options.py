@@ -135,7 +135,7 @@ program_options = together(
     click.option("--reranker", "program__reranker",
         help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …"),
     click.option("--retriever", "program__retriever",
-        help="Of --program: bm25, dense, hybrid[:WEIGHT], auto, gold, http://HOST:PORT or milvus:…"),
+        help="Of --program: bm25, dense, hybrid[:WEIGHT], auto, gold, http://HOST:PORT, milvus:… or pyserini:…"),
 )  # fmt: skip
 
 index_option = click.option(

@@ -38,7 +38,7 @@ def command() -> None:
     "--retriever",
     default="bm25",
     show_default=True,
-    help="bm25, dense, hybrid[:WEIGHT], auto, http://HOST:PORT or milvus:…",
+    help="bm25, dense, hybrid[:WEIGHT], auto, http://HOST:PORT, milvus:… or pyserini:…",
 )
 @click.option(
     "--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question or aspect."

@@ -4,11 +4,13 @@
 their scores. `auto` is `hybrid` where the index has both parts, else the part that it has. `gold` gives the
 passages that an evaluation's dataset labels. What `typedrag index serve` searches is had by its address,
 `http://HOST:PORT`, without any index here; so is a collection of Milvus, `milvus:http://HOST:PORT/COLLECTION`, which
-says itself how it is searched: see `milvus.address`.
+says itself how it is searched: see `milvus.address`. `KIND:REST` of any other KIND is opened by the entry point of that
+name in the group `typedrag.retrievers`, which is called with REST.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Mapping
@@ -16,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from typedrag.errors import InputError, RetrievalError
+from typedrag.registry import declared, loaded
 from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.index.dense_manifest import has_dense, read_dense_manifest
 from typedrag.retrieval.index.index import Manifest, read_manifest
@@ -33,11 +36,23 @@ from typedrag.retrieval.search.remote import check_address, is_remote, open_remo
 logger = logging.getLogger(__name__)
 
 FORMS = f"bm25, dense, hybrid, hybrid:WEIGHT, auto, gold, http://HOST:PORT, {FORM}"
+_OF_A_FOLDER = ("bm25", "dense", "hybrid", "auto", "gold")
+_OURS = (*_OF_A_FOLDER, "http", "https", "milvus")
 
 
 def brings_index(spec: str) -> bool:
     """True if a spec is the address of an index itself, beside which none is named."""
-    return is_remote(spec) or is_milvus(spec)
+    return is_remote(spec) or is_milvus(spec) or is_registered(spec)
+
+
+def is_registered(spec: str) -> bool:
+    """True if an entry point opens a spec.
+
+    Raises:
+        InputError: If packages declare the same kind, or one of ours.
+    """
+    kind, colon, _ = spec.partition(":")
+    return bool(colon) and kind not in _OURS and kind in declared("retrievers", _OURS)
 
 
 def server_of(spec: str) -> str:
@@ -48,7 +63,7 @@ def server_of(spec: str) -> str:
 
 
 def check_retriever(spec: str) -> float | None:
-    """The weight that a spec gives the dense part, None where ranks are fused or a server knows.
+    """The weight that a spec gives the dense part, None where ranks are fused or a server or a package knows.
 
     Raises:
         InputError: If the spec has none of the forms, or the weight is out of range.
@@ -65,9 +80,12 @@ def check_retriever(spec: str) -> float | None:
         if brings_index(search) or search == "gold":
             raise InputError(f"'{search}' does not say how Milvus searches", "Write bm25, dense, hybrid or auto")
         return check_retriever(search)
+    if is_registered(spec):
+        return None
     kind, colon, weight = spec.partition(":")
-    if kind not in ("bm25", "dense", "hybrid", "auto", "gold") or (colon and kind != "hybrid"):
-        raise InputError(f"'{spec}' is no retriever", f"Write one of: {FORMS}")
+    if kind not in _OF_A_FOLDER or (colon and kind != "hybrid"):
+        forms = ", ".join([FORMS, *(f"{kind}:…" for kind in declared("retrievers", _OURS))])
+        raise InputError(f"'{spec}' is no retriever", f"Write one of: {forms}")
     if not colon:
         return None
     try:
@@ -119,10 +137,23 @@ def open_retriever(
     weight = check_retriever(spec)
     if brings_index(spec):
         if index is not None:
-            raise InputError(f"both --index {index} and --retriever {spec} are given", "The server has its own index")
+            raise InputError(f"both --index {index} and --retriever {spec} are given", "The retriever names its own")
+        if is_registered(spec):
+            return _open_registered(spec, bm25 or {})
         return open_milvus(MilvusAddress.parse(spec), bm25) if is_milvus(spec) else open_remote(spec, bm25)
     folder = _named(index)
     return opened(folder, lambda: _open(spec.partition(":")[0], folder, weight, bm25 or {}))
+
+
+def _open_registered(spec: str, bm25: Mapping[BM25Setting, float]) -> IndexRetriever:
+    kind, _, rest = spec.partition(":")
+    opening = loaded(declared("retrievers", _OURS)[kind])
+    settings = {str(name): value for name, value in bm25.items()}
+    try:
+        inspect.signature(opening).bind(rest, **settings)
+    except TypeError:
+        raise InputError(f"{kind} takes no settings of BM25, and some are given", "Leave them out") from None
+    return opening(rest, **settings)
 
 
 def _named(index: Path | str | None) -> Path:
@@ -156,6 +187,11 @@ def bm25_of_index(spec: str, index: Path | str | None = None) -> dict[str, float
     Raises:
         RetrievalError: If there is no such index, or it has no BM25 part.
     """
+    if is_registered(spec):
+        settings = getattr(open_retriever(spec), "bm25", None)
+        if settings is None:
+            raise RetrievalError(f"{spec.partition(':')[0]} has no settings of BM25", "Leave them out")
+        return dict(settings)
     if not is_remote(spec):
         manifest: Manifest | CollectionManifest
         manifest = Collection(MilvusAddress.parse(spec)).finished() if is_milvus(spec) else read_manifest(_named(index))

@@ -131,8 +131,8 @@ class ProgramConfig(BaseModel):
     retriever: Annotated[str | None, Knob(choices=("bm25", "dense", "hybrid"))] = None
     """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, `auto`, which is `hybrid` where the index
     has both parts, `gold`, the `passage_ids` of the dataset's question as an ideal context, the `http://HOST:PORT` of
-    an index server, or `milvus:http://HOST:PORT/COLLECTION`; by default that which a program was compiled with, `auto`
-    of `preqrag`, `bm25` of others."""
+    an index server, `milvus:http://HOST:PORT/COLLECTION`, or `pyserini:NAME_OR_FOLDER` and other kinds that packages
+    bring; by default that which a program was compiled with, `auto` of `preqrag`, `bm25` of others."""
     bm25: BM25Config = BM25Config()
     """Settings of its BM25; by default those that a program was compiled with, else those of the index."""
 

@@ -89,9 +89,10 @@ class SparseAndDense(NamedTuple):
 
 
 def parts_of(retriever: Retriever) -> SparseAndDense:
-    """The parts of a hybrid retriever; any other retriever is dense if it is known to be so, else sparse."""
+    """The parts of a hybrid retriever; any other retriever is dense if it encodes queries, else sparse."""
     if isinstance(retriever, HybridRetriever):
         return SparseAndDense(retriever.sparse, retriever.dense)
-    if getattr(retriever, "identity", {}).get("retriever") == "dense":
+    identity = getattr(retriever, "identity", {})
+    if identity.get("retriever") == "dense" or "encoder" in identity:
         return SparseAndDense(None, retriever)
     return SparseAndDense(retriever, None)
