@@ -108,6 +108,8 @@ def test_commands_answer_and_list(server):
         (["ask", "Why?", "--program", "direct_lm", "--lm", "embedded:model.gguf"], "embedded"),
         (["ask", "Why?", "--program", "models:/bread@champion"], "mlflow"),
         (["index", "search", "milvus:http://localhost:1/wiki", "Why?"], "milvus"),
+        (["ask", "Why?", "--retriever", "pyserini:msmarco-v1-passage", "--lm", "vllm:stub"], "pyserini"),
+        (["index", "search", "pyserini-faiss:wiki?encoder=bert", "Why?"], "pyserini"),
         (["sweep", "run", "model.gguf", "--out", "sweep"], "optuna"),
         (["serve", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
         (["mcp", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
@@ -145,8 +147,9 @@ def test_each_extra_brings_what_is_said_to_come_with_it():
     brought = {extra: names(lines) for extra, lines in declared["optional-dependencies"].items()}
     assert all(brought.values())
     homes = packages_distributions()
-    packaged = {extra: packages for extra, packages in PACKAGES.items() if extra != "vllm"}  # too large to test with
-    assert PACKAGES["vllm"] == tuple(brought["vllm"])
+    large = ("pyserini", "vllm")  # too large to test with
+    packaged = {extra: packages for extra, packages in PACKAGES.items() if extra not in large}
+    assert all(set(PACKAGES[extra]) <= brought[extra] for extra in large)
     for extra, packages in packaged.items():
         for package in packages:
             assert {normal(home) for home in homes[package]} & brought[extra], (extra, package)
@@ -237,3 +240,17 @@ def test_a_server_installs_small_and_answers(core, server):
             serving.terminate()
     files = [Path(folder, name) for folder, _, names in os.walk(core.parents[1]) for name in names]
     assert sum(file.lstat().st_size for file in files) < LARGEST
+
+
+@pytest.mark.install
+def test_pyserini_installs_and_finds_what_it_finds_by_itself(core, tmp_path):
+    """In an environment of its own with the extra `pyserini` alone, and without the rest of these tests."""
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    # uv does not read where pip finds torch's CPU build
+    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    subprocess.run([*install, "pytest", f"{wheel(core)}[pyserini]"], check=True)
+    tests = shutil.copy(ROOT / "tests/retrieval/search/test_pyserini.py", tmp_path)
+    done = subprocess.run([python, "-m", "pytest", "-q", tests], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\d+ passed", done.stdout) and "skipped" not in done.stdout, done.stdout

