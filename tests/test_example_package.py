@@ -5,15 +5,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from typedrag.errors import InputError
+from typedrag.errors import InputError, RetrievalError
+from typedrag.experiments.loading import ProgramSource
 from typedrag.metrics import metric_class, metric_names
-from typedrag.retrieval import check_reranker
+from typedrag.retrieval import check_reranker, check_retriever, open_retriever
+from typedrag.retrieval.opening import bm25_of_index
 
 ROOT = Path(__file__).parents[1]
 USE = """
+from pathlib import Path
 import dspy
 from dspy.utils import DummyLM
 from typedrag.datasets import load_dataset, source_named
@@ -21,7 +25,8 @@ from typedrag.metrics import build_metric, metric_names
 from typedrag.optimizers.compile.targets import modules_of, targets_for
 from typedrag.programs import build_program, program_names
 from typedrag.records import Passage
-from typedrag.retrieval import open_reranker
+from typedrag.retrieval import check_retriever, open_reranker, open_retriever
+from typedrag.retrieval.opening import brings_index
 from typedrag.signatures.roles import role_of
 
 assert "two_sentences" in program_names() and "brevity" in metric_names()
@@ -33,6 +38,11 @@ class Two:
 
 program = build_program("two_sentences", Two(), open_reranker("shortest"))
 example = load_dataset("kitchen").split("all")[0]
+
+Path("notes.txt").write_text("Bread needs yeast.\\n\\nCakes do not need it.\\n")
+assert brings_index("lines:notes.txt") and check_retriever("lines:notes.txt") is None
+[[passage]] = open_retriever("lines:notes.txt").search(["Does bread rise?"], 5)
+assert (passage.id, passage.text) == ("1", "Bread needs yeast.")
 replies = [{"citations": "[1, 2]", "answered": "true", "answer": "Yeast makes gas. The dough holds it."}] * 9
 with dspy.context(lm=DummyLM(replies)):
     prediction = program(question=example.question)
@@ -104,3 +114,37 @@ def test_no_package_takes_a_reranker_of_ours(tmp_path, monkeypatch):
     declare(tmp_path, monkeypatch, "rerankers", "list = os:sep")
     with pytest.raises(InputError, match="typedrag has that name already"):
         check_reranker("unknown")
+
+
+class Shelf:
+    """A retriever that takes settings of BM25."""
+
+    def __init__(self, rest: str, *, k1: float = 0.9) -> None:
+        self.rest, self.bm25 = rest, {"k1": k1, "b": 0.4}
+
+
+class Plain:
+    def __init__(self, rest: str) -> None: ...
+
+
+def test_a_retriever_of_a_package_is_opened_with_what_its_spec_says(tmp_path, monkeypatch):
+    declare(tmp_path, monkeypatch, "retrievers", f"shelf = {__name__}:Shelf\nplain = {__name__}:Plain")
+    shelf = open_retriever("shelf:a:b?c=d", None, {"k1": 2.0})
+    assert shelf.rest == "a:b?c=d" and shelf.bm25["k1"] == 2.0
+    assert bm25_of_index("shelf:a") == {"k1": 0.9, "b": 0.4}
+    with pytest.raises(InputError, match="shelf takes no settings of BM25"):
+        open_retriever("shelf:a", None, {"b": 0.1})
+    with pytest.raises(RetrievalError, match="plain has no settings of BM25"):
+        bm25_of_index("plain:a")
+    with pytest.raises(InputError, match="both --index index and --retriever shelf:a are given"):
+        open_retriever("shelf:a", "index")
+    with pytest.raises(InputError, match=r"'book:a' is no retriever.*shelf:…"):
+        check_retriever("book:a")
+    with pytest.raises(InputError, match="was compiled with retriever"):
+        ProgramSource("rag", SimpleNamespace(retriever="shelf:a")).retriever  # noqa: B018
+
+
+def test_no_package_takes_a_retriever_of_ours(tmp_path, monkeypatch):
+    declare(tmp_path, monkeypatch, "retrievers", "pyserini = os:sep")
+    with pytest.raises(InputError, match=r"(typedrag|stranger) has that name already"):
+        check_retriever("unknown:a")
