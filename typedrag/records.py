@@ -193,7 +193,6 @@ class Answer:
         question: As asked; the last of a conversation is rewritten to stand alone.
         answer: The text for the user.
         question_type: As the asker said or the program found out; None for programs that do not classify.
-        type_unsure: Whether the type is unsure, so that the evidence-based way answered.
         program: The name of the program.
         passages: The passages that the answer was written from, in the order the LM saw them.
         citations: Ids of the passages that the answer cites, all of them in `passages`.
@@ -205,12 +204,12 @@ class Answer:
         passage_words: The most words of a passage that the LM saw, and so a judge of the answer sees;
             None if it is not known.
         answered: The source of the answer.
+        type_unsure: Whether the type is unsure, so that the evidence-based way answered.
     """
 
     question: str
     answer: str
     question_type: QuestionType | None = None
-    type_unsure: bool = False
     program: str = ""
     passages: tuple[Passage, ...] = ()
     citations: tuple[str, ...] = ()
@@ -221,6 +220,7 @@ class Answer:
     route: str = ""
     passage_words: int | None = None
     answered: Answered = Answered.PASSAGES
+    type_unsure: bool = False
 
     @classmethod
     def from_prediction(cls, prediction: dspy.Prediction) -> Answer:

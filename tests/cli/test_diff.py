@@ -37,7 +37,7 @@ def test_what_changed_is_marked_in_the_terminal(folder):
     assert "option top_k: 5 -> 8" in lines
     assert REASON in lines
     assert "Write [-2-] {+3+} to 5 {+very+} short questions" in done.stdout
-    assert "demonstrations: 0 removed, 1 added, 1 kept" in lines
+    assert "demonstrations: 0 removed, 1 added, 2 kept" in lines
     assert "+ question: Why do cats purr?" in lines
     assert '  sub_queries: ["Do cats purr asleep?", "How do cats purr?"]' in lines
     assert "setting temperature: - -> 0.3" in lines

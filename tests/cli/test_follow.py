@@ -46,7 +46,7 @@ def test_a_drawing_grows_with_what_is_told():
 def test_nothing_is_drawn_where_there_is_no_terminal(sample_retriever):
     console = Console(file=io.StringIO())
     with scripted():
-        answer = follow(build_program("rag", sample_retriever), "Why does bread rise?", console)
+        answer = follow(build_program("rag", sample_retriever), "Why does bread rise?", None, console)
     assert answer.answer == "AnswerFromPassages says so."
     assert console.file.getvalue() == ""
 

@@ -24,7 +24,7 @@ from typedrag.cli.options import (
 )
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
-from typedrag.question_types import QuestionType, question_type_named
+from typedrag.question_types import QuestionType
 from typedrag.records import Answered
 
 if TYPE_CHECKING:
@@ -39,18 +39,17 @@ STDIN = Path("-")
 @click.command()
 @click.argument("question", required=False)
 @click.option(
-    "--type",
-    "question_type",
-    type=question_type_named,
-    metavar="TYPE",
-    help=f"Type of the question: {', '.join(QuestionType)}. Default: the program finds it out.",
-)
-@click.option(
     "--program",
     "program_name",
     default="typed_rag",
     show_default=True,
     help="typed_rag, rag, hanrag, … or a compiled one: a folder, models:/NAME@ALIAS or runs:/ID/PATH.",
+)
+@click.option(
+    "--type",
+    "question_type",
+    type=click.Choice([t.value for t in QuestionType], case_sensitive=False),
+    help="Type of the question. Default: the program finds it out.",
 )
 @index_option
 @click.option("--lm", help="embedded[:NAME|FILE.gguf], vllm:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.")
@@ -94,7 +93,7 @@ STDIN = Path("-")
 @cap_options
 def command(
     question: str | None,
-    question_type: QuestionType | None,
+    question_type: str | None,
     program_name: str,
     index: Path | None,
     lm: str | None,
@@ -217,9 +216,7 @@ def _read_questions(file: Path) -> list[AskedQuestion]:
         raise InputError(f"{name} is not UTF-8 text ({error})", "Send UTF-8") from None
 
 
-def _answer_one(
-    program: Program, question: str, question_type: QuestionType | None, *, as_json: bool, trace: bool
-) -> None:
+def _answer_one(program: Program, question: str, question_type: str | None, *, as_json: bool, trace: bool) -> None:
     from rich.console import Console
 
     from typedrag.cli.follow import follow

@@ -14,9 +14,9 @@ from typedrag.question_types import QuestionForm, QuestionType
 @click.command("question-types")
 @click.option("--domain", "domains", required=True, multiple=True,
     help='What the questions are about and who asks: "a bank\'s help pages: pensioners". Repeatable.')  # fmt: skip
-@click.option("--type", "types", type=click.Choice(list(QuestionType)), multiple=True,
+@click.option("--type", "types", type=click.Choice([t.value for t in QuestionType]), multiple=True,
     help="A type to write questions of; repeatable. Default: all.")  # fmt: skip
-@click.option("--form", "forms", type=click.Choice(list(QuestionForm)), multiple=True,
+@click.option("--form", "forms", type=click.Choice([f.value for f in QuestionForm]), multiple=True,
     help="A form to write them in; repeatable. Default: all.")  # fmt: skip
 @click.option("--each", type=click.IntRange(1, 20), help="Questions of each type and form; default: 5.")
 @build_options

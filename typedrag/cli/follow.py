@@ -23,11 +23,10 @@ from typedrag.events import (
     SubAnswered,
 )
 from typedrag.programs import Program
-from typedrag.question_types import QuestionType
 from typedrag.records import FALLBACK, Answer
 
 
-def follow(program: Program, question: str, question_type: QuestionType | None, console: Console) -> Answer:
+def follow(program: Program, question: str, question_type: str | None, console: Console) -> Answer:
     """The answer to a question; its steps and text are shown while it is made, and cleared at the end.
 
     Args:
