@@ -151,8 +151,8 @@ class PyseriniRetriever(Shared):
 
     def _search(self, queries: Sequence[str], k: int) -> Iterable[Iterable[Any]]:
         numbers = [str(number) for number in range(len(queries))]
-        found = self._searcher.batch_search(list(queries), numbers, k, os.cpu_count() or 1)
-        return [found.get(number) or () for number in numbers]
+        hits = self._searcher.batch_search(list(queries), numbers, k, os.cpu_count() or 1)
+        return [hits.get(number) or () for number in numbers]
 
     def _read(self, hit: Any) -> Passage:
         passage = self._texts.get(hit.docid)
