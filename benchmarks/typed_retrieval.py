@@ -175,8 +175,8 @@ def main() -> None:
     options = Options().with_given(with_settings({}, tuple(arguments.option), "--option"))
     examples = load_dataset("antique", arguments.data).examples
     if arguments.types:
-        given = json.loads(arguments.types.read_text("utf-8"))
-        examples = tuple(e.copy(question_type=given[e.id]) for e in examples)
+        types_by_id = json.loads(arguments.types.read_text("utf-8"))
+        examples = tuple(e.copy(question_type=types_by_id[e.id]) for e in examples)
         options = options.with_given({"type_classifier": "oracle"})
     classifier = build_type_classifier(options)
     types = {e.id: _type_of(classifier, e) for e in examples}

@@ -83,12 +83,12 @@ def main() -> None:
 
 def labelled(folder: Path) -> Iterator[Labelled]:
     """The questions to train on, each once."""
-    seen = set()
+    keys = set()
     for e in _everyday(None):
-        seen.add(question_key(e.question))
+        keys.add(question_key(e.question))
         yield Labelled(e.question, TYPES.index(e.question_type), 1.0)
     for e in load_dataset("nf-cats", folder, subset="train").examples:
-        if question_key(e.question) not in seen and e.question_type is not QuestionType.NOT_A_QUESTION:
+        if question_key(e.question) not in keys and e.question_type is not QuestionType.NOT_A_QUESTION:
             weight = BY_CLUSTERING if e.annotated_by == "unsupervised" else BY_PEOPLE
             yield Labelled(e.question, TYPES.index(e.question_type), weight)
 

@@ -116,8 +116,8 @@ class FeedbackFile:
             " JOIN answers a ON a.request = f.request ORDER BY f.at"
         )
         for answer, request, rating, correction, who, type_ in rows:
-            said = Feedback(request, rating and Rating(rating), correction, who, type_ and QuestionType(type_))
-            yield Answer.from_dict(json.loads(answer)), said
+            feedback = Feedback(request, rating and Rating(rating), correction, who, type_ and QuestionType(type_))
+            yield Answer.from_dict(json.loads(answer)), feedback
 
 
 def rows_from_feedback(feedbacks: Iterable[tuple[Answer, Feedback]]) -> list[dict[str, Any]]:

@@ -48,9 +48,9 @@ class QuestionsWriter(dspy.Module):
 
     def forward(self, domain: str, question_type: QuestionType, form: QuestionForm, number: int) -> Row:
         """The `questions`."""
-        wanted = f"a question that {question_type.definition}, such as: {question_type.example}"
+        kind = f"a question that {question_type.definition}, such as: {question_type.example}"
         looks = f"{form.definition}, such as: {form.example}"
-        reply = ask("write", self.write, retries=self._retries, domain=domain, wanted=wanted, form=looks, number=number)
+        reply = ask("write", self.write, retries=self._retries, domain=domain, wanted=kind, form=looks, number=number)
         return {"questions": list(reply.prediction.questions.root)}
 
 
@@ -101,10 +101,10 @@ def build_question_types(
 
     rows = _rows(cells, ask_each(write, cells, threads, on_done), built)
     labels = ask_each(label, rows, threads, lambda done: on_done(len(cells) + done))
-    for row, said in zip(rows, labels, strict=True):
-        if isinstance(said, Failed):
-            built.left_out[why(said)] += 1
-        elif said["question_type"] != row["type"]:
+    for row, label_row in zip(rows, labels, strict=True):
+        if isinstance(label_row, Failed):
+            built.left_out[why(label_row)] += 1
+        elif label_row["question_type"] != row["type"]:
             built.left_out["two labels differ"] += 1
         else:
             built.rows.append(row)

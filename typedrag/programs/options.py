@@ -405,12 +405,12 @@ class Options(BaseModel):
 
 def _with_modules(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values, with the options that `modules` stands for; those that are given count over them."""
-    given = dict(values)
-    match given.pop("modules", None):
+    values_left = dict(values)
+    match values_left.pop("modules", None):
         case None:
-            return given
+            return values_left
         case "signatures":
-            return _merged(SIGNATURES, given)
+            return _merged(SIGNATURES, values_left)
         case other:
             raise InputError(f"option modules cannot be '{other}'", "Write modules=signatures, or leave it out")
 

@@ -134,14 +134,14 @@ class Program(dspy.Module):
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
-        question, given = self._checked(question), self._given(question_type)
+        question, known_type = self._checked(question), self._given(question_type)
         budget = lm_call_budget(self.max_lm_calls)
         with unless_all_is_refused(), counting_replays(), budget, recording() as steps:
             watch = Stopwatch()
             if turns:
                 question = stand_alone(question, turns, self.options.retries)
             try:
-                prediction = self.respond(question, **given)
+                prediction = self.respond(question, **known_type)
             except NotAnswered as failure:
                 prediction = self.not_answered(question, failure)
             seconds = watch.seconds

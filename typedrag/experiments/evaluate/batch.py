@@ -120,8 +120,8 @@ def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion
     for number, entry in rows:
         if "question" not in entry.value:
             raise misfit(entry.place, f"it has no field 'question' (fields: {', '.join(entry.value)})")
-        given = {n: v for n, v in entry.value.items() if v != "" or n not in ("id", "question_type")}
-        row = parse(_Asked, entry._replace(value=given))
+        values = {n: v for n, v in entry.value.items() if v != "" or n not in ("id", "question_type")}
+        row = parse(_Asked, entry._replace(value=values))
         questions.append(AskedQuestion(str(number) if row.id is None else row.id, row.question, row.question_type))
     if not questions:
         raise InputError(f"{source} holds no question", "Write one question a line")

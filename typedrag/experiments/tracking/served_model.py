@@ -110,8 +110,8 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         """
         # pandas has NaN for what is missing
         rows = model_input.reindex(columns=["question", "question_type"]).fillna("")
-        asked = zip(rows["question"], rows["question_type"], strict=True)
-        numbered = [AskedQuestion(str(n), str(q), t or None) for n, (q, t) in enumerate(asked, 1)]
+        pairs = zip(rows["question"], rows["question_type"], strict=True)
+        numbered = [AskedQuestion(str(n), str(q), t or None) for n, (q, t) in enumerate(pairs, 1)]
         redact = redactor_for(())
         try:
             program, lm = self._open()
@@ -169,8 +169,8 @@ def signature() -> ModelSignature:
         ColSpec(DataType.long, "tokens", required=False),
         ColSpec(DataType.double, "seconds"),
     ]
-    asked = [ColSpec(DataType.string, "question"), ColSpec(DataType.string, "question_type", required=False)]
-    return ModelSignature(inputs=Schema(asked), outputs=Schema(columns))
+    inputs = [ColSpec(DataType.string, "question"), ColSpec(DataType.string, "question_type", required=False)]
+    return ModelSignature(inputs=Schema(inputs), outputs=Schema(columns))
 
 
 def _row(outcome: Outcome, redact: Redactor) -> dict[str, Any]:

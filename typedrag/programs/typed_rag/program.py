@@ -51,8 +51,8 @@ class TypedRAG(Program):
 
     def respond(self, question: str, question_type: QuestionType | None = None) -> dspy.Prediction:
         """Answer by the type that the asker says, or else by the one that the type classifier names."""
-        asked = classified(question, question_type, by="the asker") if question_type else self._classify(question)
-        question_type, unsure = QuestionType(asked.question_type), self._is_unsure(asked)
+        named = classified(question, question_type, by="the asker") if question_type else self._classify(question)
+        question_type, unsure = QuestionType(named.question_type), self._is_unsure(named)
         emit(Classified, question_type=str(question_type), type_unsure=unsure)
         answered_as = QuestionType.EVIDENCE_BASED if unsure else question_type
         try:
@@ -70,11 +70,11 @@ class TypedRAG(Program):
             fall_back(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
             return dspy.Prediction(question_type=QuestionType.EVIDENCE_BASED, probability=None)
 
-    def _is_unsure(self, asked: dspy.Prediction) -> bool:
+    def _is_unsure(self, named: dspy.Prediction) -> bool:
         least = self.options.type_threshold
-        if asked.question_type == QuestionType.NOT_A_QUESTION and self.options.reply_to_remarks:
+        if named.question_type == QuestionType.NOT_A_QUESTION and self.options.reply_to_remarks:
             least = max(least, _SURELY_SMALL_TALK)
-        return asked.probability is not None and asked.probability < least
+        return named.probability is not None and named.probability < least
 
     def _not_answered(self, question: str, answered_as: QuestionType, failure: NotAnswered) -> dspy.Prediction:
         if answered_as is QuestionType.NOT_A_QUESTION and self.options.reply_to_remarks:

@@ -64,10 +64,10 @@ class Batch(BaseModel):
 async def answer(body: Question, request: Request, accept: Annotated[str, Header()] = "") -> Response:
     """Answer a question with all steps; with `Accept: text/event-stream`, send the events as they happen."""
     service: Service = request.app.state.service
-    asked = (body.question, body.program, (), body.question_type)
+    arguments = (body.question, body.program, (), body.question_type)
     if EVENTS in accept:
-        return await event_stream(request, keeping(request, service.stream(*asked)), server_sent)
-    result = await unless_client_leaves(request, service.answer(*asked))
+        return await event_stream(request, keeping(request, service.stream(*arguments)), server_sent)
+    result = await unless_client_leaves(request, service.answer(*arguments))
     await keep(request, result)
     return JSONResponse(result.to_dict())
 
@@ -81,8 +81,8 @@ async def answer_batch(body: Batch, request: Request) -> Response:
         raise Refused(Fault(422, "batch_too_large", most))
     service.program(body.program)
 
-    async def one(asked: str | TypedQuestion) -> dict[str, Any]:
-        typed = asked if isinstance(asked, TypedQuestion) else TypedQuestion(question=asked)
+    async def one(entry: str | TypedQuestion) -> dict[str, Any]:
+        typed = entry if isinstance(entry, TypedQuestion) else TypedQuestion(question=entry)
         try:
             answer = await service.answer(typed.question, body.program, question_type=typed.question_type)
             return {"answer": answer.to_dict(), "error": None}

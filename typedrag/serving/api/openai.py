@@ -75,12 +75,12 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
         raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
     reply = Reply(_served(service, body.model).name)
     question, turns = conversation(body.messages)
-    asked = (question, reply.model, turns, body.question_type)
+    arguments = (question, reply.model, turns, body.question_type)
     if body.stream:
         usage = bool(body.stream_options and body.stream_options.include_usage)
-        events = keeping(request, service.stream(*asked))
+        events = keeping(request, service.stream(*arguments))
         return await event_stream(request, events, Chunks(reply, usage=usage))
-    answer = await unless_client_leaves(request, service.answer(*asked))
+    answer = await unless_client_leaves(request, service.answer(*arguments))
     await keep(request, answer)
     return JSONResponse(reply.completion(answer))
 

@@ -43,6 +43,6 @@ _FEWEST_SHARED = 3
 
 
 def _is_about(question: str, passage: Passage) -> bool:
-    asked = {word for word in content_words(question) if len(word) > 2}  # not what an apostrophe parts
-    shared = len(asked & content_words(passage.titled))
-    return shared >= max(_FEWEST_SHARED, 2 * len(asked) / 3)
+    words = {word for word in content_words(question) if len(word) > 2}  # not what an apostrophe parts
+    shared = len(words & content_words(passage.titled))
+    return shared >= max(_FEWEST_SHARED, 2 * len(words) / 3)
