@@ -76,7 +76,7 @@ def test_what_changed_is_told_predictor_by_predictor(tmp_path):
     assert [(p.kind, p.text) for p in decomposer.words if p.kind != "same"] == [
         ("removed", "2 "), ("added", "3 "), ("added", "very ")
     ]  # fmt: skip
-    assert (len(decomposer.removed), decomposer.kept, decomposer.reordered) == (0, 1, False)
+    assert (len(decomposer.removed), decomposer.kept, decomposer.reordered) == (0, 2, False)
     assert [d["question"] for d in decomposer.added] == ["Why do cats purr?"]
     assert decomposer.added[0]["augmented"] is True
     assert [(c.name, c.after) for c in pooled.descriptions] == [("answer", "short"), ("answer (prefix)", "A:")]
@@ -84,7 +84,7 @@ def test_what_changed_is_told_predictor_by_predictor(tmp_path):
     assert pooled.instructions is None
     assert len(diff.unchanged) == 12
     assert diff.about.metric == ABOUT.metric
-    assert json.loads(json.dumps(diff.to_dict()))["predictors"][0]["kept"] == 1
+    assert json.loads(json.dumps(diff.to_dict()))["predictors"][0]["kept"] == 2
 
 
 def test_a_program_does_not_differ_from_itself(tmp_path):
@@ -139,7 +139,7 @@ def test_predictors_and_signatures_that_one_side_lacks(tmp_path):
     (tmp_path / "c" / "signatures.json").write_text(json.dumps(shapes))
     diff = diff_programs(*read_sides("typed_rag", f"{tmp_path}/c"))
     assert diff.predictors == (
-        PredictorDiff(REASON, signature=("the type of output 'sub_queries' was list[str] and is str",), kept=1),
+        PredictorDiff(REASON, signature=("the type of output 'sub_queries' was list[str] and is str",), kept=2),
     )
 
 
@@ -208,7 +208,7 @@ def test_the_page_shows_each_change(hostile):
     first, second = page.select("section[id^=predictor]")
     assert "Ask." in first.select_one("p.prompt ins").get_text()
     assert "A question asks why" in first.select_one("p.prompt del").get_text()
-    assert "1 removed, 1 added, 0 kept" in first.get_text()
+    assert "2 removed, 1 added, 0 kept" in first.get_text()
     assert "knights" in first.select_one(".demonstration.is-removed").get_text()
     assert second.select_one("td.setting ins").get_text() == "short"
     scores = page.select_one("#about tbody tr").get_text(" ", strip=True)

@@ -82,9 +82,9 @@ async def answer_batch(body: Batch, request: Request) -> Response:
     service.program(body.program)
 
     async def one(entry: str | TypedQuestion) -> dict[str, Any]:
-        typed = entry if isinstance(entry, TypedQuestion) else TypedQuestion(question=entry)
+        question, question_type = (entry, None) if isinstance(entry, str) else (entry.question, entry.question_type)
         try:
-            answer = await service.answer(typed.question, body.program, question_type=typed.question_type)
+            answer = await service.answer(question, body.program, question_type=question_type)
             return {"answer": answer.to_dict(), "error": None}
         except Exception as error:
             return {"answer": None, "error": fault_of(error).to_dict(request_line().id)["error"]}
