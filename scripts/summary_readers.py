@@ -233,7 +233,7 @@ PAGES: Mapping[str, tuple[Callable[[Reading, str], Summary], Sequence[str]]] = {
     "judges-fabrications": (fabrications, ("judges-fabrications",)),
     "relevance": (gate, ("relevance",)),
     "sweeps": (sweep, ("sweeps",)),
-    "type-classifiers": (type_classifiers, ("type-classifiers",)),
+    "type-classifiers": (type_classifiers, ("type-classifiers", "type-classifiers-everyday")),
     "systems/typed-rag": (system("typed-rag-published", "typed-rag", pages=("results",)), ("typed-rag", "results")),
     "systems/hanrag": (system("hanrag"), ("hanrag", *SYSTEMS)),
     "systems/preqrag": (system("preqrag"), ("preqrag", *SYSTEMS)),

@@ -167,7 +167,7 @@ def test_the_program_is_loaded_by_all_its_names_without_a_pickle(told, home, mon
     for name in names:
         assert state_of(typedrag.load_program(name, retriever=Spy())) == state_of(compiled("rag"))
     model = mlflow.pyfunc.load_model("models:/answers@champion")
-    assert [column.name for column in model.metadata.signature.inputs] == ["question"]
+    assert [column.name for column in model.metadata.signature.inputs] == ["question", "question_type"]
     assert "answer" in model.metadata.signature.outputs.input_names()
     assert model.input_example is not None
     files = [f.name for f in home.rglob("*") if f.is_file()]
