@@ -49,7 +49,7 @@ def test_the_default_model_answers_every_type_from_what_it_cites(sample_retrieve
         answer = Answer.from_prediction(program(question=question.question))
     assert answer.question_type == question.question_type
     assert answer.fallback == ""
-    # of a comparison it names one passage, which speaks of both items, now that it knows what is asked of them
+    # of the comparison it cites one passage, which speaks of both items; it cited two when the purpose had other words
     least = 1 if question.question_type == "comparison" else 2
     assert len(set(question.passage_ids) & set(answer.citations)) >= least
     said = content_words(answer.answer) - content_words(question.question)
