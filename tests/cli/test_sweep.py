@@ -10,8 +10,6 @@ from click.testing import CliRunner
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.main import cli
 from typedrag.cli.sweep import _next
-from typedrag.errors import InputError
-from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
 from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.files import read_kept, read_sweep, sweep_schema
 from typedrag.optimizers.sweep.space import all_knobs, build_space
@@ -139,7 +137,7 @@ def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_pat
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("nothing.yaml", "--out", "x"), "nothing.yaml cannot be read (No such file or directory). Name another FILE"),
+        (("nothing.yaml", "--out", "x"), "nothing.yaml cannot be read (No such file or directory). Name another file"),
         (("best", "tests", "--within", "a lot"), "'a lot' is no share of the best"),
         (("best", "tests"), "tests holds no sweep"),
         (("report", "nothing"), "does not exist"),
@@ -180,23 +178,16 @@ def test_a_word_that_is_no_setting_is_refused(typedrag, file, tmp_path):
     assert "pruning.frist is refused: Extra inputs are not permitted. There are: enabled" in result.stderr
 
 
-def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are(typedrag, file, tmp_path):
-    result = typedrag(file, "--out", tmp_path / "out", "--set", "kind=weigths")
-    assert result.exit_code == 2
-    assert "kind is 'weigths'. Write program or weights" in result.stderr
-
-
 def test_the_schema_is_closed_and_documents_every_setting(typedrag):
     schema = json.loads(typedrag("--schema").stdout)
     assert schema == sweep_schema()
-    program, weights = schema["oneOf"]
-    for part in (program, weights, *schema["$defs"].values()):
+    for part in (schema, *schema["$defs"].values()):
         if part.get("type") == "object":
             assert part["additionalProperties"] is False, part["title"]
             for name, setting in part["properties"].items():
                 meant = schema["$defs"].get(setting.get("$ref", "").removeprefix("#/$defs/"), setting)
                 assert setting.get("description") or meant["description"], f"{part.get('title')}.{name}"
-    knobs = program["properties"]["knobs"]["properties"]
+    knobs = schema["properties"]["knobs"]["properties"]
     assert knobs.keys() == all_knobs().keys()
     assert knobs["top_k"]["description"] == "By default 1 to 20."
 
@@ -225,17 +216,7 @@ def test_the_papers_sweeps_are_ones(file, monkeypatch):
     for name in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "WEBGPT", "PREQRAG_QUESTIONS", "PREQRAG_INDEX"):
         monkeypatch.setenv(name, "somewhere")
     config = read_sweep(file)
-    if isinstance(config, WeightsConfig):
-        assert config.trials == 2000
-        return
-    assert isinstance(config, SweepConfig)
     if unknown := config.knobs.keys() - all_knobs().keys():
         pytest.skip(f"no program has {', '.join(unknown)} yet")
     assert build_space(config.knobs).size > 1
     assert SweepComponents(config, Path("out")).risk == ""
-
-
-def test_a_sweep_of_another_kind_has_no_best(tmp_path):
-    (tmp_path / "sweep.yaml").write_text("kind: weights\nrated: rated.jsonl\n")
-    with pytest.raises(InputError, match="holds a sweep over weights"):
-        read_kept(tmp_path)

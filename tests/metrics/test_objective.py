@@ -181,7 +181,7 @@ def test_dspy_evaluates_by_it():
 
 
 def test_the_default_is_a_mix_with_truthfulness_that_risks_nothing_known():
-    assert parse_objective(DEFAULT_OBJECTIVE) == {"truthfulness": 1.0, "linkage": 1.0}
+    assert parse_objective(DEFAULT_OBJECTIVE) == {"truthfulness": 1.0, "linkage": 1.0, "coverage": 1.0}
     assert risk_of(parse_objective(DEFAULT_OBJECTIVE)) == ""
 
 

@@ -185,7 +185,6 @@ def test_what_stands_before_run_is_for_it_where_it_has_nothing_of_its_own(tmp_pa
 @pytest.mark.parametrize(
     ("name", "flags", "refused"),
     [
-        ("sub-question-coverage/table-3", ("--max-lm-calls", 5, "--lm", "vllm:stub"), "--max-lm-calls, --lm"),
         ("richrag/table-3", ("--max-cost", 0.5, "--scorer", "vllm:stub"), "--max-cost, --scorer"),
         ("typed-rag/table-2", ("--index", "here"), "--index"),
     ],
@@ -237,7 +236,7 @@ def test_every_variable_is_told_by_its_table():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("columns: [a]\nrows: [{name: r}]\ntitle: t", "it has not one of evaluation, rankers, weights, dataset"),
+        ("columns: [a]\nrows: [{name: r}]\ntitle: t", "it has not one of evaluation, rankers, dataset"),
         ("dataset: {}\ncolumns: [a]\nrows: [{name: r}]\ntitle: t", "row 'r', column 'a': no measure is named"),
         ("dataset: {}\ncolumns: [{name: a, measure: questions}]\nrows: [{name: r, variant: x}]\ntitle: t",
          "row 'r', column 'a': there is no variant 'x'"),

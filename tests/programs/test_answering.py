@@ -5,10 +5,10 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from tests.programs.passages import Numbered
+from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
-from typedrag.programs import Options, SubQueryOptions, build_program, program_names
+from typedrag.programs import Options, SubQueryOptions, build_program
 from typedrag.programs.artifact.state import state_of
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.signatures.fields import Citations
@@ -67,7 +67,7 @@ def test_a_reply_that_cannot_be_read_still_gives_way_to_the_best_passage(torn):
     assert (answer.answered, answer.grounded) == (Answered.PASSAGES, True)
 
 
-@pytest.mark.parametrize("name", program_names())
+@pytest.mark.parametrize("name", ASKING_PROGRAMS)
 def test_every_program_says_so(name):
     never = {signature.__name__: NO for signature in FROM_PASSAGES}
     written = {"sub_questions": [f"What is reason number {n} for dense bread?" for n in range(10)]}

@@ -8,14 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 from tests.lm_server import lm_server
-from tests.programs.passages import Numbered
+from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.programs.ways import PUBLISHED
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.cli.main import cli
 from typedrag.errors import InputError
 from typedrag.experiments.loading import ProgramSource
-from typedrag.programs import Options, build_program, program_class, program_names
+from typedrag.programs import Options, build_program, program_class
 from typedrag.programs.published import published_options, published_reranker
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Answered
@@ -85,7 +85,7 @@ def test_the_baselines_have_the_same_options(program):
     assert published_reranker(program) == "none"
 
 
-@pytest.mark.parametrize("name", program_names())
+@pytest.mark.parametrize("name", ASKING_PROGRAMS)
 def test_every_program_can_be_asked_for_as_published(name):
     options = ProgramSource(name).options(as_published=True)
     assert options == Options.as_published(name) and options.model_fields_set == set()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.programs.passages import Numbered
+from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
 from typedrag.experiments.loading import ProgramSource
-from typedrag.programs import Options, build_program, program_class, program_names
+from typedrag.programs import Options, build_program, program_class
 from typedrag.question_types import QuestionType
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 
 
-@pytest.mark.parametrize("name", program_names())
+@pytest.mark.parametrize("name", ASKING_PROGRAMS)
 def test_a_program_reads_no_option_that_it_does_not_say(name, monkeypatch):
     options, read = Options(), set()
     look_up = Options.__getattribute__
@@ -51,7 +51,7 @@ def predictors(name, given=None):
 
 
 @pytest.mark.parametrize("given", [{"answer_words": 77}, {"answer_prompt": "plain"}], ids=str)
-@pytest.mark.parametrize("name", program_names())
+@pytest.mark.parametrize("name", ASKING_PROGRAMS)
 def test_how_answers_are_asked_for_is_followed_or_refused(name, given):
     if given.keys() <= program_class(name).reads:
         before, after = predictors(name), predictors(name, given)

@@ -35,8 +35,8 @@ def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         click.echo(f"  {name}: {module.about}")
     click.echo(f"  {IN_ORDER}: all of them, one after the other")
     click.echo("\nAlone, by labels of their own (--module; no --metric):\n")
-    for target in ALONE.values():
-        click.echo(f"  {target.name}: {target.about}")
+    for name, target in ALONE.items():
+        click.echo(f"  {name}: {target.about}")
     ctx.exit()
 
 

@@ -27,7 +27,6 @@ _FOLDER = click.option(
 _LIMIT = click.option("--limit", type=click.IntRange(1), help="Maximum questions of each experiment; default: all.")
 _READS: dict[Kind, tuple[str, ...]] = {
     "evaluation": ("lm", "scorer", "index", "dataset", "threads", "calls_in_flight", "caps", "tracking"),
-    "weights": ("scorer", "threads", "limit", "tracking"),
     "rankers": ("lm", "limit"),
     "dataset": (),
 }

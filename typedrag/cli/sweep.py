@@ -1,4 +1,4 @@
-"""`typedrag sweep`: search a program's settings, or the weights of coverage, with Optuna."""
+"""`typedrag sweep`: search a program's settings and the weights of coverage with Optuna."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from typedrag.cli.opening import say
 from typedrag.cli.options import executor_options, field_option, set_option, timeout_option, together
-from typedrag.cli.progress import RunsProgress, counting
+from typedrag.cli.progress import RunsProgress
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from optuna.trial import FrozenTrial
 
-    from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
+    from typedrag.optimizers.sweep import SweepConfig
     from typedrag.optimizers.sweep.best import Best
     from typedrag.optimizers.sweep.run import Sweep, Swept
 
@@ -102,22 +102,15 @@ def run(
 ) -> None:
     """Run trials until the sweep's limits are reached; the front goes to stdout, everything else to stderr.
 
-    FILE describes the sweep; with `kind: weights` it searches the weights of sub-question coverage. The
-    exit status is 1 if another limit than that of trials has stopped it.
+    FILE describes the sweep. The exit status is 1 if another limit than that of trials has stopped it.
     """
-    from typedrag.optimizers.sweep import SweepConfig
     from typedrag.optimizers.sweep.files import keep_file, read_sweep
 
     config = read_sweep(file, _flags(storage, fields), settings)
-    if isinstance(config, SweepConfig):
-        run_it = _runner(executor, workers)
-        stopped = _run(config, out, run_it, as_json=as_json, on_begun=lambda: keep_file(file, out))
-        say(f"next: {_next(out, storage, settings, fields)}")
-        ctx.exit(int(bool(stopped)))
-    if executor != "local":
-        raise InputError("--executor is for trials, and weights need none", "Leave it out")
-    _run_weights(config, out, as_json=as_json)
-    keep_file(file, out)
+    run_it = _runner(executor, workers)
+    stopped = _run(config, out, run_it, as_json=as_json, on_begun=lambda: keep_file(file, out))
+    say(f"next: {_next(out, storage, settings, fields)}")
+    ctx.exit(int(bool(stopped)))
 
 
 @command.command()
@@ -250,16 +243,6 @@ def _run(
         headings, *rows = front_rows(swept.sweep)
         draw_table(headings, rows, title="the front")
     return swept.stopped
-
-
-def _run_weights(config: WeightsConfig, out: Path, *, as_json: bool) -> None:
-    from typedrag.optimizers.sweep.weights.run import run_weights
-
-    result = run_weights(config, out, stage=counting, on_notice=say)
-    if as_json:
-        click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
-    else:
-        click.echo("\n".join(result.lines()))
 
 
 def _trial(trial: FrozenTrial, config: SweepConfig) -> str:

@@ -161,7 +161,10 @@ class ProgramSource:
             InputError: Also if a setting reads labels, which all questions would fail for.
         """
         self.check(options)
-        if labels := [*options.labels, *(["retriever=gold"] if (retriever or self.retriever) == "gold" else [])]:
+        labels = [f"program {self.name}"] if program_class(self.name).reads_labels else list(options.labels)
+        if (retriever or self.retriever) == "gold":
+            labels.append("retriever=gold")
+        if labels:
             raise InputError(
                 f"{labels[0]} reads labels of a dataset, which questions have in evaluations alone",
                 "Leave it out, or use it in an evaluation",

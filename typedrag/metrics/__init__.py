@@ -10,6 +10,7 @@ from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
 from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, parse_objective, risk_of
+from typedrag.metrics.preference import Preference
 from typedrag.metrics.queries import QueryMatch
 from typedrag.metrics.ranking import Retrieval, Rewrite
 from typedrag.metrics.rouge import ComRouge, Rouge
@@ -35,6 +36,7 @@ __all__ = [
     "Linkage",
     "Metric",
     "Objective",
+    "Preference",
     "QueryMatch",
     "QuestionTypeMatch",
     "Relevance",

@@ -19,9 +19,10 @@ from typedrag.signatures.roles import Role
 from typedrag.texts.words import beginning
 
 TRUTHFULNESS = "truthfulness"
-DEFAULT_OBJECTIVE = f"{TRUTHFULNESS}=1,linkage=1"
-"""The default objective of compiles and sweeps. Each metric keeps the other from being gamed: saying nothing is
-never wrong but ranks low, and an answer that only sounds right ranks high but is wrong."""
+DEFAULT_OBJECTIVE = f"{TRUTHFULNESS}=1,linkage=1,coverage=1"
+"""The default objective of compiles and sweeps. Each metric keeps the others from being gamed: saying nothing is
+never wrong but ranks low and covers nothing; an answer that only sounds right ranks high, and covers much, but is
+wrong."""
 
 _WON_BY_FABRICATIONS = {
     "linkage": "of 38 wrong answers that an LM wrote from nothing, its judge ranked 28 first",

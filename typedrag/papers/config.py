@@ -16,12 +16,12 @@ from typedrag.experiments.evaluate.config_file import read_yaml, validated, writ
 
 FOLDER = Path("configs/papers")
 """The folder of the tables, in a checkout."""
-Kind = Literal["evaluation", "rankers", "weights", "dataset"]
+Kind = Literal["evaluation", "rankers", "dataset"]
 OUT = Path("papers")
 """The folder of what is made, by default."""
-KINDS: tuple[Kind, ...] = ("evaluation", "rankers", "weights", "dataset")
-"""The keys of a table that say what is done: programs are evaluated, rankers are measured on pools, weights of coverage
-are searched, or the questions of a dataset are counted."""
+KINDS: tuple[Kind, ...] = ("evaluation", "rankers", "dataset")
+"""The keys of a table that say what is done: programs are evaluated, rankers are measured on pools, or the questions of
+a dataset are counted."""
 
 
 class Where(BaseModel):
@@ -35,9 +35,9 @@ class Where(BaseModel):
     """The name of the program, or of the ranker."""
     measure: str | None = None
     """`METRIC/MEASURE`, also one over all answers; `cost/tokens`, …; `route/accuracy`, the share of answers whose route
-    is the question's subset; `win-rate` over the run `against`. Of rankers `ndcg`, `map`, `ncom` or `seconds`; of
-    weights `found`, `held out`, or how a baseline's name begins; of a dataset `questions`, or the mean words of a field
-    such as `question_words`, or its length, such as `aspects_count`."""
+    is the question's subset; `win-rate` over the run `against`. Of rankers `ndcg`, `map`, `ncom` or `seconds`; of a
+    dataset `questions`, or the mean words of a field such as `question_words`, or its length, such as
+    `aspects_count`."""
     against: str | None = None
     """The run that a win rate is against."""
     subset: str | None = None
@@ -136,8 +136,6 @@ class TableConfig(BaseModel):
     """Settings of `typedrag evaluate`."""
     rankers: dict[str, Any] | None = None
     """Settings of `RankersConfig`."""
-    weights: dict[str, Any] | None = None
-    """Settings of a sweep over weights."""
     dataset: dict[str, Any] | None = None
     """Settings of a dataset whose questions are counted."""
     variants: dict[str, dict[str, Any]] = {"": {}}

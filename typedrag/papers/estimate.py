@@ -104,8 +104,6 @@ def estimate(
         count = most or 0
         questions += count
         answering, judging = Spending(), Spending()
-        if table.config.kind == "weights":
-            judging += _spent(_all_of(table, settings), count, settings.get("scorer"))
         for program in settings.get("programs") or ():
             runs += 1
             earlier = out and _earlier(out / variant / str(program.get("name", "")), count)
@@ -160,13 +158,11 @@ def _of_metric(metric: Any) -> Iterator[_Typical]:
             judging = _SUB_QUESTIONS / options.get("sub_questions_per_call", 10)
             text = _Typical(judging, round(400 * judging), 300)
             yield from [text] * (1 + _PASSAGES * bool(options.get("passages", True)))
-
-
-def _all_of(table: PaperTable, settings: Mapping[str, Any]) -> list[_Typical]:
-    """A pair of answers in a sweep over weights: sub-questions, both answers, and which one is better."""
-    options = {n: settings[n] for n in ("cite", "sub_questions_per_call", "types_per_call") if n in settings}
-    cite = {"name": "coverage", "options": {"passages": False, **options}}
-    return [*_of_metric(cite), *_of_metric(cite), *([_COMPARED] if settings.get("lm_judge", True) else [])]
+    if name == "preference":
+        coverage = {"passages": False, **(options.get("coverage") or {})}
+        yield from [t for _ in range(2) for t in _of_metric({"name": "coverage", "options": coverage})]
+        if options.get("lm_judge"):
+            yield _COMPARED
 
 
 def _spent(each: list[_Typical], questions: int, lm: Mapping[str, Any] | None) -> Spending:

@@ -31,8 +31,6 @@ from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.optimizers.list_ranker.evaluate import rank_pool
 from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
-from typedrag.optimizers.sweep.config import WeightsConfig
-from typedrag.optimizers.sweep.weights.run import run_weights
 from typedrag.papers.config import PaperTable, RankersConfig, Where
 from typedrag.records import Estimate
 from typedrag.retrieval import open_reranker
@@ -119,12 +117,6 @@ def make_experiment(
         if config.kind == "rankers":
             rankers = validated(RankersConfig, "papers", settings, file)
             return _rank(rankers, {w.k or CUTOFF for w in cells})
-        if config.kind == "weights":
-            weights = validated(WeightsConfig, "papers", {"judgments": out / JUDGMENTS, **settings}, file)
-            folds = max(2, min(weights.folds, weights.limit or weights.folds))  # a small trial has few questions
-            held_out = weights.held_out and min(weights.held_out, max(1, (weights.limit or weights.held_out * 2) // 2))
-            weights = weights.model_copy(update={"folds": folds, "held_out": held_out})
-            return _Weights(run_weights(weights, folder, stage=hooks.stage, on_notice=hooks.notice).to_dict())
         return _Counts.of(validated(DatasetConfig, "papers", settings, file))
 
 
@@ -288,27 +280,6 @@ class _Ranked:
         measure = SECONDS if where.measure == SECONDS else f"{where.measure}@{where.k or CUTOFF}"
         values = self.measures.get((where.run or "", measure), ())
         return mean_estimate(values) or f"the pools do not let '{measure}' of '{where.run}' be measured"
-
-
-@dataclass(frozen=True)
-class _Weights:
-    """The result of a sweep over weights: the accuracies with which weights and judges predict what people prefer."""
-
-    result: Mapping[str, Any]
-
-    @property
-    def n(self) -> int:
-        """The number of pairs."""
-        return int(self.result["pairs"])
-
-    def value(self, where: Where) -> Estimate | str:
-        """The accuracy of the weights that were found, cross-validated or on a few pairs, or of a baseline."""
-        apart = self.result["held_out"] or {}
-        accuracies = {"found": self.result["accuracy"], "held out": apart.get("accuracy"), **self.result["baselines"]}
-        named = (a for name, a in accuracies.items() if name.startswith(where.measure or "?"))
-        estimate = next(filter(None, named), None)
-        known = ", ".join(accuracies)
-        return Estimate(**estimate) if estimate else f"there is no accuracy of '{where.measure}' (there are: {known})"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typedrag.programs.hanrag.program import HANRAG
 from typedrag.programs.ircot import IRCoT
 from typedrag.programs.options import (
     AdaptiveRAGOptions,
+    CoverageWeights,
     HANRAGOptions,
     IRCoTOptions,
     Options,
@@ -23,6 +24,7 @@ from typedrag.programs.preqrag.program import PreQRAG
 from typedrag.programs.program import Program, build_program, program_class, program_names
 from typedrag.programs.rag import RAG
 from typedrag.programs.rag_fusion import RAGFusion
+from typedrag.programs.reference import ReferenceAnswer
 from typedrag.programs.richrag import RichRAG
 from typedrag.programs.typed_rag.program import TypedRAG
 
@@ -35,6 +37,7 @@ __all__ = [
     "CoverageEndToEnd",
     "CoverageRetrieval",
     "CoverageSubQuestions",
+    "CoverageWeights",
     "DirectLM",
     "HANRAGOptions",
     "IRCoT",
@@ -44,6 +47,7 @@ __all__ = [
     "PreQRAGOptions",
     "Program",
     "RAGFusion",
+    "ReferenceAnswer",
     "RichRAG",
     "RichRAGOptions",
     "SubQueryOptions",

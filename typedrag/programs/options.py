@@ -21,7 +21,7 @@ from typedrag.errors import InputError
 from typedrag.lms.lm import check_spec
 from typedrag.programs.classifier_spec import ClassifierSpec
 from typedrag.programs.knobs import Knob
-from typedrag.question_types import DocumentScope, QuestionType, Route
+from typedrag.question_types import DocumentScope, QuestionType, Route, SubQuestionType
 from typedrag.retrieval.gate.makes import gate_named
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
@@ -75,6 +75,29 @@ class DecomposeOptions(BaseModel):
             False
         """
         return bool(getattr(self, question_type, True))
+
+
+class CoverageWeights(BaseModel):
+    """What covering all sub-questions of a type is worth to a program (sub-question coverage, section 4)."""
+
+    model_config = _CLOSED
+
+    core: Annotated[float, Field(ge=-1, le=1), Knob(0.0, 1.0, step=0.25)] = 1.0
+    """Of core sub-questions."""
+    background: Annotated[float, Field(ge=-1, le=1), Knob(-1.0, 1.0, step=0.25)] = 0.0
+    """Of background sub-questions."""
+    follow_up: Annotated[float, Field(ge=-1, le=1), Knob(-1.0, 1.0, step=0.25)] = 0.0
+    """Of follow-up sub-questions."""
+
+    def of(self, type_: SubQuestionType) -> float:
+        """The weight of a type.
+
+        Example:
+            >>> CoverageWeights(follow_up=-0.5).of(SubQuestionType.FOLLOW_UP)
+            -0.5
+        """
+        weight: float = getattr(self, type_.name.lower())
+        return weight
 
 
 class RichRAGOptions(BaseModel):
@@ -267,15 +290,19 @@ class Options(BaseModel):
     debate: SubQueryOptions = EACH_ANSWERED
     """For debate questions."""
     max_core_sub_questions: Annotated[PositiveInt, Knob(2, 10)] = 8
-    """Core sub-questions that are used, at most, out of about 20 sub-questions; the paper uses all."""
+    """Core sub-questions that are used, at most, out of about 20 sub-questions; the paper uses all. Also the most of
+    each other type with a weight."""
     types_per_call: PositiveInt = SUB_QUESTIONS_PER_CALL
     """Sub-questions that one call types, at most (sub-question coverage, table 5: 1)."""
     coverage_rerank: Annotated[Literal["fusion", "judge"], Knob()] = "fusion"
-    """How coverage_retrieval ranks its pool: by fusing the ranks for the core sub-questions, or by an LM that
+    """How coverage_retrieval ranks its pool: by fusing the ranks for the sub-questions, or by an LM that
     judges which of them each passage covers."""
     coverage_rounds: Annotated[NonNegativeInt, Knob(0, 2)] = 0
-    """The number of times that typed_rag finds core sub-questions its answer leaves open, retrieves for
+    """The number of times that typed_rag finds sub-questions its answer leaves open, retrieves for
     them and revises the answer."""
+    coverage_weights: CoverageWeights = CoverageWeights()
+    """The sub-questions that count: for the passages that coverage_retrieval takes, for when a coverage round of
+    typed_rag searches again, and for whether its revision is kept. By default core ones alone."""
     comparison_search: Annotated[Literal["items", "joined"], Knob()] = "joined"
     """What is sent to the retriever for a comparison: each item by itself (Typed-RAG, section 3.2), or the
     question, and the question joined with each item, since an item's name alone is ambiguous."""

@@ -60,6 +60,8 @@ class Program(dspy.Module):
     """The program's name in specs, results and MLflow."""
     retrieves: ClassVar[bool] = True
     """Whether the program needs a retriever."""
+    reads_labels: ClassVar[bool] = False
+    """Whether the program answers from a dataset's labels, which questions have in evaluations alone."""
     typed: ClassVar[bool] = False
     """Whether the program answers by question type; `respond` then also takes `question_type`, if the asker says it."""
     searches: ClassVar[str] = "bm25"

@@ -48,7 +48,7 @@ class FindAnswers(dspy.Signature):
     verdicts: dict[str, Verdict] = dspy.OutputField(desc="for each question")
 
 
-@plays(None, module="open-sub-questions")
+@plays(None, module="coverage-judge")
 class FindAnsweringSentences(dspy.Signature):
     """Which sentence of a text answers each of the questions? Give the number of the sentence from
     which someone who reads it alone learns what the question asks for, and 0 for each question that

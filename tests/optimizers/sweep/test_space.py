@@ -7,9 +7,19 @@ import random
 import pytest
 
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.config import LMConfig, ProgramConfig
+from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.optimizers.sweep.config import KnobConfig
-from typedrag.optimizers.sweep.space import all_knobs, build_space, key_of, lm_at, program_at, value_of
+from typedrag.optimizers.sweep.space import (
+    RATING,
+    all_knobs,
+    build_space,
+    key_of,
+    lm_at,
+    metrics_at,
+    program_at,
+    rating_of,
+    value_of,
+)
 from typedrag.programs import Options
 
 
@@ -28,7 +38,9 @@ def test_a_knob_has_its_declared_range_unless_the_file_gives_another():
     assert space_of(top_k=None, rerank_everywhere=None).size == 40
 
 
-@pytest.mark.parametrize("name", [n for n, knob in all_knobs().items() if knob.low is not None or knob.choices])
+@pytest.mark.parametrize(
+    "name", [n for n, knob in all_knobs().items() if n not in RATING and (knob.low is not None or knob.choices)]
+)
 def test_every_value_of_every_knob_is_one_that_the_setting_takes(name):
     space = build_space({name: KnobConfig()})
     base = ProgramConfig(program="typed_rag", retriever="bm25", reranker="none")
@@ -41,6 +53,20 @@ def test_every_value_of_every_knob_is_one_that_the_setting_takes(name):
         options = Options().with_given(program.options)
         assert value_of(name, options, program, lm) == point[name]
     assert before is None or space.holds({name: before}) or name.startswith("lm.")
+
+
+def test_weights_of_the_rating_are_turned_in_the_metrics_that_rate():
+    metrics = [
+        MetricConfig(name="coverage", options={"weights": [1, 0, 0], "passages": False}),
+        MetricConfig(name="preference"),
+        MetricConfig(name="truthfulness"),
+    ]
+    coverage, preference, truthfulness = metrics_at(metrics, {"rating.follow_up": -0.5, "top_k": 3})
+    assert coverage.options == {"weights": [1, 0, -0.5], "passages": False}
+    assert preference.options == {"weights": [1.0, 0.5, -0.5]}
+    assert truthfulness is metrics[2]
+    assert metrics_at(metrics, {"top_k": 3}) == tuple(metrics)
+    assert rating_of(metrics) == {"rating.core": 1, "rating.background": 0, "rating.follow_up": 0}
 
 
 def test_finite_spaces_are_gone_through_once_in_an_order_of_the_seed():

@@ -34,7 +34,7 @@ def parts(settings, tmp_path, **given):
 
 def test_what_is_looked_for_by_default_is_a_mix_with_truthfulness(settings, tmp_path):
     made = parts(settings, tmp_path, metrics=None, objectives=None)
-    assert made.config.weights == {"truthfulness": 1.0, "linkage": 1.0}
+    assert made.config.weights == {"truthfulness": 1.0, "linkage": 1.0, "coverage": 1.0}
     assert [o.measure for o in made.config.objectives] == ["objective/score"]
     assert made.risk == ""
 

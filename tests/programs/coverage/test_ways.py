@@ -141,6 +141,48 @@ def test_what_only_the_question_finds_comes_last(ask, sample_retriever):
     assert only and set(found[-len(only) :]) == only
 
 
+def test_background_sub_questions_that_have_a_weight_are_searched_for(ask):
+    answer, _ = ask("coverage_retrieval", coverage_weights={"background": 0.5}, max_core_sub_questions=3)
+    assert queries(answer) == [QUESTION, *CORE, *WRITTEN[2:5]]
+
+
+def test_passages_for_sub_questions_whose_weight_is_below_0_come_last(ask, sample_retriever):
+    """What is found for a core sub-question is put after all else once its like counts against a passage."""
+    types_ = {"types": {f"q{n}": ("core", "follow-up")[n == 2] if n < 3 else "background" for n in range(1, 11)}}
+    first, second = ({p.id for p in r} for r in sample_retriever.search(CORE, 5))
+    few = {"answer_passages": 20, "score_cutoff": 0}
+    answer, _ = ask("coverage_retrieval", {TypeSubQuestions: types_}, coverage_weights={"follow_up": -1}, **few)
+    assert queries(answer) == [QUESTION, *CORE]
+    found = [p.id for p in answer.passages]
+    [of_question] = sample_retriever.search([QUESTION], 5)
+    assert set(found) == first | {p.id for p in of_question}  # nothing is added for it
+    strayed = (second - first) & set(found)
+    assert strayed and set(found[-len(strayed) :]) == strayed
+
+
+def test_what_a_judge_finds_covered_counts_by_its_weight(ask, sample_retriever):
+    [of_core], [of_background] = ([r[-1]] for r in sample_retriever.search([CORE[1], "Why do clouds bring rain?"], 5))
+    asked_for = [CORE[1], *(f"Why do clouds bring rain {n}?" for n in range(9))]
+
+    def judge(prompt: str) -> dict:
+        keys = json.loads(prompt.rpartition("[[ ## sub_questions ## ]]\n")[2].partition("\n")[0])
+        about_rain, about_bread = (p.text.split(".")[0] in prompt for p in (of_background, of_core))
+        return {"verdicts": {k: int(about_bread if text == CORE[1] else about_rain) for k, text in keys.items()}}
+
+    replies = {
+        DecomposeIntoSubQuestions: {"sub_questions": asked_for},
+        TypeSubQuestions: {"types": {f"q{n}": "background" if n > 1 else "core" for n in range(1, 11)}},
+        FindAnsweringSentences: judge,
+    }
+    first = {}
+    for core, background in ((1.0, 0.5), (0.5, 1.0)):
+        weights = {"core": core, "background": background}
+        answer, _ = ask("coverage_retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=60,
+                        rerank_candidates=40, coverage_weights=weights)  # fmt: skip
+        first[core] = answer.passages[0].id
+    assert first == {1.0: of_core.id, 0.5: of_background.id}
+
+
 def test_a_judge_sees_first_what_the_reranker_puts_first(ask):
     class ById:
         def rerank(self, query, passages, k):
@@ -309,6 +351,24 @@ def test_a_revision_that_covers_no_more_is_not_taken(ask, after, covers):
     assert answer.answer == "A draft." and answer.fallback == ""
     assert engine.asked().count("ReviseAnswer") == 1
     assert Answer.from_prediction(answer).dropped == (f"Revised. ({covers})",)
+
+
+@pytest.mark.parametrize(("background", "answer"), [(0.0, "A draft."), (0.5, "Revised.")])
+def test_a_round_looks_for_background_only_where_it_has_a_weight(ask, background, answer):
+    judge = covering_once_revised(*CORE, after=[*CORE, WRITTEN[2]])
+    replies = {FindAnsweringSentences: judge}
+    made, _ = ask("typed_rag", replies, coverage_rounds=1, top_k=2, coverage_weights={"background": background})
+    assert made.answer == answer
+
+
+def test_a_revision_that_gains_less_than_it_strays_is_not_taken(ask):
+    """It covers the other core sub-question, and goes into all that was not asked."""
+    keys = {f"q{n}": "core" if n < 3 else "follow-up" for n in range(1, len(WRITTEN) + 1)}
+    judge = covering_once_revised(CORE[0], after=WRITTEN)
+    replies = {TypeSubQuestions: {"types": keys}, FindAnsweringSentences: judge}
+    for follow_up, answer in ((-0.25, "Revised."), (-1.0, "A draft.")):
+        made, _ = ask("typed_rag", replies, coverage_rounds=1, top_k=2, coverage_weights={"follow_up": follow_up})
+        assert made.answer == answer
 
 
 def test_a_revision_that_covers_more_but_loses_what_was_covered_is_not_taken(ask):

@@ -17,7 +17,7 @@ from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.answers_file import AnswersFile, read_answers
-from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, LMConfig, MetricConfig, ProgramConfig
 from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of, with_types
 from typedrag.experiments.evaluate.results import PlannedQuestion
 from typedrag.experiments.evaluate.run_store import METRIC
@@ -79,6 +79,15 @@ class Components:
         other.config = self.config.model_copy(update={"lm": lm})
         for name in ("lm", "redactor"):
             other.__dict__.pop(name, None)
+        return other
+
+    def with_metrics(self, metrics: tuple[MetricConfig, ...]) -> Components:
+        """A copy with other metrics; all other objects are shared."""
+        if metrics == self.config.metrics:
+            return self
+        other = copy(self)
+        other.config = self.config.model_copy(update={"metrics": metrics})
+        other.__dict__.pop("metrics", None)
         return other
 
     def check(self) -> None:

@@ -172,7 +172,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
 
 
-def read_yaml(file: Path, mend: str = "Name another --config") -> dict[str, Any]:
+def read_yaml(file: Path, mend: str = "Name another file") -> dict[str, Any]:
     """Read the settings of a YAML file without substituting variables.
 
     A file that `extends` another, named relative to its own folder, is laid over the settings of that one. A mapping

@@ -20,6 +20,8 @@ CORE, BACKGROUND, FOLLOW_UP = SubQuestionType.CORE, SubQuestionType.BACKGROUND, 
 
 WEIGHTS: Mapping[SubQuestionType, float] = {CORE: 1.0, BACKGROUND: 0.5, FOLLOW_UP: -1.0}
 """Found by the paper's grid search against human preferences (section 4)."""
+CORE_ONLY: Mapping[SubQuestionType, float] = {CORE: 1.0, BACKGROUND: 0.0, FOLLOW_UP: 0.0}
+"""The weights of its table 3, core only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""Sweeps: Optuna over the knobs of programs, and over the weights of sub-question coverage."""
+"""Sweeps: Optuna over the knobs of programs and of the rating of sub-question coverage."""
 
 from typedrag.extras import require
 
 require("optuna")
 
-from typedrag.optimizers.sweep.config import SweepConfig, WeightsConfig  # noqa: E402
+from typedrag.optimizers.sweep.config import SweepConfig  # noqa: E402
 from typedrag.optimizers.sweep.run import Sweep, SweepProgress, Swept, open_sweep, run_sweep, view_sweep  # noqa: E402
 
-__all__ = ["Sweep", "SweepConfig", "SweepProgress", "Swept", "WeightsConfig", "open_sweep", "run_sweep", "view_sweep"]
+__all__ = ["Sweep", "SweepConfig", "SweepProgress", "Swept", "open_sweep", "run_sweep", "view_sweep"]

@@ -30,7 +30,7 @@ from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estima
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.run import Sweep, levels_of
-from typedrag.optimizers.sweep.space import key_of
+from typedrag.optimizers.sweep.space import key_of, metrics_at
 from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
@@ -210,7 +210,7 @@ def measure_best(
                 "caps": CapsConfig(failures=1.0),  # to the end, as compiled programs are tested
                 "tracking": config.tracking.disabled(),
                 "dataset": typed,
-                "metrics": metrics,
+                "metrics": metrics_at(metrics, point) if of_point else metrics,
                 **({"lm": lm} if of_point else {}),
             }
         )
@@ -314,8 +314,8 @@ def _p_values(base: Run, best: Run, measures: Sequence[str]) -> dict[str, float 
 def _save(sweep: Sweep, best: Best) -> None:
     parts, config = sweep.parts, sweep.parts.config
     program = parts.program_of(best.point)
-    of_lm = parts.of_lm(parts.lm_of(best.point))
-    source = of_lm.source(program)
+    here = parts.at(best.point)
+    source = here.source(program)
     first = best.measured[0]
     scores = {
         side: {m.measure: e for m in best.measured if (e := getattr(m, side)) is not None}
@@ -328,21 +328,21 @@ def _save(sweep: Sweep, best: Best) -> None:
         dataset=parts.base.dataset.name,
         dataset_fingerprint=parts.base.dataset.fingerprint,
         subset=config.dataset.subset or "",
-        index=of_lm.index_of(program),
+        index=here.index_of(program),
         seed=config.dataset.seed,
         base=scores["base_held_out"],
         compiled=scores["held_out"],
         differences={m.measure: Change(**asdict(m.gain_held_out), p=m.p) for m in best.measured if m.gain_held_out},
         verdict=best.verdict,
         p=first.p,
-        lms={"task": {"spec": config.lm.spec or default_spec(), **reply_settings(of_lm.lm)}},
+        lms={"task": {"spec": config.lm.spec or default_spec(), **reply_settings(here.lm)}},
     )
     save_compiled(
-        of_lm.program(program),
+        here.program(program),
         best.folder,
         about,
         reranker=reranker_of(program, source),
-        retriever=of_lm.searched_by(program),
+        retriever=here.searched_by(program),
         bm25=parts.bm25_of(program),
         redact=parts.redactor,
     )

@@ -31,7 +31,19 @@ from typedrag.metrics import risk_of, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
-from typedrag.optimizers.sweep.space import TELEPROMPTER, Point, Space, build_space, lm_at, program_at, value_of
+from typedrag.optimizers.sweep.space import (
+    RATED,
+    RATING,
+    TELEPROMPTER,
+    Point,
+    Space,
+    build_space,
+    lm_at,
+    metrics_at,
+    program_at,
+    rating_of,
+    value_of,
+)
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, reranker_identity
@@ -53,7 +65,7 @@ class SweepComponents:
         self.config = config
         self.out = out
         self._judgments = out / JUDGMENTS
-        self._of_lms: dict[LMConfig, Components] = {}
+        self._at: dict[tuple[LMConfig, str], Components] = {}
 
     def check(self) -> None:
         """Check the configuration, before anything is loaded.
@@ -74,6 +86,7 @@ class SweepComponents:
                 raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
             if measure.startswith(f"{OBJECTIVE}/") and measure != SCORE:
                 raise InputError(f"there is no measure '{measure}'", f"Name {SCORE}, the weighted mean of all metrics")
+        self._check_rating()
         self._check_held_out()
         for point in self._single_knobs():
             self._check_point(point)
@@ -87,6 +100,11 @@ class SweepComponents:
     def measures(self) -> list[str]:
         """The measures of all objectives and constraints."""
         return [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
+
+    @property
+    def metrics(self) -> tuple[MetricConfig, ...]:
+        """The metrics, as they are where no knob turns their weights."""
+        return tuple(MetricConfig(name=m.name, options=m.options) for m in self.config.measured_by)
 
     @property
     def risk(self) -> str:
@@ -117,7 +135,11 @@ class SweepComponents:
             return None
         program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_of(base, source))})
         options = options_of(base, source)
-        point = {name: value_of(name, options, program, self.config.lm) for name in self.config.knobs}
+        rating = rating_of(self.metrics) if self._turned_weights else {}
+        point = {
+            name: rating[name] if name in rating else value_of(name, options, program, self.config.lm)
+            for name in self.config.knobs
+        }
         if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
             settings = bm25_of_index(own["retriever"], index)
             point |= {name: settings[name.removeprefix("bm25.")] for name in unset}
@@ -134,7 +156,7 @@ class SweepComponents:
         return EvaluationConfig(
             programs=programs,
             dataset=DatasetConfig(**data),
-            metrics=tuple(MetricConfig(name=m.name, options=m.options) for m in config.measured_by),
+            metrics=self.metrics,
             lm=config.lm.model_copy(update={"cache": True}),  # stored replies are looked up by it; see `Replies`
             scorer=config.scorer and config.scorer.model_copy(update={"cache": True}),
             index=config.index,
@@ -161,12 +183,14 @@ class SweepComponents:
         """The LM of a point."""
         return lm_at(self.base.config.lm, point)
 
-    def of_lm(self, lm: LMConfig) -> Components:
-        """The components of the sweep with an LM in the place of its own."""
-        if lm not in self._of_lms:
+    def at(self, point: Point) -> Components:
+        """The components of the sweep with the LM and the metrics of a point."""
+        lm, metrics = self.lm_of(point), metrics_at(self.metrics, point)
+        key = (lm, json.dumps([m.model_dump(mode="json") for m in metrics], sort_keys=True))
+        if key not in self._at:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
-            self._of_lms[lm] = self.base.with_lm(lm)
-        return self._of_lms[lm]
+            self._at[key] = self.base.with_lm(lm).with_metrics(metrics)
+        return self._at[key]
 
     def identity(self) -> dict[str, Any]:
         """The settings that trials depend on, as JSON values; all workers of a study must have the same."""
@@ -200,6 +224,24 @@ class SweepComponents:
             "rerankers": [[place, digest] for place, digest in files.items() if digest],
         }
         return {name: digests for name, digests in held.items() if digests}
+
+    @property
+    def _turned_weights(self) -> list[str]:
+        """The knobs that are weights of the rating."""
+        return [name for name in RATING if name in self.config.knobs]
+
+    def _check_rating(self) -> None:
+        """Refuse to turn weights that rate nothing, or to go by a measure that they change by themselves."""
+        if not (turned := self._turned_weights):
+            return
+        if not any(name in RATED for name in self.config.weights):
+            raise InputError(f"knob '{turned[0]}' turns no metric of the sweep", f"Name a metric: {' or '.join(RATED)}")
+        rated = {"coverage/score", "coverage/rating"} | ({SCORE} if "coverage" in self.config.weights else set())
+        if by := next((measure for measure in self.measures if measure in rated), None):
+            raise InputError(
+                f"knob '{turned[0]}' changes what '{by}' means, so that trials cannot be compared by it",
+                "Go by preference/accuracy, or by a measure without weights, such as linkage/mrr",
+            )
 
     def _check_held_out(self) -> None:
         swept, held = self.config.dataset.split, self.config.held_out.split

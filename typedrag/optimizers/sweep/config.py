@@ -9,7 +9,6 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -20,7 +19,6 @@ from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config import (
     CLOSED,
     CapsConfig,
-    DataConfig,
     DatasetConfig,
     LMConfig,
     ProgramConfig,
@@ -28,8 +26,6 @@ from typedrag.experiments.evaluate.config import (
 )
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
-from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite
-from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 SamplerName = Literal["tpe", "random", "qmc", "nsga2", "gp", "grid"]
 """Optuna's samplers, and `grid`: every point once, in an order drawn by the seed."""
@@ -194,12 +190,11 @@ class SweepConfig(BaseModel):
 
     model_config = CLOSED
 
-    kind: Literal["program"] = "program"
-    """A sweep over knobs of a program. The other kind is `weights`."""
     name: str = Field(default="sweep", pattern=r"^[\w.+-]+$")
     """The name of the study."""
     program: ProgramConfig
-    """The program whose knobs are turned; other options stay as they are here."""
+    """The program whose knobs are turned; other options stay as they are here. `reference`, whose answers are the
+    dataset's, asks no LM: for sweeps over weights of the rating alone."""
     knobs: dict[str, KnobConfig] = Field(min_length=1)
     """The knobs to turn, each with a list of values, a range, or nothing for its declared range."""
     objectives: Annotated[
@@ -259,71 +254,4 @@ class SweepConfig(BaseModel):
         measures = [objective.measure for objective in self.objectives]
         if len(set(measures)) < len(measures):
             raise ValueError("an objective is named twice")
-        return self
-
-
-class WeightsSampler(SamplerConfig):
-    """The sampler that chooses the weights."""
-
-    name: SamplerName = "random"
-    """The sampler. Those that learn, `tpe`, `nsga2` and `gp`, search anew for each fold, which takes longer."""
-    values: tuple[float, ...] = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    """The values of each weight, for `grid`; the paper's best weights lie on the default grid."""
-
-
-class WeightsConfig(BaseModel):
-    """A search for the weights of core, background and follow-up coverage that best predict the preferences of
-    people, or of another judge (sub-question coverage, section 4)."""
-
-    model_config = CLOSED
-
-    kind: Literal["weights"]
-    """A sweep over weights of sub-question coverage."""
-    name: str = Field(default="weights", pattern=r"^[\w.+-]+$")
-    """The name of the run in MLflow."""
-    dataset: DataConfig | None = None
-    """Pairs of answers with a preference (`webgpt`, `pairs`), or questions whose references have labels."""
-    limit: PositiveInt | None = None
-    """The most questions of the dataset, drawn in turn from each subset and type; by default all."""
-    candidates: Annotated[int, Field(ge=2)] = 4
-    """The most labelled references of a question to judge; of a pair, both answers are judged."""
-    runs: tuple[Path, ...] = ()
-    """Instead of a dataset, folders of runs over the same questions that have measured coverage."""
-    target: str | None = Field(default=None, pattern=r"^[^/]+/.+$")
-    """With runs, the measure that weights should predict, such as `linkage/expected_rank`."""
-    rated: Path | None = None
-    """Instead of both, the file `rated.jsonl` of an earlier sweep, or one of your own."""
-    lm_judge: bool = True
-    """Also ask the LM which of two answers is better, as a baseline; pairs only."""
-    cite: Cite = DEFAULT_CITE
-    """The way in which the coverage judge cites answers to a sub-question; see the metric `coverage`."""
-    sub_questions_per_call: PositiveInt = 10
-    """The most sub-questions in one call of the coverage judge."""
-    types_per_call: PositiveInt = SUB_QUESTIONS_PER_CALL
-    """The most sub-questions that one call types."""
-    scorer: LMConfig = LMConfig()
-    """The LM behind the judges."""
-    threads: PositiveInt = 16
-    """Judgments under way at once."""
-    judgments: Path | None = None
-    """The file of stored judgments; by default in `--out`."""
-    sampler: WeightsSampler = WeightsSampler()
-    """The sampler that chooses the weights."""
-    trials: PositiveInt = 2000
-    """Weights to try; `grid` tries all."""
-    folds: Annotated[int, Field(ge=2)] = 5
-    """Folds of the cross-validation. A question's answers are in one fold."""
-    held_out: PositiveInt | None = None
-    """Pairs on which weights are also found, to be measured on all others (sub-question coverage, section 4: 100)."""
-    seed: NonNegativeInt = 0
-    """The seed of the folds and of the intervals' resamples."""
-    tracking: TrackingConfig = TrackingConfig()
-    """MLflow."""
-
-    @model_validator(mode="after")
-    def _has_one_source(self) -> WeightsConfig:
-        if sum((self.dataset is not None, bool(self.runs), self.rated is not None)) != 1:
-            raise ValueError("name a dataset, runs or a file of rated answers")
-        if bool(self.runs) != (self.target is not None):
-            raise ValueError("runs have a target, and nothing else has")
         return self

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ from optuna.distributions import (
 )
 
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.config import LMConfig, ProgramConfig
+from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
+from typedrag.metrics.arithmetic.coverage import WEIGHTS
 from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.programs import Options, Program
 from typedrag.programs.knobs import Knob, Value, declared_knobs
@@ -32,6 +33,10 @@ Point = Mapping[str, Value]
 """A value for each knob of the sweep."""
 
 TELEPROMPTER = "teleprompter"
+RATING = ("rating.core", "rating.background", "rating.follow_up")
+"""The knobs of the weights by which metrics rate coverage."""
+RATED = ("coverage", "preference")
+"""The metrics that these knobs turn."""
 _OF_PROGRAM = ("program", "reranker", "retriever", "bm25")
 _WEIGHT, _RETRIEVER = "hybrid.weight", "retriever"
 _CLASHES = {
@@ -48,7 +53,8 @@ def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
     """All knobs, or those that a program reads, by their names in a sweep file.
 
     Options of programs have their own names; options of a question type begin with `by_type.TYPE.`,
-    settings of the LM with `lm.` and settings of the retriever with `bm25.`.
+    settings of the LM with `lm.`, settings of the retriever with `bm25.`, and the weights by which the metrics
+    `coverage` and `preference` rate coverage with `rating.`.
 
     Example:
         >>> knobs = all_knobs()
@@ -70,6 +76,7 @@ def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
         "program": Knob(),
         **(retrieval if not program or program.retrieves else {}),
         **declared_knobs(LMConfig, "lm."),
+        **dict.fromkeys(RATING, Knob(-1.0, 1.0, step=0.25)),
         TELEPROMPTER: Knob(),
     }
 
@@ -168,7 +175,7 @@ def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
     values: dict[str, Any] = base.model_dump()
     for name, value in point.items():
         first, _, _ = name.partition(".")
-        if first == "lm" or name == TELEPROMPTER:
+        if first in ("lm", "rating") or name == TELEPROMPTER:
             continue
         if name == _WEIGHT:
             if brings_index(base.retriever or ""):
@@ -183,6 +190,35 @@ def lm_at(base: LMConfig, point: Point) -> LMConfig:
     """The LM with its knobs turned to a point."""
     turned = {name.removeprefix("lm."): value for name, value in point.items() if name.startswith("lm.")}
     return LMConfig.model_validate({**base.model_dump(), **turned})
+
+
+def metrics_at(base: Sequence[MetricConfig], point: Point) -> tuple[MetricConfig, ...]:
+    """The metrics with the weights of their rating turned to a point.
+
+    Example:
+        >>> [metric] = metrics_at([MetricConfig(name="coverage")], {"top_k": 3, "rating.background": 0.25})
+        >>> metric.options
+        {'weights': [1.0, 0.25, -1.0]}
+    """
+    turned = [point.get(name) for name in RATING]
+    if turned == [None] * len(RATING):
+        return tuple(base)
+
+    def at_point(metric: MetricConfig) -> MetricConfig:
+        weights = [own if weight is None else weight for own, weight in zip(_weights_of(metric), turned, strict=True)]
+        return metric.model_copy(update={"options": {**metric.options, "weights": weights}})
+
+    return tuple(at_point(metric) if metric.name in RATED else metric for metric in base)
+
+
+def rating_of(metrics: Sequence[MetricConfig]) -> dict[str, float]:
+    """The weights by which the first metric that rates coverage does so, by the names of their knobs."""
+    first = next(metric for metric in metrics if metric.name in RATED)
+    return dict(zip(RATING, _weights_of(first), strict=True))
+
+
+def _weights_of(metric: MetricConfig) -> Sequence[float]:
+    return metric.options.get("weights", tuple(WEIGHTS.values()))
 
 
 def value_of(name: str, options: Options, program: ProgramConfig, lm: LMConfig) -> Any:

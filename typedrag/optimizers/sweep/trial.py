@@ -64,23 +64,23 @@ def run_trial(
         RetrievalError: If the index or a reranker cannot be used.
     """
     point, base = trial.params, parts.base
-    of_lm = parts.of_lm(parts.lm_of(point))
+    here = parts.at(point)
     account = Account()
     try:
         with _told(trial, account), charging(account):
             config = parts.program_of(point, name=f"trial-{trial.number}")
-            program = of_lm.program(config)
+            program = here.program(config)
     except (InputError, StepFailed) as error:  # of this point alone; others may work
         _end(study, trial, parts, {}, parts.redactor(str(error)))
         return
     folder = parts.out / TRIALS / key_of(point)
     held = read_run(folder).planned if is_run(folder) else 0
     sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
-    executor = Here(program, of_lm.metrics)
+    executor = Here(program, here.metrics)
     tags = {POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice, parent=parent, tags=tags)
-    notes = {**of_lm.notes(config), "knobs": dict(point), "trial": trial.number}
-    settings, questions = of_lm.settings(config), base.questions
+    notes = {**here.notes(config), "knobs": dict(point), "trial": trial.number}
+    settings, questions = here.settings(config), base.questions
     begun = questions[: sizes[0]]
     with RunStore(
         folder, begun, settings, notes=notes, resume=True, redact=parts.redactor, durable=False
@@ -94,7 +94,7 @@ def run_trial(
             for size in sizes:
                 store.grow(questions[:size])
                 with _told(trial, account):
-                    stopped = Runner(of_lm, executor, store, base.examples[:size], account, tracker, on_progress).run()
+                    stopped = Runner(here, executor, store, base.examples[:size], account, tracker, on_progress).run()
                 done = with_objective(store.read(), parts.config.weights)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
@@ -109,7 +109,7 @@ def run_trial(
             tracker.tag(STATE_TAG, "complete" if state == _COMPLETE else f"pruned: {state}")
         finally:
             run = replace(store.read(), name=config.name)
-            tracker.end(run, summarize(run, base.metrics), stopped)
+            tracker.end(run, summarize(run, here.metrics), stopped)
 
 
 def fail_trial(study: Study, trial: Trial, parts: SweepComponents, fault: CallFailed) -> None:

@@ -1,4 +1,4 @@
-"""The core sub-questions of a question, which an answer has to cover (sub-question coverage, section 3.1)."""
+"""The sub-questions that an answer has to cover, mostly the core ones (sub-question coverage, section 3.1)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,31 @@ class CoreSubQuestions(dspy.Module):
         if not core:
             raise StepFailed("decompose", "no sub-question is core")
         return dspy.Prediction(sub_questions=core[: self.options.max_core_sub_questions])
+
+    def weighted(self, question: str) -> dict[str, float]:
+        """The sub-questions of the types that have a weight, at most `max_core_sub_questions` of each type.
+
+        Returns:
+            Each with its weight: that of its type, shared among those of the type. So the weights of the sub-questions
+            that a text covers sum to its rating (section 4).
+
+        Raises:
+            StepFailed: If no reply can be parsed, or no sub-question is worth covering.
+            LMUnavailable: If the LM cannot be used.
+        """
+        of_type: dict[SubQuestionType, list[str]] = {}
+        for sub_question in self.typed(question):
+            of_type.setdefault(sub_question.type, []).append(sub_question.text)
+        weights, most = self.options.coverage_weights, self.options.max_core_sub_questions
+        if not any(weights.of(type_) > 0 for type_ in of_type):
+            wanted = " or ".join(type_.value for type_ in SubQuestionType if weights.of(type_) > 0)
+            raise StepFailed("decompose", f"no sub-question is {wanted or 'worth covering'}")
+        return {
+            text: weights.of(type_) / len(texts[:most])
+            for type_, texts in of_type.items()
+            if weights.of(type_)
+            for text in texts[:most]
+        }
 
     def typed(self, question: str) -> list[SubQuestion]:
         """All sub-questions with their types, in the LM's order.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import dspy
@@ -79,7 +79,8 @@ class _Retrieval(_Core):
     that is good for many of them comes first, and no LM is asked. Without a reranker, the ranks are the
     retriever's. With the option `coverage_rerank: judge` the LM then judges which core sub-questions each
     of the best passages answers; if the LM calls of the question do not suffice, the last passages stay
-    unjudged.
+    unjudged. With `coverage_weights`, background and follow-up sub-questions count too: what is found for those whose
+    weight is below 0 is not added, and comes last.
     """
 
     ways = SubQueryOptions(combine="pool", search="sub-query")
@@ -89,53 +90,58 @@ class _Retrieval(_Core):
         if options.coverage_rerank == "judge":
             self.judge = SentenceCoverageJudge(options.retries)
 
-    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
-        """The passages that cover the core sub-questions best."""
-        rankings = self.search([question, *sub_queries], rerank=True)
-        pool = reciprocal_rank_fusion(rankings)
-        pool = self._by_rank(pool, rankings[1:], sub_queries)
+    def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
+        """The sub-questions that have a weight, as the sub-queries."""
+        weights = self.decomposer.weighted(question)
+        return Decomposition(list(weights), weights=weights), list(weights)
+
+    def pooled(self, question: str, parts: Decomposition, sub_queries: Sequence[str]) -> list[Passage]:
+        """The passages that cover the sub-questions best."""
+        weights = parts.weights
+        of_question, *rankings = self.search([question, *weights], rerank=True)
+        sought = [ranking for ranking, weight in zip(rankings, weights.values(), strict=True) if weight > 0]
+        pool = self._by_rank(reciprocal_rank_fusion([of_question, *sought]), rankings, weights)
         if self.options.coverage_rerank == "judge":
-            pool = self._by_coverage(pool, sub_queries)
+            pool = self._by_coverage(pool, weights)
         best = pool[: self.options.answer_passages]
         record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
         return best
 
     def _by_rank(
-        self, pool: list[Passage], rankings: Sequence[list[Passage]], sub_questions: Sequence[str]
+        self, pool: list[Passage], rankings: Sequence[list[Passage]], weights: Mapping[str, float]
     ) -> list[Passage]:
-        """The pool by fused ranks for the core sub-questions; passages that only the question found come last."""
+        """The pool by fused ranks for the sub-questions; passages that only the question found count nothing."""
         if self.chooses:
-            rankings = [self.rerank(s, pool, len(pool)) for s in sub_questions]
-        ranked = reciprocal_rank_fusion(rankings)
-        ids = {p.id for p in ranked}
-        return ranked + [p for p in pool if p.id not in ids]
+            rankings = [self.rerank(s, pool, len(pool)) for s in weights]
+        ranked = reciprocal_rank_fusion([*rankings, pool], weights=[*weights.values(), 0.0])
+        ids = {p.id for p in pool}
+        return [p for p in ranked if p.id in ids]
 
-    def _by_coverage(self, pool: list[Passage], sub_questions: Sequence[str]) -> list[Passage]:
-        """The pool by the number of sub-questions that the LM says a passage answers; unjudged passages come last."""
+    def _by_coverage(self, pool: list[Passage], weights: Mapping[str, float]) -> list[Passage]:
+        """The pool by the weights of the sub-questions that the LM says a passage answers; unjudged passages come
+        last."""
         candidates = pool[: self.options.rerank_candidates]
         with reserving(1), recording() as steps:  # for the answer
-            each = -(-len(sub_questions) // self.judge.sub_questions_per_call)
+            each = -(-len(weights) // self.judge.sub_questions_per_call)
             judged = candidates[: lm_calls_left(default=each * len(candidates)) // each]
-            counts = run_concurrently(
-                lambda passage: self._covered(passage, sub_questions), judged, self.options.threads
-            )
+            ratings = run_concurrently(lambda passage: self._rating(passage, weights), judged, self.options.threads)
         left = candidates[len(judged) :]
         dropped = tuple(f"{p.id} (no LM calls left to judge it)" for p in left)
         hint = f"a higher max_lm_calls would judge {len(left)} more" if left else ""
         record(Step("judgments", f"{len(judged)} passages", hint, dropped=dropped, steps=tuple(steps)))
-        best_first = sorted(zip(counts, judged, strict=True), key=lambda pair: -pair[0])
+        best_first = sorted(zip(ratings, judged, strict=True), key=lambda pair: -pair[0])
         return [passage for _, passage in best_first] + pool[len(judged) :]
 
-    def _covered(self, passage: Passage, sub_questions: Sequence[str]) -> int:
-        """The number of sub-questions that a passage answers; 0 if no reply can be parsed."""
+    def _rating(self, passage: Passage, weights: Mapping[str, float]) -> float:
+        """The weights of the sub-questions that a passage answers; 0 if no reply can be parsed."""
         try:
             # the answer is written from these words only
             text = first_words(passage.text, self.options.passage_words)
-            verdicts = self.judge(text=text, sub_questions=sub_questions).verdicts
+            verdicts = self.judge(text=text, sub_questions=list(weights)).verdicts
         except StepFailed as failure:
             fall_back(failure, "the passage is taken to cover nothing")
-            return 0
-        return sum(verdict.answered for verdict in verdicts)
+            return 0.0
+        return sum(weight for verdict, weight in zip(verdicts, weights.values(), strict=True) if verdict.answered)
 
 
 class _EndToEnd(_Core):
@@ -188,7 +194,7 @@ class CoverageRetrieval(_CoverageProgram):
     """core sub-questions ─► retrieve for each ─► pool, ranked by what it covers ─► answer  (retrieval augmentation)"""
 
     name: ClassVar[str] = "coverage_retrieval"
-    reads = _CoverageProgram.reads | {"answer_prompt", "coverage_rerank", "threads"}
+    reads = _CoverageProgram.reads | {"answer_prompt", "coverage_rerank", "coverage_weights", "threads"}
     strategy_class = _Retrieval
 
 

@@ -10,8 +10,10 @@ from itertools import zip_longest
 from typedrag.records import Passage
 
 
-def reciprocal_rank_fusion(rankings: Sequence[Sequence[Passage]], constant: int = 60) -> list[Passage]:
-    """Fuse ranked lists: each passage once, by the sum of `1 / (constant + rank)` over the lists.
+def reciprocal_rank_fusion(
+    rankings: Sequence[Sequence[Passage]], constant: int = 60, *, weights: Sequence[float] | None = None
+) -> list[Passage]:
+    """Fuse ranked lists: each passage once, by the sum of `weight / (constant + rank)` over the lists.
 
     Cormack et al. (2009), https://doi.org/10.1145/1571941.1572114. Ties keep the order in which
     the passages were first seen.
@@ -19,17 +21,23 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[Passage]], constant: int 
     Args:
         rankings: Lists of passages, best first.
         constant: The larger, the less the first ranks stand out; 60 is the paper's.
+        weights: One for each list, by default 1; below 0 for a list whose passages are to come last.
+
+    Raises:
+        ValueError: If the numbers of lists and weights differ.
 
     Example:
         >>> a, b, c = (Passage(id=i, text=i) for i in "abc")
         >>> [p.id for p in reciprocal_rank_fusion([[a, b], [b, c]])]
         ['b', 'a', 'c']
+        >>> [p.id for p in reciprocal_rank_fusion([[a, b], [b, c]], weights=[1.0, -1.0])]
+        ['a', 'b', 'c']
     """
     scores: dict[str, float] = defaultdict(float)
     first_seen: dict[str, Passage] = {}
-    for ranking in rankings:
+    for ranking, weight in zip(rankings, weights or [1.0] * len(rankings), strict=True):
         for rank, passage in enumerate(ranking, 1):
-            scores[passage.id] += 1 / (constant + rank)
+            scores[passage.id] += weight / (constant + rank)
             first_seen.setdefault(passage.id, passage)
     return _best_first(first_seen.values(), scores)
 

@@ -32,12 +32,11 @@ ALONE: dict[str, Target] = {
         SubAspectExplorerTarget(),
         SearchTarget(_SEARCHING, "searches-alone"),
         *(SearchTarget([module], f"{module}-alone") for module in _SEARCHING),
-        CoverageJudgeTarget(),
         SubQuestionTyperTarget(),
         LinkageJudgeTarget(),
         *(RevelatorTarget(role) for role in RevelatorRole),
     )
-}
+} | {"coverage-judge-alone": CoverageJudgeTarget()}  # without "alone" it is the module of a program
 """Targets that learn from labels of their own instead of whole answers, by name."""
 
 

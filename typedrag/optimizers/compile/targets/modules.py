@@ -65,7 +65,7 @@ MODULES: Mapping[str, ModuleKind] = {
         (QuestionType.REASON, QuestionType.INSTRUCTION),
     ),
     "debate-mediator": ModuleKind("writes an answer out of what the sides say", (QuestionType.DEBATE,)),
-    "open-sub-questions": ModuleKind("says which core sub-questions a passage answers, or an answer leaves open"),
+    "coverage-judge": ModuleKind("says which core sub-questions a passage answers, or an answer leaves open"),
     "reviser": ModuleKind("revises an answer that leaves core sub-questions open"),
     "answer-without-passages": ModuleKind("answers from what the LM knows"),
     "reply": ModuleKind("replies to what is no question", (QuestionType.NOT_A_QUESTION,)),
@@ -83,7 +83,7 @@ _BY_SIGNATURES = (
     "core-sub-questions",
     "aggregator",
     "debate-mediator",
-    "open-sub-questions",
+    "coverage-judge",
     "reviser",
 )
 """Modules that `typed_rag` has by the option `modules=signatures`, and not by default."""

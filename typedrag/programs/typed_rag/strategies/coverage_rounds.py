@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import dspy
 
@@ -25,9 +25,10 @@ _CALLS_A_ROUND = 2
 class CoverageRounds(Retrieving):
     """draft ─► core sub-questions it leaves open ─► retrieve for those ─► revise, `coverage_rounds` times at most
 
-    A revision is rejected if it does not leave fewer open, or loses one that was covered. The rounds end
+    A revision is rejected if its rating is no higher, or it loses a sub-question that was covered. The rounds end
     then, and when nothing is open, no new passage is found, or no LM calls are left. A step that fails
-    leaves the answer as it was.
+    leaves the answer as it was. By default core sub-questions count alone; with `coverage_weights` an open one of
+    another type is searched for if its weight is above 0, and speaks against a revision that covers it if below.
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -45,29 +46,34 @@ class CoverageRounds(Retrieving):
         """
         answer = draft
         try:
-            core = self.core(question=question).sub_questions
-            left = self._left_open(answer, core)
+            weights = self.core.weighted(question)
+            wanted = [text for text, weight in weights.items() if weight > 0]
+            covered = self._covered(answer, weights)
             for _ in range(self.options.coverage_rounds):
+                left = [text for text in wanted if text not in covered]
                 if not left or lm_calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
                     break
                 revised = self._revised(question, answer, left)
                 if revised is None:
                     break
-                still = self._left_open(revised, core)
-                if not set(still) < set(left):
+                now = self._covered(revised, weights)
+                still = [text for text in wanted if text not in now]
+                lost = [text for text in still if text in covered]
+                if lost or sum(now.values()) <= sum(covered.values()):
                     covers = f"{len(still)} sub-questions open after it, {len(left)} before"
-                    if lost := [text for text in still if text not in left]:
+                    if lost:
                         covers += f"; no longer covered: {' '.join(lost)}"
                     record(Step("coverage round", question, dropped=(f"{revised.answer} ({covers})",)))
                     break
-                answer, left = revised, still
+                answer, covered = revised, now
         except StepFailed as failure:
             fall_back(failure, "not revised any further")
         return answer
 
-    def _left_open(self, answer: dspy.Prediction, core: Sequence[str]) -> list[str]:
-        verdicts = self.judge(text=answer.answer, sub_questions=core).verdicts
-        return [text for text, verdict in zip(core, verdicts, strict=True) if not verdict.answered]
+    def _covered(self, answer: dspy.Prediction, weights: Mapping[str, float]) -> dict[str, float]:
+        """The sub-questions that an answer covers, with their weights, whose sum is its rating."""
+        verdicts = self.judge(text=answer.answer, sub_questions=list(weights)).verdicts
+        return {text: weights[text] for text, verdict in zip(weights, verdicts, strict=True) if verdict.answered}
 
     def _revised(self, question: str, draft: dspy.Prediction, left: Sequence[str]) -> dspy.Prediction | None:
         """The revised answer; None if there are no new passages, or they hold no answer."""

@@ -56,7 +56,7 @@ class Debate(DecomposingStrategy):
         sides = ", ".join(part.perspective for part in silent)
         return f"The collection holds no case for: {sides}." if sides else ""
 
-    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
+    def pooled(self, question: str, parts: Decomposition, sub_queries: Sequence[str]) -> list[Passage]:
         """The passages to answer from, in turns: the best of each side and of the question, then their second ones.
 
         Ranked together for the question, most would be of the side that has most to say.

@@ -36,6 +36,7 @@ class Decomposition:
         sub_queries: The sub-queries, in the LM's order.
         topic: The topic of a debate; empty for other questions.
         perspectives: The perspective of each sub-query of a debate.
+        weights: What covering each sub-question is worth, if they are weighted; see `CoreSubQuestions.weighted`.
         why_none: Why there are no sub-queries, if the LM has said so.
         undivided: Whether the LM wrote no sub-queries because one search is enough.
     """
@@ -43,6 +44,7 @@ class Decomposition:
     sub_queries: list[str]
     topic: str = ""
     perspectives: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
     why_none: str = ""
     undivided: bool = False
 
@@ -106,7 +108,7 @@ class DecomposingStrategy(Strategy):
         """Answer by way of sub-queries; see `Strategy.forward`."""
         parts, sub_queries = self.parts_of(question)
         if self.ways.combine == "pool":
-            return self.final_answer(self.answer_pooled, question, self.pooled(question, sub_queries))
+            return self.final_answer(self.answer_pooled, question, self.pooled(question, parts, sub_queries))
         return self._aggregate(question, parts, sub_queries)
 
     def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
@@ -133,7 +135,7 @@ class DecomposingStrategy(Strategy):
     def _query(self, question: str, sub_query: str) -> str:
         return f"{question} {sub_query}" if self.ways.search == "joined" else sub_query
 
-    def pooled(self, question: str, sub_queries: Sequence[str]) -> list[Passage]:
+    def pooled(self, question: str, parts: Decomposition, sub_queries: Sequence[str]) -> list[Passage]:
         """The passages of the question and all sub-queries to answer from, best first."""
         queries = [question, *(self._query(question, s) for s in sub_queries)]
         return self.pool(question, self.search(queries, rerank=True))

@@ -1,0 +1,117 @@
+"""The weights of the rating and what a program does are searched in one study."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.datasets.files import write_jsonl
+from typedrag.errors import InputError
+from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.optimizers.sweep import SweepConfig, run_sweep
+from typedrag.optimizers.sweep.best import choose, measure_best
+from typedrag.optimizers.sweep.components import SweepComponents
+from typedrag.optimizers.sweep.run import open_sweep
+
+SALT, YEAST, OVEN = "salt", "yeast", "oven"
+KNOBS = {"rating.core": [0.0, 1.0], "rating.follow_up": [-1.0, 1.0]}
+
+
+def judges(call):
+    """A judge to whom every sub-question is answered by a sentence that says its word."""
+    prompt = call.request["messages"][-1]["content"]
+
+    def field(name):
+        return json.loads(prompt.partition(f"[[ ## {name} ## ]]\n")[2].partition("\n")[0])
+
+    match call.wanted:
+        case ("sub_questions",):
+            return {"sub_questions": [f"What about the {word}?" for word in (SALT, YEAST, OVEN)] + PADDING}
+        case ("types",):
+            known = dict(zip((SALT, YEAST, OVEN), ("core", "background", "follow-up"), strict=True))
+            return {
+                "types": {k: known.get(q.split()[-1][:-1], "background") for k, q in field("sub_questions").items()}
+            }
+        case ("verdicts",):
+            sentences = field("sentences").items()
+            asked = field("sub_questions").items()
+            return {
+                "verdicts": {k: next((int(n) for n, s in sentences if q.split()[-1][:-1] in s), 0) for k, q in asked}
+            }
+    return None
+
+
+PADDING = [f"What about part{n}?" for n in range(7)]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """People like answers that are about the core, and not those that stray."""
+    rows = []
+    for n in range(16):
+        first, second = (SALT, OVEN) if n % 2 else (OVEN, SALT)
+        rows.append({
+            "id": f"q{n}", "question": f"Why does bread number {n} rise?", "first": f"It is the {first}.",
+            "second": f"It is the {second}.", "preference": 1 if n % 2 else -1,
+        })  # fmt: skip
+    return write_jsonl(tmp_path / "pairs.jsonl", *rows)
+
+
+@pytest.fixture
+def preferences(pairs, server):
+    server.reply = judges
+    return {
+        "program": {"program": "reference"},
+        "knobs": KNOBS,
+        "objectives": ["preference/accuracy"],
+        "metrics": [{"name": "preference", "options": {"coverage": {"cite": "sentences"}}}],
+        "dataset": {"name": "pairs", "path": pairs, "split": "train", "limit": 6},
+        "held_out": {"split": "test"},
+    }
+
+
+def test_weights_that_people_go_by_are_found_and_judged_once(settings, preferences, server, tmp_path):
+    config = SweepConfig.model_validate({**settings(), **preferences})
+    swept = run_sweep(config, tmp_path / "sweep")
+    assert swept.stopped == ""
+    values = {tuple(t.params.values()): t.values[0] for t in swept.sweep.study.trials()}
+    assert values == {(0.0, -1.0): 1.0, (1.0, -1.0): 1.0, (1.0, 1.0): 0.5, (0.0, 1.0): 0.0}
+    questions = len(read_run(next((tmp_path / "sweep" / "trials").iterdir())).questions)
+    assert len(server.calls) == 2 * questions + 2  # sub-questions and their types; the two answers are the same to all
+    with open_sweep(config, tmp_path / "sweep") as sweep:
+        best = measure_best(sweep, choose(sweep))
+    accuracy = best.measured[0]
+    assert (accuracy.measure, accuracy.held_out.value, accuracy.base_held_out.value) == (
+        "preference/accuracy",
+        1.0,
+        1.0,
+    )
+
+
+def test_weights_of_the_rating_and_of_the_program_and_top_k_are_one_space(settings, preferences, tmp_path):
+    knobs = {**KNOBS, "top_k": [1, 5], "coverage_weights.background": None}
+    program = {"program": {"program": "coverage_retrieval"}}
+    config = SweepConfig.model_validate({**settings(), **preferences, **program, "knobs": knobs})
+    parts = SweepComponents(config, tmp_path)
+    parts.check()
+    assert parts.space.size == 2 * 2 * 2 * 9
+    point = {"rating.core": 0.0, "rating.follow_up": 1.0, "top_k": 1, "coverage_weights.background": 0.5}
+    assert parts.program_of(point).options == {"top_k": 1, "coverage_weights": {"background": 0.5}}
+    assert parts.at(point).config.metrics[0].options["weights"] == [0.0, 0.5, 1.0]
+    assert parts.base.config.metrics[0].options.get("weights") is None
+    assert parts.at({**point, "top_k": 5}) is parts.at(point)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metrics": ["tiny"], "objectives": ["tiny/score"]}, "'rating.core' turns no metric of the sweep"),
+        ({"metrics": ["coverage"], "objectives": ["coverage/rating"]}, "changes what 'coverage/rating' means"),
+        ({"metrics": ["coverage", "tiny"], "objectives": ["objective/score"]}, "changes what 'objective/score' means"),
+    ],
+)
+def test_trials_are_not_compared_by_what_their_weights_change(settings, preferences, tmp_path, changes, said):
+    config = SweepConfig.model_validate({**settings(), **preferences, **changes})
+    with pytest.raises(InputError, match=said):
+        SweepComponents(config, tmp_path).check()

@@ -1,0 +1,36 @@
+"""The answer that a dataset has, as a program: what people's own answers reach by the same metrics."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import dspy
+
+from typedrag.errors import InputError
+from typedrag.labels import label
+from typedrag.programs.program import Program, program
+
+
+@program
+class ReferenceAnswer(Program):
+    """question ─► the dataset's own answer: the better of two that people compared, or the best reference
+
+    No LM is asked. It answers questions of an evaluation alone.
+    """
+
+    name: ClassVar[str] = "reference"
+    reads = frozenset({"max_question_chars"})
+    retrieves: ClassVar[bool] = False
+    reads_labels: ClassVar[bool] = True
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """The dataset's answer.
+
+        Raises:
+            InputError: If the dataset has none for this question.
+        """
+        if answers := label("answers_compared"):
+            return dspy.Prediction(answer=answers[0 if label("preference") > 0 else 1])
+        if references := label("references"):
+            return dspy.Prediction(answer=references[0].text)
+        raise InputError("the question has no answer of its own", "Evaluate 'reference' on a dataset that has answers")
