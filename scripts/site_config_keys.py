@@ -16,7 +16,7 @@ from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.revelator import TrainingSettings
-from typedrag.optimizers.sweep import SweepConfig, WeightsConfig
+from typedrag.optimizers.sweep import SweepConfig
 from typedrag.papers.config import RankersConfig, TableConfig
 from typedrag.programs import Options, program_class, program_names
 from typedrag.serving.search.service import IndexSettings
@@ -26,7 +26,6 @@ CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
     "typedrag evaluate": (EvaluationConfig, "The file of `--config`."),
     "typedrag compile": (CompileConfig, "The file of `--config`."),
     "typedrag sweep": (SweepConfig, "The file that is swept."),
-    "typedrag sweep, kind: weights": (WeightsConfig, "The file, for the weights of sub-question coverage."),
     "typedrag ranker train": (RankerTrainConfig, "The file of `--config`."),
     "typedrag revelator train": (TrainingSettings, "What `--set` takes."),
     "typedrag papers run": (TableConfig, "The file of a table."),

@@ -32,7 +32,8 @@ pytestmark = pytest.mark.lm
 def environment(tmp_path: Path) -> dict[str, str]:
     """Of a shell that finds typedrag and the repository's examples; pip puts packages beside the tutorial."""
     home = {"TYPEDRAG_CACHE": str(tmp_path / "cache"), "TYPEDRAG_MODELS": str(fetch("smollm2-135m").parent)}
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for folder in ("examples", "configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     packages = tmp_path / "packages"
     pip = {"TARGET": str(packages), "UPGRADE": "1", "NO_DEPS": "1", "NO_INDEX": "1", "NO_BUILD_ISOLATION": "0"}
     paths = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": f"{packages}:{ROOT}"}

@@ -64,7 +64,7 @@ def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option("--test-limit", type=click.IntRange(1), help="Number of test questions; default: all.")
 @options.listed(
     "--metric", "metrics",
-    help="Metric to compile against, with its weight: coverage=0.5. Default: truthfulness and linkage.",
+    help="Metric to compile against, with its weight: coverage=0.5. Default: truthfulness, linkage and coverage.",
 )  # fmt: skip
 @options.metric_option_option
 @click.option("--lm", "lm__spec", help="LM to compile for: embedded[:NAME], vllm:MODEL or a DSPy name.")

@@ -118,6 +118,7 @@ def run(
 @click.option("--within", metavar="2%-of-best", help="Choose among trials nearly as good as the best.")
 @click.option("--cheapest", is_flag=True, help="Choose the trial with the fewest tokens per answer.")
 @click.option("--trial", "number", type=click.IntRange(0), help="Choose the trial of this number.")
+@click.option("--register", "register_as", help="Register the best in MLflow as a version of the model of this name.")
 @_SETTINGS
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -126,6 +127,7 @@ def best(
     within: str | None,
     cheapest: bool,
     number: int | None,
+    register_as: str | None,
     storage: str | None,
     fields: dict[str, str],
     settings: tuple[str, ...],
@@ -145,12 +147,14 @@ def best(
     with open_sweep(config, folder) as sweep, RunsProgress() as display:
         chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
         say(f"trial {chosen.trial}, {chosen.chosen}: {_point(chosen.point)}")
-        result = measure_best(sweep, chosen, on_progress=display.show, on_notice=say)
+        result = measure_best(sweep, chosen, register_as=register_as, on_progress=display.show, on_notice=say)
     if as_json:
         click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
     else:
         _draw_best(result)
     say(f"saved: {result.folder}")
+    if result.registered:
+        say(f"registered: {result.registered}; serve it: typedrag registry promote {register_as} VERSION")
 
 
 @command.command()

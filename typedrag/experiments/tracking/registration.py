@@ -6,12 +6,14 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError
 from typedrag.programs.artifact.compiled import PROGRAM, CompiledAbout
+from typedrag.programs.artifact.json_folder import read_part, write_parts
+from typedrag.redaction import cleaned
 
 MODEL = "model"
 """The name of a run's model: `runs:/ID/model`."""
@@ -25,6 +27,14 @@ def check_model_name(name: str) -> None:
     """Raise an `InputError` for a name that no registered model should have."""
     if not re.fullmatch(r"[\w+-][\w +.-]*", name):
         raise InputError(f"no registered model can be called '{name}'", "Use letters, digits, and - _ + . within")
+
+
+def copy_redacted(folder: Path, copy: Path, redact: Callable[[str], str]) -> dict[str, Any]:
+    """Copy the JSON files of a compiled program or judge, redacted; return their values by the files' names."""
+    names = [file.name for file in folder.glob("*.json")]
+    parts: dict[str, Any] = {name: cleaned(read_part(folder, name, str(folder)), redact) for name in names}
+    write_parts(copy, parts)
+    return parts
 
 
 def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any]) -> str:
@@ -54,8 +64,8 @@ def log_model(client: Any, run_id: str, program: Path, content: Mapping[str, Any
     return model_id
 
 
-def register_model(client: Any, run_id: str, model_id: str, name: str, about: CompiledAbout) -> int:
-    """Register a model as a version of a registered model, unless it is one already; return the version's number."""
+def register_model(client: Any, run_id: str, model_id: str, name: str, about: CompiledAbout) -> str:
+    """Register a model as a version of a registered model, unless it is one already; return `models:/NAME/VERSION`."""
     import mlflow
     from mlflow.exceptions import MlflowException
 
@@ -66,7 +76,7 @@ def register_model(client: Any, run_id: str, model_id: str, name: str, about: Co
             raise
     for held in mlflow.search_model_versions(filter_string=f"name = '{name}'"):
         if held.tags.get(_MODEL_ID) == model_id:  # searches do not return the model's own id
-            return int(held.version)
+            return f"models:/{name}/{held.version}"
     version = client.create_model_version(
         name,
         f"models:/{model_id}",
@@ -75,7 +85,7 @@ def register_model(client: Any, run_id: str, model_id: str, name: str, about: Co
         description=f"compiled by {about.optimizer} against {about.metric} on {about.dataset}",
         model_id=model_id,
     )
-    return int(version.version)
+    return f"models:/{name}/{version.version}"
 
 
 def _digest(content: Mapping[str, Any]) -> str:

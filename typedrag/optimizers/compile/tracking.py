@@ -15,13 +15,13 @@ from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.loading import ARTIFACT
 from typedrag.experiments.tracking.mlflow_store import faults_of_store
-from typedrag.experiments.tracking.registration import check_model_name, log_model, register_model
+from typedrag.experiments.tracking.registration import check_model_name, copy_redacted, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import MEND, PARENT, TrackedRun, flat, note, noted, table_of
 from typedrag.lms.spending import Spending
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
-from typedrag.programs.artifact.json_folder import has_part, read_part, write_parts
+from typedrag.programs.artifact.json_folder import has_part
 from typedrag.records import Estimate
 from typedrag.redaction import Redactor, cleaned
 
@@ -203,9 +203,7 @@ class CompileTracker:
         is_program = has_part(compiled, PROGRAM)
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, ARTIFACT if is_program else JUDGE)
-            files = [file.name for file in compiled.glob("*.json")]
-            parts = {name: cleaned(read_part(compiled, name, str(compiled)), self._redact) for name in files}
-            write_parts(copy, parts)  # only the JSON files, redacted
+            parts = copy_redacted(compiled, copy, self._redact)
             self._run.client.log_artifacts(self._run.id, str(copy), copy.name)
             if not is_program:
                 return None
@@ -216,7 +214,7 @@ class CompileTracker:
         name = self._register_as
         if name is None:
             return None
-        return f"models:/{name}/{register_model(self._run.client, self._run.id, model_id, name, about)}"
+        return register_model(self._run.client, self._run.id, model_id, name, about)
 
 
 def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> Iterator[tuple[str, float]]:

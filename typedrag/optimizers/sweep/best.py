@@ -8,7 +8,7 @@ are both measured on both sets of questions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from typedrag.experiments.evaluate.build import reranker_of
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig
 from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.tracking.registration import check_model_name
 from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
@@ -32,11 +33,11 @@ from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.run import Sweep, levels_of
 from typedrag.optimizers.sweep.space import key_of, metrics_at
 from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
-from typedrag.optimizers.sweep.tracking import SweepTracker
+from typedrag.optimizers.sweep.tracking import PROGRAM, SweepTracker
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.records import Estimate
 
-FOLDER, PROGRAM, RESULT = "best", "program", "best.json"
+FOLDER, RESULT = "best", "best.json"
 HELD_OUT, BASE = "held-out", "base"
 _ANSWERED = "cost/lm_calls"
 """A measure that every answered question has."""
@@ -89,6 +90,7 @@ class Best:
         measured: The measures: objectives, then truthfulness if it was measured, then costs.
         folder: The folder of the saved program.
         settings: The split and the number of questions that it was measured on.
+        registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
     """
 
     trial: int
@@ -97,6 +99,7 @@ class Best:
     measured: tuple[Measured, ...]
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
+    registered: str = ""
 
     @property
     def truth(self) -> Estimate | None:
@@ -179,17 +182,25 @@ def measure_best(
     sweep: Sweep,
     chosen: Best,
     *,
+    register_as: str | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Best:
     """Measure the best and the program as it was on held-out questions, and save the best as a program.
 
+    Args:
+        register_as: The registered model in MLflow that the program becomes a version of, if any.
+
     Raises:
-        InputError: If the program cannot be saved.
+        InputError: If the program cannot be saved, or no model can be registered by this name.
         LMUnavailable: If an LM cannot be used; finished work is kept.
         RetrievalError: If the index or a reranker cannot be used; finished work is kept.
     """
     parts, config = sweep.parts, sweep.parts.config
+    if register_as is not None:
+        check_model_name(register_as)
+        if not config.tracking.enabled:
+            raise InputError("MLflow registers programs, and is not told of the sweep", "Leave out --register")
     point = chosen.point
     lm = parts.lm_of(point)
     data = config.held_out
@@ -234,8 +245,8 @@ def measure_best(
     _save(sweep, result)
     write_json(folder.parent / RESULT, result.to_dict())
     tracker = SweepTracker(config, parts.redactor, on_notice)
-    tracker.tell_best(sweep.study, _metrics(result), folder.parent, result.verdict)
-    return result
+    version = tracker.tell_best(sweep.study, _metrics(result), folder.parent, result.verdict, register_as)
+    return replace(result, registered=version)
 
 
 def _evaluated(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from typedrag.experiments.loading import ARTIFACT
+from typedrag.experiments.tracking.registration import copy_redacted, log_model, register_model
 from typedrag.experiments.tracking.tracked_run import TrackedRun, table_of
 from typedrag.lms.spending import Spending
 from typedrag.optimizers.compile.tracking import RISK
@@ -16,10 +19,10 @@ from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.figures import write_figures
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.study import MLFLOW, PROBLEM, SPENT, Study, is_feasible, spent_on, values_of_trial
-from typedrag.programs.artifact.compiled import Verdict
+from typedrag.programs.artifact.compiled import Compiled, Verdict
 from typedrag.redaction import Redactor
 
-TRIALS = "trials.json"
+TRIALS, PROGRAM = "trials.json", "program"
 
 
 class SweepTracker:
@@ -66,20 +69,41 @@ class SweepTracker:
             if not study.trials((TrialState.RUNNING,)):
                 self._run.end(stopped=bool(stopped))
 
-    def tell_best(self, study: Study, metrics: Mapping[str, float], folder: Path, verdict: Verdict) -> None:
+    def tell_best(
+        self,
+        study: Study,
+        metrics: Mapping[str, float],
+        folder: Path,
+        verdict: Verdict,
+        register_as: str | None = None,
+    ) -> str:
         """Log the best's measures on held-out questions, and its program.
 
         Args:
             folder: The folder of the program and its result.
             verdict: The verdict on the best, logged as a tag.
+            register_as: The registered model that the program becomes a version of, if any.
+
+        Returns:
+            The version, as `models:/NAME/VERSION`; empty if it is none.
         """
         if not self._run.config.enabled:
-            return
+            return ""
         with self._run.telling("of the best"):
             if self._run.join(study.optuna.user_attrs.get(MLFLOW)):
                 self._run.log(metrics)
                 self._run.tag({"verdict": verdict})
                 self._run.client.log_artifacts(self.run_id, str(folder), folder.name)
+                if register_as:
+                    return self._register(folder / PROGRAM, register_as)
+        return ""
+
+    def _register(self, program: Path, name: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, ARTIFACT)
+            parts = copy_redacted(program, copy, self._run.redact)
+            model_id = log_model(self._run.client, self.run_id, copy, parts)
+            return register_model(self._run.client, self.run_id, model_id, name, Compiled.read(copy).about)
 
     def _metrics(self, study: Study, best: Sequence[FrozenTrial]) -> dict[str, float]:
         trials = study.trials()
