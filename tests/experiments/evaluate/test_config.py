@@ -379,7 +379,7 @@ def test_a_name_with_dots_is_an_item_and_a_key():
     [
         ("lm.max_token=3", r"lm\.max_token is refused: .*There are: spec, api_base, temperature, max_tokens"),
         ("programs.published.topk=3", r"programs\.1\.topk is refused: .*There are: program, name, as_published"),
-        ("thread=3", r"thread is refused: .*There are: programs, dataset"),
+        ("thread=3", r"thread is refused: .*There are: .*programs, dataset"),
         ("programs.rag.name=x", r"--set 'programs\.rag\.name=x': there is no 'rag'\. There are: direct, published"),
         ("threads.x.y=3", r"threads is a value already"),
         ("threads", r"--set 'threads' sets nothing"),

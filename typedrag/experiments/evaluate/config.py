@@ -272,19 +272,13 @@ def distinct(problem: str) -> AfterValidator:
     return AfterValidator(validate)
 
 
-class EvaluationConfig(BaseModel):
-    """Programs that answer the same questions, and the metrics of their answers."""
+class ExperimentConfig(BaseModel):
+    """What evaluations, compiles and sweeps are made with."""
 
     model_config = CLOSED
 
-    programs: tuple[ProgramConfig, ...] = Field(min_length=1)
-    """The programs; each makes a run."""
-    dataset: DatasetConfig
-    """The questions."""
-    metrics: Annotated[tuple[Annotated[MetricConfig, BeforeValidator(named)], ...], distinct("a metric is named twice")]
-    """The metrics of answers: names, or names with options."""
     lm: LMConfig = LMConfig()
-    """The LM that answers."""
+    """The LM that answers, and that a program is compiled for."""
     scorer: LMConfig | None = None
     """The LM behind judges; not needed if no metric asks one."""
     index: Path | None = None
@@ -292,7 +286,20 @@ class EvaluationConfig(BaseModel):
     threads: PositiveInt = 16
     """Questions and judgments under way at once."""
     calls_in_flight: PositiveInt = 16
-    """LM calls at once, over all threads."""
+    """LM calls of a process at once, over all its threads."""
+    tracking: TrackingConfig = TrackingConfig()
+    """MLflow."""
+
+
+class EvaluationConfig(ExperimentConfig):
+    """Programs that answer the same questions, and the metrics of their answers."""
+
+    programs: tuple[ProgramConfig, ...] = Field(min_length=1)
+    """The programs; each makes a run."""
+    dataset: DatasetConfig
+    """The questions."""
+    metrics: Annotated[tuple[Annotated[MetricConfig, BeforeValidator(named)], ...], distinct("a metric is named twice")]
+    """The metrics of answers: names, or names with options."""
     executor: Annotated[str, _checked(ray_address)] = "local"
     """`local`, or a Ray cluster whose workers answer and measure: `ray`, `ray:auto`, `ray:HOST:PORT` or
     `ray://HOST:PORT`. All limits are over all workers."""
@@ -302,8 +309,6 @@ class EvaluationConfig(BaseModel):
     """Limits that stop a run."""
     judgments: Path | None = None
     """The file of stored judgments, which runs share; by default `judgments.sqlite` beside their folders."""
-    tracking: TrackingConfig = TrackingConfig()
-    """MLflow."""
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Self:

@@ -13,10 +13,10 @@ from typedrag.experiments.evaluate.config import (
     DataConfig,
     DatasetConfig,
     EvaluationConfig,
+    ExperimentConfig,
     LMConfig,
     MetricConfig,
     ProgramConfig,
-    TrackingConfig,
     distinct,
     named,
 )
@@ -71,10 +71,8 @@ def _typed_rag(value: Any) -> Any:
     return {"program": "typed_rag", **value} if isinstance(value, dict) else value
 
 
-class CompileConfig(BaseModel):
+class CompileConfig(ExperimentConfig):
     """A program to compile, a teleprompter, data and metrics."""
-
-    model_config = CLOSED
 
     program: Annotated[ProgramConfig, BeforeValidator(_typed_rag)] = ProgramConfig(program="typed_rag")
     """The program to compile, by default `typed_rag`; judges need none."""
@@ -91,26 +89,14 @@ class CompileConfig(BaseModel):
     """Questions of the test split, drawn in turn from each subset and type; by default all."""
     metrics: WeightedMetrics = ()
     """What is compiled against; by default a mix that fabrications do not win, or the labels where they say it."""
-    lm: LMConfig = LMConfig()
-    """The LM that the program is compiled for."""
     prompt_lm: LMConfig | None = None
     """The LM that writes instructions and reflects; by default `lm`. Without a `spec`, `lm` with these settings."""
     teacher_lm: LMConfig | None = None
     """The LM that makes demonstrations; by default `lm`. Without a `spec`, `lm` with these settings."""
-    scorer: LMConfig | None = None
-    """The LM behind judges; not needed if no metric asks one."""
-    index: Path | None = None
-    """The index of passages, for programs that retrieve; by default as for `typedrag ask`."""
-    threads: PositiveInt = 16
-    """Questions under way at once."""
-    calls_in_flight: PositiveInt = 16
-    """LM calls at once, over all threads."""
     seed: int = 0
     """The seed of all random choices."""
     judgments: Path | None = None
     """The file of stored judgments; by default in the folder of the compile."""
-    tracking: TrackingConfig = TrackingConfig()
-    """MLflow."""
     register_as: str | None = None
     """The name of a registered model in MLflow; the compiled program becomes a version of it. By default none."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,9 +19,8 @@ from typedrag.experiments.evaluate.config import (
     CLOSED,
     CapsConfig,
     DatasetConfig,
-    LMConfig,
+    ExperimentConfig,
     ProgramConfig,
-    TrackingConfig,
 )
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
@@ -185,10 +183,8 @@ class CompileSection(BaseModel):
         return self.metrics or default_metrics()
 
 
-class SweepConfig(BaseModel):
+class SweepConfig(ExperimentConfig):
     """A search space, and the objectives of the search."""
-
-    model_config = CLOSED
 
     name: str = Field(default="sweep", pattern=r"^[\w.+-]+$")
     """The name of the study."""
@@ -220,24 +216,12 @@ class SweepConfig(BaseModel):
     mix that fabrications do not win."""
     compile: CompileSection | None = None
     """The teleprompters to compile with; only knob `teleprompter` needs them."""
-    lm: LMConfig = LMConfig()
-    """The LM that answers."""
-    scorer: LMConfig | None = None
-    """The LM behind judges; not needed if no metric asks one."""
-    index: Path | None = None
-    """The index of passages, for programs that retrieve; by default as for `typedrag ask`."""
-    threads: PositiveInt = 16
-    """Questions and judgments of a trial under way at once."""
-    calls_in_flight: PositiveInt = 16
-    """LM calls of a worker at once, over all its threads."""
     failures: float = Field(default=CapsConfig().failures, ge=0, le=1)
     """The share of failed answers or judgments above which a trial is pruned."""
     storage: str | None = None
     """`postgresql://USER@HOST/NAME`, for workers on several machines; by default a journal in `--out`."""
     heartbeat: PositiveFloat = 10.0
     """Seconds between heartbeats; a worker that misses three counts as dead, and its trial is retried."""
-    tracking: TrackingConfig = TrackingConfig()
-    """MLflow."""
 
     @property
     def measured_by(self) -> tuple[WeightedMetric, ...]:
