@@ -20,8 +20,8 @@ from typedrag.cli.script import run
 from typedrag.errors import InputError
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
 from typedrag.experiments.compare.truth import RIGHT, TRUTH
-from typedrag.experiments.evaluate.build import dataset_of
 from typedrag.experiments.evaluate.evaluate import Evaluated
+from typedrag.experiments.resources import dataset_of
 from typedrag.question_types import QuestionType
 
 PAGES = {

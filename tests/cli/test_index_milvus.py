@@ -13,8 +13,8 @@ from typedrag import load_program
 from typedrag.cli.main import cli
 from typedrag.datasets.sample import PASSAGES
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
+from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.retrieval import BM25Retriever
@@ -81,7 +81,7 @@ def test_a_compiled_program_keeps_how_it_was_searched_and_names_no_collection(pl
     config = EvaluationConfig.model_validate(
         {"dataset": {"name": "sample"}, "programs": [program], "metrics": [{"name": "length"}]}
     )
-    parts = Components(config, tmp_path / "judgments.sqlite")
+    parts = Resources(config, tmp_path / "judgments.sqlite")
     assert parts.searched_by(program) == "bm25"
     assert f"milvus:{parts.addresses[0]}/sample" == place
     rag = build_program("rag", BM25Retriever(sample_index), None, Options())

@@ -15,8 +15,8 @@ from tests.serving.process import Process
 from typedrag import load_program
 from typedrag.cli.main import cli
 from typedrag.errors import InputError, RetrievalError
-from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
+from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program
 from typedrag.programs.artifact.compiled import Compiled, save_compiled
 from typedrag.retrieval import BM25Retriever, open_retriever
@@ -104,7 +104,7 @@ def test_what_a_compile_keeps_is_what_the_server_searches_by(serving, tmp_path):
     config = EvaluationConfig.model_validate(
         {"dataset": {"name": "sample"}, "programs": [program], "metrics": [{"name": "length"}]}
     )
-    parts = Components(config, tmp_path / "judgments.sqlite")
+    parts = Resources(config, tmp_path / "judgments.sqlite")
     assert parts.searched_by(program) == "bm25"
     assert parts.addresses == [url]
 

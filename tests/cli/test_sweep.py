@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.main import cli
 from typedrag.cli.sweep import _next
-from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.files import read_kept, read_sweep, sweep_schema
+from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.space import all_knobs, build_space
 
 PROGRAMS = ("rag", "direct_lm")
@@ -219,4 +219,4 @@ def test_the_papers_sweeps_are_ones(file, monkeypatch):
     if unknown := config.knobs.keys() - all_knobs().keys():
         pytest.skip(f"no program has {', '.join(unknown)} yet")
     assert build_space(config.knobs).size > 1
-    assert SweepComponents(config, Path("out")).risk == ""
+    assert SweepResources(config, Path("out")).risk == ""

@@ -18,7 +18,7 @@ from typedrag.experiments.judges.saved import SavedJudge, add_check, load_judge
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, plan_compile, run_compile
-from typedrag.optimizers.compile.components import CompileComponents
+from typedrag.optimizers.compile.resources import CompileResources
 from typedrag.optimizers.compile.targets import modules_of
 from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs.artifact.compiled import Compiled
@@ -207,7 +207,7 @@ def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
     config = CompileConfig.model_validate(
         {"optimizer": optimizer, "dataset": {"name": "sample"}, "metrics": ["retrieval"], "index": sample_index}
     )
-    settings = CompileComponents(config, tmp_path).public_settings
+    settings = CompileResources(config, tmp_path).public_settings
     assert settings["optimizer options"]["train_kwargs"] == {"n_epochs": 1}
     assert "planted" not in str(settings)
 
@@ -379,7 +379,7 @@ def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'other.db'}")  # as another process, which knows no store yet
     given = {"program": {"program": "models:/answers/1"}, "optimizer": {"name": "bootstrap"}}
     config = CompileConfig.model_validate({**given, "dataset": {"name": "sample"}, "tracking": {"uri": store}})
-    assert CompileComponents(config, tmp_path / "next").base.name == "direct_lm"
+    assert CompileResources(config, tmp_path / "next").base.name == "direct_lm"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert type(load_program("models:/answers/1")).name == "direct_lm"
     files = {file for place in ("out", "mlflow") for file in (tmp_path / place).rglob("*") if file.is_file()}

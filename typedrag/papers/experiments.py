@@ -16,7 +16,6 @@ from typedrag.datasets.pools import read_pools
 from typedrag.datasets.splits import SPLITS
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.evaluate.build import Components, dataset_of, open_metered
 from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
 from typedrag.experiments.evaluate.config_file import laid, validated, variables_in, with_settings
 from typedrag.experiments.evaluate.evaluate import JUDGMENTS, Progress, run_evaluation
@@ -24,6 +23,7 @@ from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.evaluate.run_store import spent_below
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.pairwise import PairwiseComparison, compare_pairwise
+from typedrag.experiments.resources import Resources, dataset_of, open_metered
 from typedrag.lms.lm import use_lm
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.trail import Stopwatch
@@ -148,7 +148,7 @@ def _evaluate(
         runs[evaluated.run.name] = evaluated.run
         if evaluated.stopped:
             hooks.notice(f"{evaluated.run.name}: stopped: {evaluated.stopped}")
-    parts = Components(config, config.judgments or judgments)
+    parts = Resources(config, config.judgments or judgments)
     compared = None
     if any(w.against for w in cells) and len(runs) > 1:
         if parts.scorer is None:

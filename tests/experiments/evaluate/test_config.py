@@ -8,15 +8,15 @@ import pytest
 import yaml
 
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.experiments.evaluate.build import Components, options_of
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig
 from typedrag.experiments.evaluate.config_file import read_config, read_into, read_yaml
 from typedrag.experiments.loading import program_source
+from typedrag.experiments.resources import Resources, options_of
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics import risk_of
 from typedrag.optimizers.compile import CompileConfig
-from typedrag.optimizers.compile.components import CompileComponents
+from typedrag.optimizers.compile.resources import CompileResources
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.programs import program_names
 
@@ -313,12 +313,12 @@ def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):
     values = {"programs": [{"program": "direct_lm"}], "dataset": {"name": "sample"}, "metrics": ["linkage"], "lm": lm}
     config = read_config(None, {**values, "scorer": {"spec": "vllm:judges"}})
     with pytest.raises(LMUnavailable, match=rf"^scorer: no vLLM server answers at {nobody} .*--scorer-api-base URL"):
-        _ = Components(config, tmp_path / "judgments.sqlite").scorer
+        _ = Resources(config, tmp_path / "judgments.sqlite").scorer
     compiled = CompileConfig(
         optimizer={"name": "copro"}, dataset={"name": "sample"}, lm=lm, teacher_lm={"spec": "vllm:teaches"}
     )
     with pytest.raises(LMUnavailable, match=rf"^teacher LM: no vLLM server answers at {nobody} .*--teacher-api-base"):
-        _ = CompileComponents(compiled, tmp_path).teacher_lm
+        _ = CompileResources(compiled, tmp_path).teacher_lm
     scorer = open_lm("openai/judges", api_base=nobody, api_key="none", role="scorer", num_retries=0)
     with use_lm(scorer.copy()), pytest.raises(LMUnavailable, match=r"^scorer 'openai/judges' cannot be used"):
         ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")

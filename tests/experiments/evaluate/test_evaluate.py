@@ -114,7 +114,7 @@ def test_what_is_refused_is_not_in_the_way_of_the_mended_command(evaluate, serve
 
 
 def test_a_commit_is_known_where_there_is_one(tmp_path):
-    from typedrag.experiments.evaluate.build import git_commit
+    from typedrag.experiments.resources import git_commit
 
     assert git_commit(tmp_path) is None
     for command in (

@@ -14,7 +14,7 @@ from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.balance import known_type
 from typedrag.experiments.compare.compare import compare
 from typedrag.experiments.evaluate import question_typing
-from typedrag.experiments.evaluate.build import Components
+from typedrag.experiments.resources import Resources
 from typedrag.question_types import QuestionType
 
 QUESTIONS = [f"Why is thing {n} as it is?" for n in range(6)]
@@ -49,7 +49,7 @@ def config_of(path, *programs, server=None, **dataset):
 
 
 def types_of(path, tmp_path, *programs, **dataset) -> list[str]:
-    parts = Components(config_of(path, *programs, **dataset), tmp_path / "judgments.sqlite")
+    parts = Resources(config_of(path, *programs, **dataset), tmp_path / "judgments.sqlite")
     return [str(q.question_type) for q in sorted(parts.questions, key=lambda q: q.id)]
 
 

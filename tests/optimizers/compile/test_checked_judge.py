@@ -11,9 +11,9 @@ from typedrag.cli import judges as judges_command
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.build import with_judges
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
+from typedrag.experiments.resources import with_judges
 from typedrag.metrics import Judgments, build_metric
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge

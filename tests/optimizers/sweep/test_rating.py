@@ -11,7 +11,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.optimizers.sweep import SweepConfig, run_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
-from typedrag.optimizers.sweep.components import SweepComponents
+from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.run import open_sweep
 
 SALT, YEAST, OVEN = "salt", "yeast", "oven"
@@ -93,7 +93,7 @@ def test_weights_of_the_rating_and_of_the_program_and_top_k_are_one_space(settin
     knobs = {**KNOBS, "top_k": [1, 5], "coverage_weights.background": None}
     program = {"program": {"program": "coverage_retrieval"}}
     config = SweepConfig.model_validate({**settings(), **preferences, **program, "knobs": knobs})
-    parts = SweepComponents(config, tmp_path)
+    parts = SweepResources(config, tmp_path)
     parts.check()
     assert parts.space.size == 2 * 2 * 2 * 9
     point = {"rating.core": 0.0, "rating.follow_up": 1.0, "top_k": 1, "coverage_weights.background": 0.5}
@@ -114,4 +114,4 @@ def test_weights_of_the_rating_and_of_the_program_and_top_k_are_one_space(settin
 def test_trials_are_not_compared_by_what_their_weights_change(settings, preferences, tmp_path, changes, said):
     config = SweepConfig.model_validate({**settings(), **preferences, **changes})
     with pytest.raises(InputError, match=said):
-        SweepComponents(config, tmp_path).check()
+        SweepResources(config, tmp_path).check()

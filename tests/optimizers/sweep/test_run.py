@@ -17,12 +17,12 @@ from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.conftest import points
 from tests.programs.artifact.test_compiled import compiled
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
-from typedrag.experiments.evaluate.build import Components, options_of, reranker_of
 from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.resources import Resources, options_of, reranker_of
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress
-from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.objectives import mean_of
+from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.study import answered, values_of_trial
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
@@ -78,7 +78,7 @@ def test_the_point_of_the_program_as_it_is_says_what_it_uses(settings, tmp_path,
     save_compiled(compiled("rag"), tmp_path / "strange", reranker="cross-encoder:a/stranger", **saved)
     place = str(tmp_path / program) if (tmp_path / program).exists() else program
     config = SweepConfig.model_validate(settings(program={"program": place}, knobs=knobs))
-    assert SweepComponents(config, tmp_path / "sweep").first_point == point
+    assert SweepResources(config, tmp_path / "sweep").first_point == point
 
 
 def test_the_best_is_found_and_is_what_its_answers_say(sweep, server, tmp_path):
@@ -221,14 +221,14 @@ def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, serve
 
 
 def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypatch):
-    build = Components.program
+    build = Resources.program
 
     def some(parts, wanted):
         if wanted.options.get("top_k") == 3:
             raise InputError("three passages do not go with the rest", "Take one")
         return build(parts, wanted)
 
-    monkeypatch.setattr(Components, "program", some)
+    monkeypatch.setattr(Resources, "program", some)
     swept = sweep(knobs={"top_k": [1, 3]}, dataset={"limit": 2})
     [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
     assert (pruned.params, len(complete(swept))) == ({"top_k": 3}, 1)
@@ -276,7 +276,7 @@ def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings
         knobs={"teleprompter": ["bootstrap"], "top_k": [3]},
         compile={"optimizers": {"bootstrap": {}}},
     )
-    parts = SweepComponents(SweepConfig.model_validate(given), tmp_path / "sweep")
+    parts = SweepResources(SweepConfig.model_validate(given), tmp_path / "sweep")
     program = parts.program_of({"teleprompter": "bootstrap", "top_k": 3})
     source = parts.base.source(program)
     assert source.compiled
@@ -286,7 +286,7 @@ def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings
 
 def test_what_is_to_be_run_with_an_lm_of_its_own_is_no_trial_of_another(sweep, monkeypatch):
     made = SimpleNamespace(untested="the best is to be run with openai/ft:mine")
-    monkeypatch.setattr("typedrag.optimizers.sweep.components.run_compile", lambda *given, **more: made)
+    monkeypatch.setattr("typedrag.optimizers.sweep.resources.run_compile", lambda *given, **more: made)
     swept = sweep(**COMPILED, program={"program": "direct_lm"}, dataset={"limit": 2})
     [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
     assert "teleprompter 'copro': the best is to be run with openai/ft:mine" in pruned.user_attrs["problem"]
@@ -449,7 +449,7 @@ def test_a_study_is_not_joined_once_the_folder_that_a_knob_names_holds_something
     assert points(sweep(**given)) == [("rag", "none")]
 
     by_name = SweepConfig.model_validate(settings(knobs={"program": ["rag", "direct_lm"], "reranker": None}))
-    assert not SweepComponents(by_name, tmp_path / "named").identity().keys() & {"programs", "rerankers"}
+    assert not SweepResources(by_name, tmp_path / "named").identity().keys() & {"programs", "rerankers"}
 
 
 # bad input

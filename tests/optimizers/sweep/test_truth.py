@@ -11,8 +11,8 @@ from typedrag.errors import InputError
 from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
-from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.page import sweep_page
+from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.programs.artifact.compiled import Compiled
 
 TOP_K = {"program": {"program": "rag", "options": {"score_cutoff": 0}}, "knobs": {"top_k": [1, 5]}, "scorer": None}
@@ -29,7 +29,7 @@ def long_is_wrong(monkeypatch, server):
 
 def parts(settings, tmp_path, **given):
     config = {name: value for name, value in settings(**given).items() if value is not None}
-    return SweepComponents(SweepConfig.model_validate(config), tmp_path)
+    return SweepResources(SweepConfig.model_validate(config), tmp_path)
 
 
 def test_what_is_looked_for_by_default_is_a_mix_with_truthfulness(settings, tmp_path):

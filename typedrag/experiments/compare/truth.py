@@ -8,9 +8,9 @@ import dspy
 
 from typedrag.datasets import Dataset
 from typedrag.errors import InputError, RetrievalError
-from typedrag.experiments.evaluate.build import check_measurable
 from typedrag.experiments.evaluate.config import MetricConfig
 from typedrag.experiments.formats import format_estimate
+from typedrag.experiments.resources import check_measurable
 from typedrag.metrics import build_metric
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.artifact.compiled import Verdict

@@ -13,7 +13,6 @@ import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.experiments.evaluate.answers_file import AnswersFile
-from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig, TrackingConfig
 from typedrag.experiments.evaluate.results import MetricResult, Run
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_records, read_run, spent_below, taken
@@ -21,6 +20,7 @@ from typedrag.experiments.evaluate.summary import RunSummary, summarize
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_cluster import connected
 from typedrag.experiments.projection import Projection, earlier_run
+from typedrag.experiments.resources import Resources
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.experiments.tracking.tracked_run import MEND
@@ -95,7 +95,7 @@ def run_evaluation(
     cached = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
     # beside the folders of the runs, so that later runs find it
     judgments = config.judgments or (out if config.programs[0].name else out.resolve().parent) / JUDGMENTS
-    parts = Components(cached, judgments, among)
+    parts = Resources(cached, judgments, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
@@ -138,7 +138,7 @@ def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
 
 
 def _make_run(
-    parts: Components,
+    parts: Resources,
     config: ProgramConfig,
     folder: Path,
     account: Account,
@@ -187,7 +187,7 @@ def _make_run(
 
 @contextmanager
 def _executor(
-    parts: Components, config: ProgramConfig, program: Program | None, judgments: Path, workers: int
+    parts: Resources, config: ProgramConfig, program: Program | None, judgments: Path, workers: int
 ) -> Iterator[Executor]:
     """The executor of a run, with its replies kept beside the judgments; this process for answers made elsewhere."""
     replies = judgments.with_name(REPLIES)
@@ -204,7 +204,7 @@ def _executor(
         yield pool
 
 
-def _open_store(parts: Components, program: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
+def _open_store(parts: Resources, program: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
     settings, notes = parts.settings(program), parts.notes(program)
     return RunStore(folder, parts.questions, settings, notes=notes, resume=resume, redact=parts.redactor)
 
@@ -214,7 +214,7 @@ class Runner:
 
     def __init__(
         self,
-        parts: Components,
+        parts: Resources,
         executor: Executor,
         store: RunStore,
         examples: Sequence[dspy.Example],

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from typedrag.errors import RetrievalError
-from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_actors import Database
 from typedrag.experiments.loading import ProgramSource
+from typedrag.experiments.resources import Resources
 from typedrag.files.sqlite import Tables
 from typedrag.lms.lm import default_spec, open_lm, provider_of, use_lm
 from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES, replies_kept
@@ -92,7 +92,7 @@ class EvaluatedWork:
     def opened(self, tables: Callable[[str], Tables], worker: str) -> Iterator[Executor]:
         """See `Work`."""
         [program] = self.config.programs
-        parts = Components(self.config, Path(JUDGMENTS), sources={program.program: self.source})
+        parts = Resources(self.config, Path(JUDGMENTS), sources={program.program: self.source})
         check_same(parts.retriever(program) if self.source.retrieves else None, self.identity)
         here = Here(parts.program(program), parts.metrics_with(Judgments(tables(JUDGMENTS))))
         with ExitStack() as stack:
@@ -101,7 +101,7 @@ class EvaluatedWork:
             yield here
 
 
-def evaluated_work(parts: Components, program: ProgramConfig) -> EvaluatedWork:
+def evaluated_work(parts: Resources, program: ProgramConfig) -> EvaluatedWork:
     """The work of a program's run, with all that the environment of this machine says written out, but no key."""
     source = parts.source(program)
     searched = parts.retriever(program) if source.retrieves else None

@@ -19,23 +19,23 @@ from pydantic import TypeAdapter
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.truth import TRUTH
-from typedrag.experiments.evaluate.build import bm25_of, with_fingerprints
 from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run_evaluation
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
+from typedrag.experiments.resources import bm25_of, with_fingerprints
 from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.lm import default_spec, limit_calls_in_flight
 from typedrag.lms.replies import REPLIES, replies_beside
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Judgments, Metric
 from typedrag.optimizers.compile.checked_judge import check_saved_judge
-from typedrag.optimizers.compile.components import COMPILE, JUDGMENTS, CompileComponents
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import IDENTITY, check_same
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
 from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module, measure_run_cost, spent_in
+from typedrag.optimizers.compile.resources import COMPILE, JUDGMENTS, CompileResources
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, CostEstimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import CompileTracker
@@ -202,7 +202,7 @@ class _Compile:
     ) -> None:
         self.config, self.out, self.watching = config, out, watching
         self._begun: dict[str, Path] = {}
-        self.parts = CompileComponents(config, out, types_by_lm=not only_planned)
+        self.parts = CompileResources(config, out, types_by_lm=not only_planned)
         self.parts.check()
         self._only_planned = only_planned
         self.tracker = CompileTracker(
@@ -348,7 +348,7 @@ class _Compile:
             dataset=parts.dataset.name,
             dataset_fingerprint=parts.dataset.fingerprint,
             subset=config.dataset.subset or "",
-            index="" if judge else parts.index_of(config.program),
+            index="" if judge else parts.resources.index_of(config.program),
             seed=config.dataset.seed,
             lms={**lms, "task": {**lms["task"], "spec": lm}} if lm else lms,
         )
@@ -368,14 +368,13 @@ class _Compile:
                 p=test.p,
                 tests=test.tests,
             )
-        source = parts.source(config.program)
         save_compiled(
             module,
             folder or self._saved,
             about,
             reranker=parts.reranker,
-            retriever=parts.searched_by(config.program),
-            bm25=bm25_of(config.program, source),
+            retriever=parts.resources.searched_by(config.program),
+            bm25=bm25_of(config.program, parts.source),
             redact=parts.redactor,
         )
 
@@ -428,7 +427,7 @@ class _Compile:
     def _run_whole(self, changed: bool) -> list[Run]:
         programs = [self.config.program.model_copy(update={"name": BASE})]
         if changed:
-            program = self.parts.compiled_from(self.config.program, self._saved)
+            program = self.parts.resources.compiled_from(self.config.program, self._saved)
             programs.append(program.model_copy(update={"name": tested_as(self._saved)}))
         folder = self.out / TEST
         evaluation = self.config.test_of(*programs)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from typedrag.datasets.pools import Pool, read_pools
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.build import git_commit, open_metered
 from typedrag.experiments.judges.judging import Stage, unseen
+from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracked_run import TrackedRun, note, noted
 from typedrag.files.digests import digest_of
 from typedrag.files.locks import alone_in

@@ -20,10 +20,10 @@ from typedrag.experiments.compare.compare import ALL, COSTS, compare
 from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
 from typedrag.experiments.compare.weighted import with_objective
-from typedrag.experiments.evaluate.build import reranker_of
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig
 from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.resources import reranker_of
 from typedrag.experiments.tracking.registration import check_model_name
 from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings

@@ -19,9 +19,9 @@ from typedrag.lms.faults import Faults
 from typedrag.lms.lm import limit_calls_in_flight
 from typedrag.lms.replies import replies_kept
 from typedrag.lms.spending import Spending
-from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.config import ObjectiveConfig, StopConfig, SweepConfig
 from typedrag.optimizers.sweep.objectives import front, levels
+from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.storage import Storage, open_storage
 from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, spent_on, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker
@@ -52,7 +52,7 @@ class SweepProgress:
 class Sweep:
     """A sweep as it stands."""
 
-    parts: SweepComponents
+    parts: SweepResources
     study: Study
 
     @property
@@ -80,7 +80,7 @@ def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
     Raises:
         InputError: If the configuration cannot be used, or the study is of another sweep.
     """
-    parts = SweepComponents(config, out)
+    parts = SweepResources(config, out)
     parts.check()
     parts.base.check_measurable(parts.measures)
     limit_calls_in_flight(config.calls_in_flight)
@@ -100,12 +100,12 @@ def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
         InputError: If the configuration cannot be used.
         Unavailable: If the study's database cannot be used.
     """
-    with _opened(SweepComponents(config, out)) as (sweep, _):
+    with _opened(SweepResources(config, out)) as (sweep, _):
         yield sweep
 
 
 @contextmanager
-def _opened(parts: SweepComponents) -> Iterator[tuple[Sweep, Storage]]:
+def _opened(parts: SweepResources) -> Iterator[tuple[Sweep, Storage]]:
     config = parts.config
     storage: Storage = open_storage(config.storage, parts.out, config.heartbeat)
     try:

@@ -17,10 +17,10 @@ from typedrag.experiments.evaluate.summary import summarize
 from typedrag.experiments.executors.executor import Here
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.lms.spending import Account, charging
-from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.objectives import Values, mean_of, values_of, violations
 from typedrag.optimizers.sweep.pruning import goes_on, question_sets
+from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.space import key_of
 from typedrag.optimizers.sweep.study import (
     PROBLEM,
@@ -42,7 +42,7 @@ class Paused(Exception):
 
 
 def run_trial(
-    parts: SweepComponents,
+    parts: SweepResources,
     study: Study,
     trial: Trial,
     *,
@@ -112,7 +112,7 @@ def run_trial(
             tracker.end(run, summarize(run, here.metrics), stopped)
 
 
-def fail_trial(study: Study, trial: Trial, parts: SweepComponents, fault: CallFailed) -> None:
+def fail_trial(study: Study, trial: Trial, parts: SweepResources, fault: CallFailed) -> None:
     """End a trial whose every question an LM fails at, although it answers other trials."""
     _end(study, trial, parts, {}, parts.redactor(str(fault)))
 
@@ -144,7 +144,7 @@ def _check_measures(run: Run, measures: Iterable[str]) -> None:
             )
 
 
-def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepComponents) -> Values:
+def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepResources) -> Values:
     """Note in the study the values so far, and return them."""
     values = values_of(run, questions)
     note(trial, VALUES, values)
@@ -172,7 +172,7 @@ def _fate(study: Study, trial: Trial, values: Values, config: SweepConfig, size:
     return "" if goes else f"behind others after {size} questions"
 
 
-def _end(study: Study, trial: Trial, parts: SweepComponents, values: Values, state: str) -> None:
+def _end(study: Study, trial: Trial, parts: SweepResources, values: Values, state: str) -> None:
     means = [mean_of(values, o.measure) for o in parts.config.objectives] if state == _COMPLETE else []
     if state != _COMPLETE:
         note(trial, PROBLEM, state)

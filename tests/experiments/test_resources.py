@@ -6,15 +6,15 @@ import pytest
 
 from tests.datasets.files import write, write_questions
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.build import Components
 from typedrag.experiments.evaluate.config import EvaluationConfig
+from typedrag.experiments.resources import Resources
 
 
-def parts_of(path: Path, metric: str = "f1", **dataset) -> Components:
+def parts_of(path: Path, metric: str = "f1", **dataset) -> Resources:
     config = EvaluationConfig.model_validate(
         {"programs": [{"program": "direct_lm"}], "dataset": {"path": path, **dataset}, "metrics": [metric]}
     )
-    return Components(config, path.parent / "judgments.sqlite")
+    return Resources(config, path.parent / "judgments.sqlite")
 
 
 @pytest.mark.parametrize("name", ["musique", "hotpotqa", "2wikimultihopqa", "wikipassageqa", "researchy-questions"])

@@ -17,8 +17,11 @@ from typedrag.datasets.dataset import hash_of, sample
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.truth import with_truthfulness
-from typedrag.experiments.evaluate.build import (
-    Components,
+from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
+from typedrag.experiments.evaluate.question_typing import untyped
+from typedrag.experiments.loading import ProgramSource
+from typedrag.experiments.resources import (
+    Resources,
     check_measurable,
     dataset_of,
     git_commit,
@@ -27,9 +30,6 @@ from typedrag.experiments.evaluate.build import (
     reranker_of,
     with_fingerprints,
 )
-from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
-from typedrag.experiments.evaluate.question_typing import untyped
-from typedrag.lms.adapter_of_each import kept
 from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.metrics import metric_class, risk_of
@@ -48,8 +48,8 @@ from typedrag.retrieval import reranker_identity
 JUDGMENTS, COMPILE, TYPES = "judgments.sqlite", "compile", "types"
 
 
-class CompileComponents(Components):
-    """The parts of a compile and of its test; each is built when it is first used.
+class CompileResources:
+    """The objects of a compile and of its test; each is built when it is first used.
 
     Args:
         config: The configuration of the compile.
@@ -58,13 +58,13 @@ class CompileComponents(Components):
     """
 
     def __init__(self, config: CompileConfig, out: Path, *, types_by_lm: bool = True) -> None:
-        super().__init__(config.test_of(config.program), config.judgments or out / JUDGMENTS)
-        self.wanted, self._types_by_lm = config, types_by_lm
+        self.config, self._types_by_lm = config, types_by_lm
+        self.resources = Resources(config.test_of(config.program), config.judgments or out / JUDGMENTS, keep=True)
         self._types = out / COMPILE / TYPES
 
     def check(self) -> None:
         """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
-        config, source = self.wanted, self.source(self.wanted.program)
+        config, source = self.config, self.source
         source.check_unlabelled(options_of(config.program, source), config.program.retriever)
         _ = self.optimizer
         if config.register_as and self.judge:
@@ -86,35 +86,45 @@ class CompileComponents(Components):
         try:
             yield
         except InputError as error:
-            others = "" if self.wanted.metrics else ", or what to compile against: --metric truthfulness=1,similarity=1"
+            others = "" if self.config.metrics else ", or what to compile against: --metric truthfulness=1,similarity=1"
             raise InputError(error.problem, f"{error.mend}{others}") from None
+
+    @property
+    def source(self) -> ProgramSource:
+        """The source of the program that is compiled."""
+        return self.resources.source(self.config.program)
+
+    @property
+    def lm(self) -> dspy.LM:
+        """The LM that the program is compiled for."""
+        return self.resources.lm
 
     @property
     def risk(self) -> str:
         """The known risk of compiling against these metrics; empty if none."""
-        return risk_of(m.name for m in self.wanted.against)
+        return risk_of(m.name for m in self.config.against)
 
     @cached_property
     def optimizer(self) -> Optimizer:
         """The teleprompter, with its options."""
-        config = self.wanted
+        config = self.config
         return build_optimizer(config.optimizer.name, config.optimizer.options, config.budget.name)
 
     @cached_property
     def budget(self) -> Budget:
         """The budget of the configuration; a limit that is not given is that of its name."""
-        limits = self.wanted.budget
+        limits = self.config.budget
         return Budget(lm_calls=limits.lm_calls or Budget.named(limits.name).lm_calls, tokens=limits.tokens)
 
     @cached_property
     def base(self) -> Program:
         """The program that is compiled."""
-        return self.program(self.wanted.program)
+        return self.resources.program(self.config.program)
 
     @cached_property
     def targets(self) -> list[Target]:
         """The targets, in the order in which they are compiled."""
-        spec = self.wanted.modules
+        spec = self.config.modules
         return targets_for(spec, self.base if spec == IN_ORDER else None)
 
     @property
@@ -135,7 +145,7 @@ class CompileComponents(Components):
     @cached_property
     def types(self) -> int:
         """The number of questions whose types the LM is to name."""
-        asks = not self.own_labels and ClassifierSpec.parse(self.type_classifier).asks_lm
+        asks = not self.own_labels and ClassifierSpec.parse(self.resources.type_classifier).asks_lm
         return len(untyped(self._read.examples)) if asks else 0
 
     @cached_property
@@ -157,7 +167,7 @@ class CompileComponents(Components):
         if self.types:
             self._types.mkdir(parents=True, exist_ok=True)
         with charging(Ledger(self._types / LEDGER)):
-            return replace(self._read, examples=tuple(self.typed(self._read.examples)))
+            return replace(self._read, examples=tuple(self.resources.typed(self._read.examples)))
 
     @property
     def spent_on_types(self) -> Spending:
@@ -167,31 +177,26 @@ class CompileComponents(Components):
     @cached_property
     def prompt_lm(self) -> dspy.LM | None:
         """The LM that writes instructions; None if it is the task's."""
-        config = self._like_the_task_lm(self.wanted.prompt_lm)
+        config = self._like_the_task_lm(self.config.prompt_lm)
         return open_metered(config, "prompt LM") if config else None
 
     @cached_property
     def teacher_lm(self) -> dspy.LM | None:
         """The LM that makes demonstrations; None if it is the task's."""
-        config = self._like_the_task_lm(self.wanted.teacher_lm)
+        config = self._like_the_task_lm(self.config.teacher_lm)
         return open_metered(config, "teacher LM") if config else None
-
-    @cached_property
-    def scorer(self) -> dspy.LM | None:
-        """The LM behind judges; a resumed compile does not pay again for unreadable replies."""
-        return (scorer := super().scorer) and kept(scorer)
 
     @cached_property
     def redactor(self) -> Redactor:
         """A redactor of the keys and addresses of all LMs."""
-        lms = (self.lm, self.prompt_lm, self.teacher_lm, self.scorer)
-        return redactor_for((lm for lm in lms if lm is not None), addresses=self.addresses)
+        lms = (self.lm, self.prompt_lm, self.teacher_lm, self.resources.scorer)
+        return redactor_for((lm for lm in lms if lm is not None), addresses=self.resources.addresses)
 
     def objective(self, target: Target) -> Objective:
         """The objective that a target is compiled against."""
         if (own := target.metric()) is not None:
             return Objective([(own, 1.0)], read_call)
-        return Objective([(self.metrics[m.name], m.weight) for m in self.wanted.against], read_call)
+        return Objective([(self.resources.metrics[m.name], m.weight) for m in self.config.against], read_call)
 
     def request(self, target: Target, program: Program | None, folder: Path) -> CompileRequest:
         """The request to compile a target of a program that the earlier targets have left, in a folder of its own.
@@ -213,8 +218,8 @@ class CompileComponents(Components):
             log_dir=folder,
             teacher_lm=self.teacher_lm,
             prompt_lm=self.prompt_lm,
-            threads=self.wanted.threads,
-            seed=self.wanted.seed,
+            threads=self.config.threads,
+            seed=self.config.seed,
             depends_on=self._identity(target),
             redact=self.redactor,
         )
@@ -231,12 +236,12 @@ class CompileComponents(Components):
     def test_examples(self) -> list[dspy.Example]:
         """The tested examples, at most `test_limit`, drawn in turn from each subset and type."""
         examples = self.tested
-        return sample(examples, self.wanted.test_limit or len(examples), self.wanted.dataset.seed, question_type_of)
+        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
 
     def tested_by(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
         """The metrics of the test: those that are compiled against, and truthfulness if it can be measured."""
-        metrics = self.config.metrics
-        return with_truthfulness(metrics, self.test_examples, self.dataset, self.scorer, on_notice)
+        metrics = self.resources.config.metrics
+        return with_truthfulness(metrics, self.test_examples, self.dataset, self.resources.scorer, on_notice)
 
     @property
     def test_fingerprint(self) -> str:
@@ -246,8 +251,8 @@ class CompileComponents(Components):
     @property
     def identity(self) -> dict[str, Any]:
         """The settings that tell this compile from others, without those that each target has by itself."""
-        config = self.wanted
-        options = options_of(config.program, self.source(config.program))
+        config = self.config
+        options = options_of(config.program, self.source)
         return {
             "modules": config.modules,
             **({} if self.judge else {"program": config.program.program, "options": options.model_dump(mode="json")}),
@@ -258,12 +263,12 @@ class CompileComponents(Components):
     @property
     def reranker(self) -> str:
         """The spec of the program's reranker."""
-        return reranker_of(self.wanted.program, self.source(self.wanted.program))
+        return reranker_of(self.config.program, self.source)
 
     @property
     def public_settings(self) -> dict[str, Any]:
         """The settings that are logged to MLflow."""
-        config = self.wanted
+        config = self.config
         options = self.optimizer.settings.model_dump(mode="json")
         return {
             "program": None if self.judge else config.program.program,
@@ -285,12 +290,12 @@ class CompileComponents(Components):
     @property
     def lm_settings(self) -> dict[str, dict[str, Any]]:
         """The specs and settings of the LMs, by role."""
-        config = self.wanted
+        config = self.config
         roles: dict[str, tuple[LMConfig | None, dspy.LM | None]] = {
             "task": (config.lm, self.lm),
             "prompt": (self._like_the_task_lm(config.prompt_lm), self.prompt_lm),
             "teacher": (self._like_the_task_lm(config.teacher_lm), self.teacher_lm),
-            "judge": (config.scorer, self.scorer),
+            "judge": (config.scorer, self.resources.scorer),
         }
         return {
             role: {"spec": settings.spec or default_spec(), **reply_settings(lm)}
@@ -301,8 +306,8 @@ class CompileComponents(Components):
     def _like_the_task_lm(self, config: LMConfig | None) -> LMConfig | None:
         """Complete an LM's settings: without a spec, they change those of the task's LM; see also `beside`."""
         if config is None or config.spec:
-            return config and config.beside(self.wanted.lm)
-        return self.wanted.lm.model_copy(update=config.model_dump(exclude_unset=True, exclude_none=True))
+            return config and config.beside(self.config.lm)
+        return self.config.lm.model_copy(update=config.model_dump(exclude_unset=True, exclude_none=True))
 
     def _examples(self, target: Target, objective: Objective, split: str) -> list[dspy.Example]:
         examples = objective.measurable(target.examples(self.dataset, split))
@@ -316,7 +321,7 @@ class CompileComponents(Components):
         return examples
 
     def _identity(self, target: Target) -> dict[str, Any]:
-        config, source = self.wanted, self.source(self.wanted.program)
+        config, source = self.config, self.source
         searches = self.judge is None and source.retrieves
         return {
             "target": target.name,
@@ -325,5 +330,5 @@ class CompileComponents(Components):
             "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.against},
             "judge LM": self.lm_settings.get("judge"),
             **(reranker_identity(self.reranker) if self.judge is None else {}),
-            **(self.retriever(config.program).identity if searches else {}),
+            **(self.resources.retriever(config.program).identity if searches else {}),
         }

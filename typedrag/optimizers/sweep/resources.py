@@ -14,7 +14,6 @@ from typedrag.datasets.splits import SPLITS, hash_of
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.compare.weighted import OBJECTIVE, SCORE
-from typedrag.experiments.evaluate.build import Components, bm25_of, options_of, reranker_of
 from typedrag.experiments.evaluate.config import (
     BM25Config,
     CapsConfig,
@@ -26,6 +25,7 @@ from typedrag.experiments.evaluate.config import (
     ProgramConfig,
 )
 from typedrag.experiments.evaluate.run_store import METRIC
+from typedrag.experiments.resources import Resources, bm25_of, options_of, reranker_of
 from typedrag.files.text_files import write_text
 from typedrag.metrics import risk_of, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
@@ -54,7 +54,7 @@ _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heart
 """Settings that trials do not depend on."""
 
 
-class SweepComponents:
+class SweepResources:
     """The parts of a sweep; each is built when it is first used.
 
     Args:
@@ -65,7 +65,7 @@ class SweepComponents:
         self.config = config
         self.out = out
         self._judgments = out / JUDGMENTS
-        self._at: dict[tuple[LMConfig, str], Components] = {}
+        self._at: dict[tuple[LMConfig, str], Resources] = {}
 
     def check(self) -> None:
         """Check the configuration, before anything is loaded.
@@ -115,9 +115,9 @@ class SweepComponents:
         return risk or (risk_of(m.name for m in section.against) if section else "")
 
     @cached_property
-    def base(self) -> Components:
+    def base(self) -> Resources:
         """The components of the program as it is, on the questions of the sweep."""
-        return Components(self.evaluation(self.config.program), self._judgments)
+        return Resources(self.evaluation(self.config.program), self._judgments)
 
     @property
     def redactor(self) -> Redactor:
@@ -183,7 +183,7 @@ class SweepComponents:
         """The LM of a point."""
         return lm_at(self.base.config.lm, point)
 
-    def at(self, point: Point) -> Components:
+    def at(self, point: Point) -> Resources:
         """The components of the sweep with the LM and the metrics of a point."""
         lm, metrics = self.lm_of(point), metrics_at(self.metrics, point)
         key = (lm, json.dumps([m.model_dump(mode="json") for m in metrics], sort_keys=True))

@@ -23,6 +23,7 @@ from typedrag.experiments.evaluate.results import PlannedQuestion
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.judges.saved import SavedJudge, load_judge
 from typedrag.experiments.loading import ProgramSource, program_source
+from typedrag.lms.adapter_of_each import kept
 from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
 from typedrag.lms.replies import REPLIES
 from typedrag.lms.spending import metered
@@ -51,7 +52,7 @@ _JUDGES: Mapping[str, Mapping[str, str]] = {
 """Options of metrics that name the folder of a compiled judge, with the kind of that judge."""
 
 
-class Components:
+class Resources:
     """The objects that the runs of an evaluation share; each is built when it is first used.
 
     Args:
@@ -59,6 +60,7 @@ class Components:
         judgments: The file of stored judgments.
         among: The ids of questions to draw from; by default all of the split.
         sources: Programs that were read already, by the configuration's word for them.
+        keep: Keep the scorer's unreadable replies too, so that a resumed compile does not pay for them again.
     """
 
     def __init__(
@@ -67,13 +69,15 @@ class Components:
         judgments: Path,
         among: Collection[str] | None = None,
         sources: Mapping[str, ProgramSource] | None = None,
+        *,
+        keep: bool = False,
     ) -> None:
-        self.config, self._judgments, self._among = config, judgments, among
+        self.config, self._judgments, self._among, self._keep = config, judgments, among, keep
         self._rerankers: dict[str, Reranker] = {}
         self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
         self._sources = dict(sources or {})
 
-    def with_lm(self, lm: LMConfig) -> Components:
+    def with_lm(self, lm: LMConfig) -> Resources:
         """A copy with another LM that answers; all other objects are shared."""
         other = copy(self)
         other.config = self.config.model_copy(update={"lm": lm})
@@ -81,7 +85,7 @@ class Components:
             other.__dict__.pop(name, None)
         return other
 
-    def with_metrics(self, metrics: tuple[MetricConfig, ...]) -> Components:
+    def with_metrics(self, metrics: tuple[MetricConfig, ...]) -> Resources:
         """A copy with other metrics; all other objects are shared."""
         if metrics == self.config.metrics:
             return self
@@ -148,7 +152,10 @@ class Components:
     @cached_property
     def scorer(self) -> dspy.LM | None:
         """The LM behind judges."""
-        return open_metered(config.beside(self.config.lm), "scorer") if (config := self.config.scorer) else None
+        if self.config.scorer is None:
+            return None
+        scorer = open_metered(self.config.scorer.beside(self.config.lm), "scorer")
+        return kept(scorer) if self._keep else scorer
 
     @property
     def addresses(self) -> list[str]:
