@@ -8,11 +8,16 @@ After a change on purpose, its diff is the list of what users notice.
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from typedrag.lms.models import models_dir
 
 DATA = Path(__file__).parent / "data"
 PARTS = {
@@ -21,6 +26,7 @@ PARTS = {
     "config_files": "configs",
     "openapi": "http",
     "streams": "http",
+    "mlflow_names": "tracking",
     "prompts": "prompts",
     "answers": "answers",
 }
@@ -42,8 +48,13 @@ def part_file(name: str) -> Path:
 def write(names: Iterable[str] = ()) -> None:
     """Write some parts; by default all."""
     DATA.mkdir(exist_ok=True)
-    for name in names or PARTS:
-        part_file(name).write_text(make_part(name), "utf-8")
+    models = str(models_dir())  # which nobody wants to fetch again
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        patch.dict(os.environ, {"TYPEDRAG_CACHE": cache, "TYPEDRAG_MODELS": models}),
+    ):
+        for name in names or PARTS:
+            part_file(name).write_text(make_part(name), "utf-8")
 
 
 def _text(value: Any, indent: str = "") -> str:
