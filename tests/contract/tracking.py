@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import mlflow
 import yaml
@@ -16,9 +17,11 @@ from click.testing import CliRunner
 from mlflow.entities import Run
 
 from tests.contract.sample import sample_index
+from tests.experiments.tiny import ShortIsTrue
 from tests.lm_server import MODEL, Call, LMServer, lm_server, words
 from tests.mlflow_stores import new_store
 from typedrag.cli.main import cli
+from typedrag.metrics.metric import _METRICS
 from typedrag.question_types import QuestionType
 
 LM = f"vllm:{MODEL}"
@@ -28,7 +31,13 @@ OF_THE_MACHINE = ("mlflow.source.", "mlflow.user")
 
 def mlflow_names() -> dict[str, Any]:
     """By kind of run: the names of its metrics, params, tags and artifacts, and those of the runs below it."""
-    with tempfile.TemporaryDirectory() as folder, chdir(folder), sample_index() as index, lm_server(reply=_reply) as lm:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chdir(folder),
+        sample_index() as index,
+        lm_server(reply=_reply) as lm,
+        patch.dict(_METRICS._classes, {"truthfulness": ShortIsTrue}),  # whose own may need a model that is not there
+    ):
         uri = new_store(Path(folder) / "mlflow")
         before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
         try:
@@ -74,7 +83,7 @@ def _commands(lm: LMServer, index: Path, uri: str) -> Iterator[list[str]]:
         "compile",
         program={"program": "direct_lm"},
         dataset={"name": "file", "path": "questions.jsonl"},
-        metrics=["defects"],
+        metrics=["defects", "truthfulness"],
         optimizer={"name": "copro", "options": {"breadth": 2, "depth": 1}},
         register_as="compiled",
     )
@@ -86,7 +95,7 @@ def _commands(lm: LMServer, index: Path, uri: str) -> Iterator[list[str]]:
         sampler={"name": "grid"},
         dataset={"name": "sample", "split": "train", "limit": 2},
         held_out={"limit": 2},
-        metrics=["retrieval"],
+        metrics=["retrieval", "truthfulness"],
     )
     yield ["sweep", "best", "sweep", "--register", "best"]
 
