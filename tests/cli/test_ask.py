@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -79,50 +75,6 @@ def test_questions_are_answered_in_their_order(ask, tmp_path, how):
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(r["id"], r["question"]) for r in rows] == [("1", QUESTION), ("q2", "How does rain form in clouds?")]
     assert all(r["answer"] for r in rows)
-
-
-def test_a_run_that_was_killed_goes_on_where_it_stopped(server, sample_index, tmp_path, monkeypatch):
-    questions, out, journal = (tmp_path / name for name in ("questions.txt", "answers.jsonl", "answers.jsonl.part"))
-    questions.write_text("".join(f"How does rain form in clouds of kind {n}?\n" for n in range(5)))
-    arguments = ["ask", "--file", str(questions), "--out", str(out), "--threads", "1", "--index", str(sample_index)]
-    arguments += ["--lm", "vllm:stub", "--api-base", server.api_base]
-    monkeypatch.setenv("TYPEDRAG_CACHE", str(tmp_path / "no-cache-of-before"))
-    killed = threading.Event()
-
-    def reply(call):
-        if "kind 2" in call.question:
-            killed.wait(600)  # so that the process is within its third question, however slow the machine
-
-    server.reply = reply
-    with subprocess.Popen([sys.executable, "-m", "typedrag", *arguments], stderr=subprocess.PIPE) as process:
-        try:
-            while not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):  # its head, and two answers
-                assert process.poll() is None, process.stderr.read()
-                time.sleep(0.02)
-        finally:
-            process.kill()
-            killed.set()
-    before = journal.read_text().splitlines()[1:3]
-    assert not out.exists()
-
-    def ask_again(*more):
-        return CliRunner().invoke(cli, [*arguments, *more])
-
-    again = ask_again()
-    assert again.exit_code == 2 and "--resume" in again.stderr
-    changed = ask_again("--resume", "-k", "3")
-    assert changed.exit_code == 2 and "another options" in changed.stderr
-    server.calls.clear()
-    resumed = ask_again("--resume")
-    assert resumed.exit_code == 0, resumed.stderr
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [r["id"] for r in rows] == [str(n) for n in range(1, 6)] and all(r["answer"] for r in rows)
-    for line in before:  # what was answered before is kept to the letter
-        kept = json.loads(line)
-        index = kept.pop("index")
-        assert rows[index] == kept
-    assert {call.question[-2] for call in server.calls} == {"2", "3", "4"}
-    assert not journal.exists()
 
 
 def test_a_refused_question_of_a_file_leaves_the_others_answered(ask):
@@ -294,6 +246,16 @@ def test_a_cap_stops_a_file_which_can_be_continued(server, tmp_path, monkeypatch
     rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert [row["spent"]["dollars"] for row in rows] == [pytest.approx(0.002)] * 12
     assert len(server.calls) == 12
+
+
+def test_a_stopped_file_is_continued_only_where_that_is_asked_for_with_the_same_options(server, tmp_path):
+    alone = ["--threads", "1", "--no-cache"]
+    assert ask_many(server, tmp_path, *alone, "--max-lm-calls", "6").exit_code == 1
+    again = ask_many(server, tmp_path, *alone)
+    assert again.exit_code == 2 and "--resume" in again.stderr
+    changed = ask_many(server, tmp_path, *alone, "--resume", "-o", "answer_words=50")
+    assert changed.exit_code == 2 and "another options" in changed.stderr
+    assert len(server.calls) == 6
 
 
 def test_a_cap_that_is_reached_with_the_last_question_of_a_file_stops_nothing(server, tmp_path):

@@ -1,12 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -286,27 +281,6 @@ def test_one_with_an_lm_of_its_own_gets_no_verdict_by_another(compile_, monkeypa
     assert json.loads(Path("out/result.json").read_text())["verdict"] == ""
     about = Compiled.read(Path("out/program")).about
     assert (about.compiled, about.lms["task"]["spec"]) == ({}, "openai/ft:mine")
-
-
-def test_killed_at_any_moment_it_goes_on_and_pays_for_nothing_twice(compile_, server, tmp_path):
-    whole = compile_(*BASIC, "--out", "whole")
-    wanted = len(server.calls)
-    server.calls.clear(), server.done.clear()
-    server.seconds = 0.02
-    command = [sys.executable, "-m", "tests.experiments.tiny", "compile", "--no-tracking", *map(str, BASIC)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    for calls in (8, 20, 34):
-        process = subprocess.Popen([*command, "--out", "out", "--resume"], env=environment, stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(server.calls) < calls:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        time.sleep(0.1)
-    done = compile_(*BASIC, "--out", "out", "--resume")
-    verdict = [line for line in whole.stdout.splitlines() if line.startswith("verdict")]
-    assert verdict
-    assert [line for line in done.stdout.splitlines() if line.startswith("verdict")] == verdict
-    assert len(server.calls) <= wanted + 3 * 4  # calls that were under way when it was killed
 
 
 @pytest.mark.parametrize(

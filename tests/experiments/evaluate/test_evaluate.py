@@ -2,18 +2,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from tests.lm_server import lm_server
 from tests.retrieval.berts import save_bert
 from typedrag.datasets import sample_questions
 from typedrag.errors import InputError, LMUnavailable, TypedRAGError
@@ -491,67 +485,6 @@ def test_bad_input_is_refused_before_anything_is_asked(evaluate, server, tmp_pat
         evaluate(**flags)
     assert server.calls == []
     assert not (tmp_path / "run").exists()
-
-
-# killed
-
-
-def test_a_run_that_is_killed_at_any_moment_is_continued_without_doing_anything_twice(tmp_path):
-    threads, questions = 3, 12
-    out = tmp_path / "run"
-    with lm_server(seconds=0.03) as server:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.experiments.tiny",
-            "evaluate",
-            "--program",
-            "direct_lm",
-            "--dataset",
-            "sample",
-        ]
-        command += ["--limit", str(questions), "--metric", "tiny,length", "--lm", STUB, "--api-base", server.api_base]
-        command += ["--scorer", STUB, "--scorer-api-base", server.api_base, "--threads", str(threads)]
-        command += ["--out", str(out), "--no-tracking", "--resume"]
-        for calls in (1, 7, 12, 17):
-            kept, begun = _kept(out), len(server.calls)
-            _kill_after(command, server, calls)
-            _assert_nothing_kept_was_done_again(server, begun, kept)
-        kept, begun = _kept(out), len(server.calls)
-        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
-        assert done.returncode == 0, done.stderr
-        _assert_nothing_kept_was_done_again(server, begun, kept)
-        run = read_run(out)
-        assert len({q.id for q in run.questions}) == questions
-        assert all(q.answer and q.metrics["tiny"].score == 1.0 for q in run.questions)
-        assert all(len(q.metrics) == 2 for q in run.questions)
-        # no more was asked than what was under way when it was killed
-        assert len(server.calls) <= 2 * questions + 4 * threads
-
-
-def _kill_after(command: list[str], server, calls: int) -> None:
-    environment = {**os.environ, "DSPY_CACHEDIR": "/dev/null/none"}
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[3], stderr=subprocess.PIPE, env=environment)
-    deadline = time.monotonic() + 60
-    while len(server.calls) < calls and time.monotonic() < deadline:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    time.sleep(2 * server.seconds)  # what was sent before still arrives
-
-
-def _kept(out: Path) -> dict[str, set[str]]:
-    """By question what is in the store."""
-    if not (out / "run.sqlite").is_file():
-        return {}
-    return {q.question: {"answer", *q.metrics} for q in read_run(out).questions}
-
-
-def _assert_nothing_kept_was_done_again(server, begun: int, kept: dict[str, set[str]]) -> None:
-    for call in server.calls[begun:]:
-        what = "answer" if "answer" in call.wanted else "tiny"
-        assert what not in kept.get(call.question, ()), f"{what} of '{call.question}' was made again"
 
 
 # what it will spend
