@@ -34,7 +34,8 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.evaluate.config_file import with_settings
 from typedrag.labels import labelled
-from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.threads import workers
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.ranking import ranking_measures, searches

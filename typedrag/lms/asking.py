@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils import exceptions as dspy_errors
-from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
 from typedrag.lms.streaming import telling_of
-from typedrag.lms.trail import Stopwatch, fall_back, record, spend_tokens, take_lm_call
+from typedrag.lms.threads import stop_if_cancelled
+from typedrag.lms.trail import CallTracker, NoCallsLeft, Stopwatch, fall_back, record, spend_tokens
 from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.texts.repetitions import without_repetitions
@@ -82,15 +82,15 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         try:
             prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
-            question, usage = _asked(inputs), _usage(calls)
+            question, usage = _asked(inputs), calls.usage
             spend_tokens(usage)
             record(Step(step, question, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
     if dropped := (*_dropped(prediction), *_shortened(prediction)):
         record(Step(step, _asked(inputs), dropped=dropped))
-    if limit := _cut_off(calls):
-        fall_back(f"step '{step}': {CUT_OFF}, {limit}", "it is taken as far as it goes")
-    usage = _usage(calls)
+    if tokens := calls.tokens_when_cut_off:
+        fall_back(f"step '{step}': {CUT_OFF}, {tokens}", "it is taken as far as it goes")
+    usage = calls.usage
     spend_tokens(usage)
     return Reply(prediction, usage, watch.seconds)
 
@@ -101,7 +101,7 @@ def _predict(
     """The LM's prediction; adds a step to `unread` for each reply that cannot be read."""
     problem = ""
     for attempt in range(retries + 1):
-        take_lm_call(step)
+        stop_if_cancelled()
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
         try:
             with telling_of(predictor):
@@ -110,6 +110,8 @@ def _predict(
             if not _is_blank(prediction):
                 return _printable(prediction)
             problem = "the LM's answer is blank"
+        except NoCallsLeft as limit:
+            raise StepFailed(step, str(limit)) from None
         except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
             if fault := unavailable(error):
                 # DSPy has retried already where that may help, but not for a reply that is no reply at all
@@ -269,21 +271,10 @@ def _words_of(error: Exception) -> str:
     return without_keys(first_line(error), dspy.settings.lm)
 
 
-class _Calls(UsageTracker):
-    """The usage of each call, in order; DSPy's own tracker forgets calls of which the server does not report it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: list[tuple[str, dict[str, Any]]] = []
-
-    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
-        self.entries.append((lm, usage_entry))
-
-
 @contextmanager
-def _counting() -> Iterator[_Calls]:
+def _counting() -> Iterator[CallTracker]:
     """Count the calls made within, and pass them on to DSPy's outer tracker."""
-    calls, around = _Calls(), dspy.settings.usage_tracker
+    calls, around = CallTracker(), dspy.settings.usage_tracker
     try:
         with dspy.context(usage_tracker=calls):
             yield calls
@@ -291,17 +282,6 @@ def _counting() -> Iterator[_Calls]:
         if around is not None:
             for lm, entry in calls.entries:
                 around.add_usage(lm, entry)
-
-
-def _usage(calls: _Calls) -> Usage:
-    return sum((Usage.of_call(entry) for _, entry in calls.entries), Usage())
-
-
-def _cut_off(calls: _Calls) -> int:
-    """The token limit of the last reply if the reply used all of it; else 0."""
-    settings = getattr(dspy.settings.lm, "kwargs", {})
-    limit = settings.get("max_tokens") or settings.get("max_completion_tokens") or 0
-    return limit if calls.entries and calls.entries[-1][1].get("completion_tokens") == limit else 0
 
 
 def _lm() -> str:

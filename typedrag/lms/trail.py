@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import dspy
+from dspy.utils.callback import BaseCallback
+from dspy.utils.usage_tracker import UsageTracker
 
 from typedrag.errors import StepFailed
 from typedrag.events import StepEnded, emit
 from typedrag.lms.threads import stop_if_cancelled, workers
 from typedrag.records import FALLBACK, Step, Usage
+from typedrag.sharing import Shared
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -85,12 +88,36 @@ def fall_back(failure: StepFailed | str, instead: str) -> None:
     record(Step(FALLBACK, output=f"{failure}; {instead}"))
 
 
+class NoCallsLeft(BaseException):
+    """Stops an LM call that a budget does not allow; `ask` makes a `StepFailed` of it.
+
+    It is no `Exception`, as DSPy only logs those of a callback.
+    """
+
+
+class _CallLimiter(Shared, BaseCallback):
+    """Takes each LM call from the budgets before it is made, whoever makes it: DSPy's adapters ask twice."""
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        stop_if_cancelled()
+        if (tokens := _tokens.get()) is not None and tokens.left <= 0:
+            raise NoCallsLeft("the question's tokens are used up")
+        budget = _budget.get()
+        if budget is not None and not budget.take(_reserved.get()):
+            raise NoCallsLeft("the question's LM calls are used up (option max_lm_calls)")
+
+
+_LIMITER = _CallLimiter()
+
+
 @contextmanager
 def lm_call_budget(calls: int) -> Iterator[None]:
-    """Allow `calls` LM calls within."""
+    """Allow `calls` LM calls within, and no more tokens than a `token_budget` around it."""
+    others = [callback for callback in dspy.settings.callbacks if callback is not _LIMITER]
     token = _budget.set(_Budget(calls))
     try:
-        yield
+        with dspy.context(callbacks=[_LIMITER, *others]):  # first: what others begin for a call would not end
+            yield
     finally:
         _budget.reset(token)
 
@@ -121,25 +148,42 @@ def reserving(calls: int) -> Iterator[None]:
         _reserved.reset(token)
 
 
-def take_lm_call(step: str) -> None:
-    """Count one LM call.
-
-    Raises:
-        CancelledError: If the task that asked the question is cancelled.
-        StepFailed: If the budget of calls, without those reserved, or the budget of tokens is used up.
-    """
-    stop_if_cancelled()
-    if (tokens := _tokens.get()) is not None and tokens.left <= 0:
-        raise StepFailed(step, "the question's tokens are used up")
-    budget = _budget.get()
-    if budget is not None and not budget.take(_reserved.get()):
-        raise StepFailed(step, "the question's LM calls are used up (option max_lm_calls)")
-
-
 def lm_calls_left(default: int) -> int:
     """The number of LM calls left in the budget without those reserved; `default` if there is no budget."""
     budget = _budget.get()
     return default if budget is None else max(0, budget.left - _reserved.get())
+
+
+class CallTracker(UsageTracker):
+    """The usage of each call of a step, in order; DSPy's own tracker forgets calls whose server does not report it.
+
+    Attributes:
+        finish_reason: Why the last reply ended, as its server says; None if that is not known.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[tuple[str, dict[str, Any]]] = []
+        self.finish_reason: str | None = None
+
+    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
+        """Count a call."""
+        self.entries.append((lm, usage_entry))
+
+    @property
+    def usage(self) -> Usage:
+        """The calls and their tokens."""
+        return sum((Usage.of_call(entry) for _, entry in self.entries), Usage())
+
+    @property
+    def tokens_when_cut_off(self) -> int:
+        """The tokens of the last reply if it was cut off; else 0."""
+        settings = getattr(dspy.settings.lm, "kwargs", {})
+        limit = int(settings.get("max_tokens") or settings.get("max_completion_tokens") or 0)
+        written = self.entries[-1][1].get("completion_tokens") if self.entries else None
+        if self.finish_reason is None:  # of an LM that was not opened here
+            return limit if written == limit else 0
+        return (written or limit) if self.finish_reason == "length" else 0
 
 
 class _Replayed:

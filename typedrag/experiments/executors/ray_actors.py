@@ -135,8 +135,8 @@ class Worker:
         return Returned(os.getpid(), None)
 
     def _begin(self, place: Place, work: Work, hub: Any) -> None:
+        from typedrag.lms.calls import limit_calls_in_flight
         from typedrag.lms.holds import HOLDS
-        from typedrag.lms.lm import limit_calls_in_flight
         from typedrag.lms.patience import timeout_given
         from typedrag.lms.prices import use_prices
 

@@ -115,13 +115,6 @@ def find_vllm() -> str | None:
     return shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
 
 
-def options_at(api_base: str) -> list[str] | None:
-    """The options, and the adapter, of the server that this process uses at an address; None if it was not started
-    here."""
-    servers = [use.server for use in list(_used.values())]
-    return next(([*s.options, *s.adapter] for s in servers if s.api_base == api_base), None)
-
-
 def _adapter_of(spec: VLLMSpec) -> list[str]:
     return [spec.model, spec.lora_module] if spec.adapter else []
 

@@ -24,7 +24,7 @@ from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
 from typedrag.files.journal import Journal
 from typedrag.lms.asking import unavailable
 from typedrag.lms.faults import Faults
-from typedrag.lms.replies import permission
+from typedrag.lms.reply_store import permission
 from typedrag.lms.spending import Account, Spending
 from typedrag.sharing import Shared
 
