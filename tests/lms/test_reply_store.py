@@ -13,11 +13,12 @@ import pytest
 from pydantic import BaseModel
 
 from tests.lm_server import lm_server
+from typedrag.call_context import use_context
 from typedrag.errors import InputError, StorageFull
 from typedrag.files.sqlite import SQLiteFile
 from typedrag.lms import reply_store
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.reply_store import HELD, TABLES, Leases, ReplyStore, permission, replies_file, use_reply_store
+from typedrag.lms.reply_store import HELD, TABLES, Leases, ReplyStore, replies_file, use_reply_store
 from typedrag.lms.spending import Account, charging, metered
 from typedrag.lms.trail import Stopwatch, counting_replays
 from typedrag.metrics import Judgments
@@ -263,23 +264,19 @@ def test_a_lease_lapses_where_the_database_fails_at_it_or_at_its_release(file, s
 
 def test_a_call_whose_reply_is_not_kept_needs_permission(place, lm, server):
     asked = []
-    token = permission.set(asked.append)
-    try:
-        with use_reply_store(place):
+
+    def refuse(replies):
+        raise KeyboardInterrupt
+
+    with use_reply_store(place):
+        with use_context(permit=asked.append):
             ask(lm), ask(lm)
-            assert asked == [1]
-
-            def refuse(replies):
-                raise KeyboardInterrupt
-
-            permission.set(refuse)
+        assert asked == [1]
+        with use_context(permit=refuse):
             assert ask(lm)  # kept
             with pytest.raises(KeyboardInterrupt):
                 ask(lm, "How?")
-            permission.set(None)
-            assert ask(lm, "How?")  # left to who asks next
-    finally:
-        permission.reset(token)
+        assert ask(lm, "How?")  # left to who asks next
     assert len(server.calls) == 2
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils import exceptions as dspy_errors
 
+from typedrag.call_context import call_context, use_context
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
 from typedrag.lms.streaming import telling_of
@@ -131,21 +131,13 @@ def _predict(
     raise StepFailed(step, problem)
 
 
-_discreet: ContextVar[bool] = ContextVar("discreet", default=False)
-
-
-@contextmanager
-def without_words_of_servers() -> Iterator[None]:
+def without_words_of_servers() -> AbstractContextManager[None]:
     """Leave a server's words out of the report that it refused a request: they may name paths and addresses."""
-    token = _discreet.set(True)
-    try:
-        yield
-    finally:
-        _discreet.reset(token)
+    return use_context(discreet=True)
 
 
 def _refusal(words: str) -> str:
-    if not _discreet.get():
+    if not call_context().discreet:
         return f"the LM refused the request ({words})"
     logger.warning("the LM refused a request: %s", words)
     return "the LM refused the request"
@@ -183,11 +175,9 @@ class Replied:
         self.refusal = ""
 
 
-_replied: ContextVar[Replied | None] = ContextVar("replied", default=None)
-
-
 def _tell(*, answered: bool = False, refusal: str = "") -> None:
-    if (calls := _replied.get()) is not None:
+    calls: Replied | None = call_context().outcome
+    if calls is not None:
         calls.any = calls.any or answered
         calls.refusal = refusal or calls.refusal
 
@@ -203,14 +193,12 @@ def unless_all_is_refused() -> Iterator[Replied]:
         CallFailed: If the LM has refused calls and answered none; it then replaces a `StepFailed`.
     """
     calls = Replied()
-    token = _replied.set(calls)
     failure: StepFailed | None = None
     try:
-        yield calls
+        with use_context(outcome=calls):
+            yield calls
     except StepFailed as error:
         failure = error
-    finally:
-        _replied.reset(token)
     if calls.refusal and not calls.any:
         of_schema = any(word in calls.refusal.lower() for word in _OF_SCHEMA)
         mend = (

@@ -26,12 +26,12 @@ from dspy.lm15 import (
     register_provider,
 )
 
+from typedrag.call_context import call_context
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.digests import digest_of
 from typedrag.lms import embedded, models
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.calls import IN_FLIGHT, LM, is_carried
-from typedrag.lms.patience import timeout_given
 from typedrag.lms.prices import note_specs, own_prices
 from typedrag.lms.reply_store import CALL_OBSERVER, address_of, set_source, set_user_store
 from typedrag.lms.vllm import started
@@ -149,7 +149,7 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     kind, _, name = spec.partition(":")
     reasons = kind != "embedded" and _reasons(spec)
     settings = _defaults("reasoning" if reasons else kind) | settings
-    if seconds := timeout_given.get():
+    if seconds := call_context().timeout:
         settings["timeout"] = seconds
     if reasons:
         _check_reasoning(spec, settings)

@@ -19,7 +19,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ import dspy
 from dspy.clients.cache import Cache
 from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
+from typedrag.call_context import call_context
 from typedrag.errors import TypedRAGError
 from typedrag.files.sqlite import SQLiteFile, Tables
 from typedrag.lms.models import cache_dir
@@ -70,9 +70,6 @@ _WAIT = 0.5
 """Seconds between two looks at whether a call of another thread is still waited for."""
 _SOURCE = "typedrag_source"
 _NO_PART_OF_KEY = ["api_key", "api_base", "base_url", "timeout"]
-
-permission: ContextVar[Callable[[int], None] | None] = ContextVar("permission", default=None)
-"""Called before each new call with the number of replies it asks for; raises if the call may not be made."""
 
 
 def set_source(lm: dspy.LM, *source: Any) -> None:
@@ -181,7 +178,7 @@ class ReplyStore(Shared, Cache):
         """The reply; None if this thread is to make the call, which others then wait for.
 
         Raises:
-            BaseException: As `permission` does.
+            BaseException: As `CallContext.permit` does.
             CancelledError: If nobody waits for the reply any more.
         """
         key, call = self.cache_key(request), _calls.get(ACTIVE_CALL_ID.get() or "")
@@ -195,7 +192,7 @@ class ReplyStore(Shared, Cache):
                 call.end()
             self._count(request, *row)
             return row[0]
-        if (permit := permission.get()) is not None:
+        if (permit := call_context().permit) is not None:
             permit(request.get("n") or 1)
         if call is not None:
             call.began = time.perf_counter()

@@ -1,17 +1,13 @@
 """The trail of a program on one question: its steps, recorded as they happen, and its LM calls, counted.
 
-Both belong to the call, not to the module, which stays stateless. They travel in context
-variables, so strategies need not pass them on, and threads that carry the context see them.
+Both belong to the call, not to the module, which stays stateless; see `typedrag.call_context`.
 """
 
 from __future__ import annotations
 
-import contextvars
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,6 +15,7 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from dspy.utils.usage_tracker import UsageTracker
 
+from typedrag.call_context import Budget, Replays, call_context, carry, use_context
 from typedrag.errors import StepFailed
 from typedrag.events import StepEnded, emit
 from typedrag.lms.threads import stop_if_cancelled, workers
@@ -28,47 +25,13 @@ from typedrag.sharing import Shared
 T = TypeVar("T")
 R = TypeVar("R")
 
-_steps: ContextVar[list[Step] | None] = ContextVar("steps", default=None)
-_budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
-_tokens: ContextVar[_Budget | None] = ContextVar("tokens", default=None)
-_reserved: ContextVar[int] = ContextVar("reserved", default=0)
-_replayed: ContextVar[_Replayed | None] = ContextVar("replayed", default=None)
-
-
-class _Budget:
-    """LM calls or tokens that are left, whichever thread takes them."""
-
-    def __init__(self, left: int) -> None:
-        self._left = left
-        self._lock = threading.Lock()
-
-    def take(self, reserved: int) -> bool:
-        """Take one call, if more are left than are reserved; True if it was taken."""
-        with self._lock:
-            allowed = self._left > reserved
-            self._left -= allowed
-            return allowed
-
-    def spend(self, amount: int) -> None:
-        """Subtract an amount already used, even if it is more than is left."""
-        with self._lock:
-            self._left -= amount
-
-    @property
-    def left(self) -> int:
-        with self._lock:
-            return self._left
-
 
 @contextmanager
 def recording() -> Iterator[list[Step]]:
     """Collect the steps recorded within in a list of their own."""
     steps: list[Step] = []
-    token = _steps.set(steps)
-    try:
+    with use_context(steps=steps):
         yield steps
-    finally:
-        _steps.reset(token)
 
 
 def record(step: Step) -> None:
@@ -78,8 +41,7 @@ def record(step: Step) -> None:
 
 
 def _keep(step: Step) -> None:
-    steps = _steps.get()
-    if steps is not None:
+    if (steps := call_context().steps) is not None:
         steps.append(step)
 
 
@@ -100,10 +62,10 @@ class _CallLimiter(Shared, BaseCallback):
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         stop_if_cancelled()
-        if (tokens := _tokens.get()) is not None and tokens.left <= 0:
+        context = call_context()
+        if context.tokens is not None and context.tokens.left <= 0:
             raise NoCallsLeft("the question's tokens are used up")
-        budget = _budget.get()
-        if budget is not None and not budget.take(_reserved.get()):
+        if context.lm_calls is not None and not context.lm_calls.take(context.reserved):
             raise NoCallsLeft("the question's LM calls are used up (option max_lm_calls)")
 
 
@@ -114,44 +76,31 @@ _LIMITER = _CallLimiter()
 def lm_call_budget(calls: int) -> Iterator[None]:
     """Allow `calls` LM calls within, and no more tokens than a `token_budget` around it."""
     others = [callback for callback in dspy.settings.callbacks if callback is not _LIMITER]
-    token = _budget.set(_Budget(calls))
-    try:
-        with dspy.context(callbacks=[_LIMITER, *others]):  # first: what others begin for a call would not end
-            yield
-    finally:
-        _budget.reset(token)
-
-
-@contextmanager
-def token_budget(tokens: int) -> Iterator[None]:
-    """Allow LM calls within until this many tokens have been read and written; the last call may go beyond."""
-    token = _tokens.set(_Budget(tokens))
-    try:
+    callbacks = [_LIMITER, *others]  # it is first: what others begin for a call that is not made would not end
+    with use_context(lm_calls=Budget(calls)), dspy.context(callbacks=callbacks):
         yield
-    finally:
-        _tokens.reset(token)
+
+
+def token_budget(tokens: int) -> AbstractContextManager[None]:
+    """Allow LM calls within until this many tokens have been read and written; the last call may go beyond."""
+    return use_context(tokens=Budget(tokens))
 
 
 def spend_tokens(usage: Usage) -> None:
     """Count the tokens read and written against the `token_budget`, if there is one."""
-    if (budget := _tokens.get()) is not None:
+    if (budget := call_context().tokens) is not None:
         budget.spend(usage.prompt_tokens + usage.completion_tokens)
 
 
-@contextmanager
-def reserving(calls: int) -> Iterator[None]:
+def reserving(calls: int) -> AbstractContextManager[None]:
     """Reserve LM calls of the budget for later steps: those within cannot use them."""
-    token = _reserved.set(_reserved.get() + calls)
-    try:
-        yield
-    finally:
-        _reserved.reset(token)
+    return use_context(reserved=call_context().reserved + calls)
 
 
 def lm_calls_left(default: int) -> int:
     """The number of LM calls left in the budget without those reserved; `default` if there is no budget."""
-    budget = _budget.get()
-    return default if budget is None else max(0, budget.left - _reserved.get())
+    context = call_context()
+    return default if context.lm_calls is None else max(0, context.lm_calls.left - context.reserved)
 
 
 class CallTracker(UsageTracker):
@@ -186,38 +135,22 @@ class CallTracker(UsageTracker):
         return (written or limit) if self.finish_reason == "length" else 0
 
 
-class _Replayed:
-    """Seconds that LM calls first took and that their kept replies saved."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-
-@contextmanager
-def counting_replays() -> Iterator[None]:
+def counting_replays() -> AbstractContextManager[None]:
     """Let stopwatches within count the seconds that kept replies took when they were first made."""
-    if _replayed.get() is not None:
-        yield
-        return
-    token = _replayed.set(_Replayed())
-    try:
-        yield
-    finally:
-        _replayed.reset(token)
+    return use_context(replays=call_context().replays or Replays())
 
 
 def replay(seconds: float) -> None:
     """Count the seconds that a kept reply first took; ignored outside of `counting_replays`."""
-    replayed = _replayed.get()
-    if replayed is not None:
-        replayed.seconds += seconds
+    if (replays := call_context().replays) is not None:
+        replays.seconds += seconds
 
 
 class _Branch:
     """The replayed seconds and the steps of one of several concurrent calls."""
 
     def __init__(self) -> None:
-        self.replayed = _Replayed()
+        self.replays = Replays()
         self.steps: list[Step] = []
 
 
@@ -236,14 +169,14 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
-        self._replayed = _replayed.get()
-        self._before = self._replayed.seconds if self._replayed else 0.0
+        self._replays = call_context().replays
+        self._before = self._replays.seconds if self._replays else 0.0
 
     @property
     def seconds(self) -> float:
         """Wall time so far, to the millisecond, with the time that kept replies first took."""
-        replayed = self._replayed.seconds - self._before if self._replayed else 0.0
-        return round(time.perf_counter() - self._started + replayed, 3)
+        replays = self._replays.seconds - self._before if self._replays else 0.0
+        return round(time.perf_counter() - self._started + replays, 3)
 
 
 def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
@@ -261,17 +194,12 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
     branches = [_Branch() for _ in items]
 
     def run(item: T, branch: _Branch) -> tuple[R, list[object]]:
-        _replayed.set(branch.replayed)
-        _steps.set(branch.steps)
-        with dspy.context(trace=[]):
+        with use_context(replays=branch.replays, steps=branch.steps), dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
     with workers(min(threads, len(items))) as pool:
-        futures = [
-            pool.submit(contextvars.copy_context().run, run, item, branch)
-            for item, branch in zip(items, branches, strict=True)
-        ]
-    replay(max(branch.replayed.seconds for branch in branches))  # the branches ran at once
+        futures = [pool.submit(carry(run), item, branch) for item, branch in zip(items, branches, strict=True)]
+    replay(max(branch.replays.seconds for branch in branches))  # the branches ran at once
     for branch in branches:
         for step in branch.steps:
             _keep(step)
