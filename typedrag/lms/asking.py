@@ -15,8 +15,7 @@ from typedrag.call_context import call_context, use_context
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
 from typedrag.lms.streaming import telling_of
-from typedrag.lms.threads import stop_if_cancelled
-from typedrag.lms.trail import CallTracker, NoCallsLeft, Stopwatch, fall_back, record, spend_tokens
+from typedrag.lms.trail import CallCounter, CallTracker, NoCallsLeft, Stopwatch, fall_back, record, spend_tokens
 from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.texts.repetitions import without_repetitions
@@ -40,6 +39,9 @@ _OF_ALL_CALLS = (
     dspy_errors.LMUnsupportedFeatureError,
 )
 """Errors that every other call would meet too."""
+
+
+_COUNTER = CallCounter()
 
 
 class Reply(NamedTuple):
@@ -101,7 +103,6 @@ def _predict(
     """The LM's prediction; adds a step to `unread` for each reply that cannot be read."""
     problem = ""
     for attempt in range(retries + 1):
-        stop_if_cancelled()
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
         try:
             with telling_of(predictor):
@@ -262,9 +263,11 @@ def _words_of(error: Exception) -> str:
 @contextmanager
 def _counting() -> Iterator[CallTracker]:
     """Count the calls made within, and pass them on to DSPy's outer tracker."""
-    calls, around = CallTracker(), dspy.settings.usage_tracker
+    calls, around, settings = CallTracker(), dspy.settings.usage_tracker, {}
+    if not getattr(dspy.settings.lm, "counts_calls", False):
+        settings["callbacks"] = [_COUNTER, *dspy.settings.callbacks]  # first: what others begin would not end
     try:
-        with dspy.context(usage_tracker=calls):
+        with dspy.context(usage_tracker=calls, **settings):
             yield calls
     finally:
         if around is not None:

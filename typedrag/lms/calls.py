@@ -33,7 +33,7 @@ from typedrag.lms.holds import HOLDS
 from typedrag.lms.reply_store import in_event_loop
 from typedrag.lms.spending import charge_call
 from typedrag.lms.streaming import await_reply
-from typedrag.lms.trail import CallTracker
+from typedrag.lms.trail import CallTracker, take_lm_call
 from typedrag.lms.vllm.servers import Replicas, replicas_at
 from typedrag.sharing import Shared
 
@@ -106,6 +106,8 @@ class LM(dspy.LM):
             addresses with commas between.
     """
 
+    counts_calls = True
+
     def __init__(
         self,
         model: str,
@@ -123,6 +125,16 @@ class LM(dspy.LM):
         caller = Caller(lm, retries, takes_sampling=takes_sampling, replicas=replicas, slots=slots)
         super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
         self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The reply; see `dspy.LM`."""
+        take_lm_call()
+        return super().__call__(*args, **kwargs)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        """The reply; see `dspy.LM`."""
+        take_lm_call()
+        return await super().acall(*args, **kwargs)
 
     def copy(self, **settings: Any) -> dspy.LM:
         """A copy that shares the caller; see `dspy.LM.copy`."""
@@ -216,14 +228,15 @@ class Caller(Shared):
             LMError: DSPy's error of the last try.
         """
         tries, tracker = _Tries(self), dspy.settings.usage_tracker
-        time.sleep(HOLDS.left(self.server))
+        wait = HOLDS.left(self.server)
         while True:
+            if wait:
+                time.sleep(wait)
             with self.slots, IN_FLIGHT.slots, self._call(request) as (lm, sent):
                 try:
                     return _noted(tracker, await_reply(lm, sent) if followed() else lm(sent))
                 except dspy.LMError as error:
                     wait = 0.0 if tries.goes_elsewhere(lm, error) else tries.wait(error)
-            time.sleep(wait)
 
     @contextmanager
     def _call(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:

@@ -50,6 +50,11 @@ def fall_back(failure: StepFailed | str, instead: str) -> None:
     record(Step(FALLBACK, output=f"{failure}; {instead}"))
 
 
+def lm_call_budget(calls: int) -> AbstractContextManager[None]:
+    """Allow `calls` LM calls within."""
+    return use_context(lm_calls=Budget(calls))
+
+
 class NoCallsLeft(BaseException):
     """Stops an LM call that a budget does not allow; `ask` makes a `StepFailed` of it.
 
@@ -57,28 +62,28 @@ class NoCallsLeft(BaseException):
     """
 
 
-class _CallLimiter(Shared, BaseCallback):
-    """Takes each LM call from the budgets before it is made, whoever makes it: DSPy's adapters ask twice."""
+def take_lm_call() -> None:
+    """Count one LM call, before it is made: DSPy's adapters may make two where one was asked for.
+
+    Raises:
+        CancelledError: If the task that asked the question is cancelled.
+        NoCallsLeft: If the budget of calls, without those reserved, or the budget of tokens is used up.
+    """
+    stop_if_cancelled()
+    context = call_context()
+    if context.tokens is not None and context.tokens.left <= 0:
+        raise NoCallsLeft("the question's tokens are used up")
+    if context.lm_calls is not None and not context.lm_calls.take(context.reserved):
+        raise NoCallsLeft("the question's LM calls are used up (option max_lm_calls)")
+
+
+class CallCounter(Shared, BaseCallback):
+    """Counts the calls of LMs that do not count them themselves."""
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        stop_if_cancelled()
-        context = call_context()
-        if context.tokens is not None and context.tokens.left <= 0:
-            raise NoCallsLeft("the question's tokens are used up")
-        if context.lm_calls is not None and not context.lm_calls.take(context.reserved):
-            raise NoCallsLeft("the question's LM calls are used up (option max_lm_calls)")
-
-
-_LIMITER = _CallLimiter()
-
-
-@contextmanager
-def lm_call_budget(calls: int) -> Iterator[None]:
-    """Allow `calls` LM calls within, and no more tokens than a `token_budget` around it."""
-    others = [callback for callback in dspy.settings.callbacks if callback is not _LIMITER]
-    callbacks = [_LIMITER, *others]  # it is first: what others begin for a call that is not made would not end
-    with use_context(lm_calls=Budget(calls)), dspy.context(callbacks=callbacks):
-        yield
+        """Count a call."""
+        if not getattr(instance, "counts_calls", False):
+            take_lm_call()
 
 
 def token_budget(tokens: int) -> AbstractContextManager[None]:
