@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from typedrag.records import Step
 
@@ -52,8 +53,7 @@ class Replays:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(NamedTuple):  # it is copied at each step, which takes a dataclass four times as long
     """The state of a call; see the functions that use it.
 
     Attributes:
@@ -82,7 +82,7 @@ class CallContext:
     replays: Replays | None = None
     outcome: Any = None
     discreet: bool = False
-    labels: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = MappingProxyType({})
     listener: Callable[[Any], None] | None = None
     tokens_wanted: bool = True
     writes_answer: bool = False
@@ -92,7 +92,7 @@ class CallContext:
     timeout: float | None = None
 
 
-_current: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039, as it is frozen
+_current: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039, as it never changes
 
 
 def call_context() -> CallContext:
@@ -102,13 +102,13 @@ def call_context() -> CallContext:
 
 def set_context(**changes: Any) -> None:
     """Change the state for the rest of the current `use_context`."""
-    _current.set(replace(_current.get(), **changes))
+    _current.set(_current.get()._replace(**changes))
 
 
 @contextmanager
 def use_context(**changes: Any) -> Iterator[None]:
     """Change the state within."""
-    token = _current.set(replace(_current.get(), **changes))
+    token = _current.set(_current.get()._replace(**changes))
     try:
         yield
     finally:

@@ -126,7 +126,8 @@ def _predict(
             _tell(answered=True)
             problem = f"the LM's reply could not be read ({_words_of(error)})"
             if isinstance(error, dspy_errors.AdapterParseError):
-                unread.append(Step("unreadable reply", output=_beginning(error.lm_response)))
+                words = printable(" ".join(str(error.lm_response).split())[:_SHOWN])
+                unread.append(Step("unreadable reply", output=words))
                 logger.info("step %s, attempt %d: the reply begins: %s", step, attempt + 1, unread[-1].output)
         logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
     raise StepFailed(step, problem)
@@ -142,10 +143,6 @@ def _refusal(words: str) -> str:
         return f"the LM refused the request ({words})"
     logger.warning("the LM refused a request: %s", words)
     return "the LM refused the request"
-
-
-def _beginning(reply: Any) -> str:
-    return printable(" ".join(str(reply).split())[:_SHOWN])
 
 
 def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
@@ -263,11 +260,11 @@ def _words_of(error: Exception) -> str:
 @contextmanager
 def _counting() -> Iterator[CallTracker]:
     """Count the calls made within, and pass them on to DSPy's outer tracker."""
-    calls, around, settings = CallTracker(), dspy.settings.usage_tracker, {}
+    calls, around, callbacks = CallTracker(), dspy.settings.usage_tracker, dspy.settings.callbacks
     if not getattr(dspy.settings.lm, "counts_calls", False):
-        settings["callbacks"] = [_COUNTER, *dspy.settings.callbacks]  # first: what others begin would not end
+        callbacks = [_COUNTER, *callbacks]  # first: what others begin for a call that is not made would not end
     try:
-        with dspy.context(usage_tracker=calls, **settings):
+        with dspy.context(usage_tracker=calls, callbacks=callbacks):
             yield calls
     finally:
         if around is not None:

@@ -33,7 +33,7 @@ from typedrag.lms import embedded, models
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.calls import IN_FLIGHT, LM, is_carried
 from typedrag.lms.prices import note_specs, own_prices
-from typedrag.lms.reply_store import CALL_OBSERVER, address_of, set_source, set_user_store
+from typedrag.lms.reply_store import CALL_OBSERVER, SOURCE, address_of, set_user_store
 from typedrag.lms.vllm import started
 from typedrag.lms.vllm.servers import DEFAULT, NoServer, bypass_proxies, check_servers
 from typedrag.lms.vllm.spec import KINDS, VLLMSpec, split_addresses
@@ -177,7 +177,7 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base
     lm = _opened(spec, settings)
-    set_source(lm, spec, address_of(spec, settings))
+    setattr(lm, SOURCE, (spec, address_of(spec, settings)))
     if settings.get("top_k") and not api_base and "top_k" not in lm.supported_params:
         raise InputError(f"'{spec}' takes no top_k", "Leave it out; embedded LMs and those of vLLM take one")
     return lm
@@ -288,7 +288,7 @@ def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> 
 def _local_lm(model: str, settings: dict[str, Any], *source: Any) -> dspy.LM:
     _declare_provider()
     lm = _opened(f"{PROVIDER}/{model}", settings)
-    set_source(lm, *source)
+    setattr(lm, SOURCE, source)
     return lm
 
 

@@ -68,18 +68,14 @@ _LOOK_AGAIN = 0.02
 """Seconds between two looks at the lease of another worker."""
 _WAIT = 0.5
 """Seconds between two looks at whether a call of another thread is still waited for."""
-_SOURCE = "typedrag_source"
+SOURCE = "typedrag_source"
+"""The attribute of an LM with what tells it from others of its model's name: its spec, addresses and options."""
 _NO_PART_OF_KEY = ["api_key", "api_base", "base_url", "timeout"]
 
 
-def set_source(lm: dspy.LM, *source: Any) -> None:
-    """Set the source of an LM, which others with a model of the same name do not have: spec, addresses, options."""
-    setattr(lm, _SOURCE, source)
-
-
 def source_of(lm: Any) -> Any:
-    """The source of an LM by `set_source`; of one that `open_lm` did not open, its address."""
-    return getattr(lm, _SOURCE, None) or address_of(lm.model, lm.kwargs)
+    """The `SOURCE` of an LM; of one that `open_lm` did not open, its address."""
+    return getattr(lm, SOURCE, None) or address_of(lm.model, lm.kwargs)
 
 
 def address_of(model: str, settings: Mapping[str, Any]) -> list[str]:
@@ -216,9 +212,6 @@ class ReplyStore(Shared, Cache):
         if self._leases is not None:
             self._leases.close()
         self._tables.close()
-
-    def __len__(self) -> int:
-        return int(self._tables.run("SELECT COUNT(*) FROM typedrag_replies")[0][0])
 
     def _find(self, key: str) -> tuple[dict[str, Any], float] | None:
         rows = self._tables.run(_FIND, id=key)
@@ -373,8 +366,11 @@ def use_reply_store(place: Path | str | Tables, heartbeat: float = 10.0, worker:
     if isinstance(place, Path):
         store = ReplyStore(SQLiteFile(place, HELD, *TABLES), of_run=True)
     else:
-        tables = _postgresql(place) if isinstance(place, str) else place
-        store = ReplyStore(tables, of_run=True, leases=Leases(tables, heartbeat, worker))
+        if isinstance(place, str):
+            from typedrag.lms.postgresql import PostgreSQL
+
+            place = PostgreSQL(place, HELD, *TABLES)
+        store = ReplyStore(place, of_run=True, leases=Leases(place, heartbeat, worker))
     dspy.cache = store
     try:
         yield
@@ -384,9 +380,3 @@ def use_reply_store(place: Path | str | Tables, heartbeat: float = 10.0, worker:
         else:
             dspy.cache = before
         store.close()
-
-
-def _postgresql(url: str) -> Tables:
-    from typedrag.lms.postgresql import PostgreSQL
-
-    return PostgreSQL(url, HELD, *TABLES)

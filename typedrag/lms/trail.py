@@ -151,14 +151,6 @@ def replay(seconds: float) -> None:
         replays.seconds += seconds
 
 
-class _Branch:
-    """The replayed seconds and the steps of one of several concurrent calls."""
-
-    def __init__(self) -> None:
-        self.replays = Replays()
-        self.steps: list[Step] = []
-
-
 class Stopwatch:
     """Seconds since this was created.
 
@@ -196,17 +188,17 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
     """
     if len(items) < 2:
         return [function(item) for item in items]
-    branches = [_Branch() for _ in items]
+    branches: list[tuple[Replays, list[Step]]] = [(Replays(), []) for _ in items]
 
-    def run(item: T, branch: _Branch) -> tuple[R, list[object]]:
-        with use_context(replays=branch.replays, steps=branch.steps), dspy.context(trace=[]):
+    def run(item: T, replays: Replays, steps: list[Step]) -> tuple[R, list[object]]:
+        with use_context(replays=replays, steps=steps), dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
     with workers(min(threads, len(items))) as pool:
-        futures = [pool.submit(carry(run), item, branch) for item, branch in zip(items, branches, strict=True)]
-    replay(max(branch.replays.seconds for branch in branches))  # the branches ran at once
-    for branch in branches:
-        for step in branch.steps:
+        futures = [pool.submit(carry(run), item, *branch) for item, branch in zip(items, branches, strict=True)]
+    replay(max(replays.seconds for replays, _ in branches))  # the branches ran at once
+    for _, steps in branches:
+        for step in steps:
             _keep(step)
     results = [future.result() for future in futures]
     if dspy.settings.trace is not None:
