@@ -21,7 +21,8 @@ import dspy
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
-from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.trail import recording, run_concurrently
 from typedrag.metrics.labels import accuracy, confusion
 from typedrag.optimizers.compile.targets.parts import labelled_scopes

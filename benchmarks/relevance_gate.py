@@ -31,7 +31,7 @@ from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.replies import replies_beside
+from typedrag.lms.reply_store import use_reply_store
 from typedrag.lms.trail import recording, run_concurrently
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.text_overlap import contains
@@ -190,7 +190,7 @@ def print_table(title: str, pools: Sequence[Found], rows: Sequence[Row]) -> None
 def lm_of(arguments: argparse.Namespace) -> Iterator[None]:
     replies = arguments.replies
     lm = open_lm(arguments.lm, api_base=arguments.api_base, cache=replies is not None, timeout=arguments.timeout)
-    with replies_beside(replies) if replies else nullcontext(), use_lm(lm):
+    with use_reply_store(replies) if replies else nullcontext(), use_lm(lm):
         yield
 
 

@@ -50,7 +50,8 @@ from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
-from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import Program, build_program
 from typedrag.records import Answer
 from typedrag.retrieval import open_retriever

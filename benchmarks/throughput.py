@@ -40,7 +40,7 @@ from typedrag.cli.script import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.experiments.loading import program_source
-from typedrag.lms.lm import limit_calls_in_flight
+from typedrag.lms.calls import limit_calls_in_flight
 from typedrag.lms.vllm.spec import addresses
 from typedrag.records import Usage
 from typedrag.retrieval.default_index import default_index

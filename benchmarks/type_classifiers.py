@@ -39,8 +39,9 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
 from typedrag.experiments.loading import load_type_classifier
-from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
-from typedrag.lms.replies import replies_beside
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.reply_store import use_reply_store
 from typedrag.lms.trail import Stopwatch, counting_replays, recording, run_concurrently
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.programs import Options
@@ -174,7 +175,7 @@ def lm_of(arguments: argparse.Namespace) -> Iterator[None]:
     """Ask the LM of the arguments within, and keep its replies if they name a file."""
     replies = arguments.replies
     lm = open_lm(arguments.lm, api_base=arguments.api_base, cache=replies is not None)
-    with replies_beside(replies) if replies else nullcontext(), use_lm(lm):
+    with use_reply_store(replies) if replies else nullcontext(), use_lm(lm):
         yield
 
 

@@ -29,12 +29,13 @@ from typing import Any
 
 import dspy
 
+from typedrag.call_context import use_context
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.evaluate.config_file import with_settings
-from typedrag.labels import labelled
-from typedrag.lms.lm import limit_calls_in_flight, open_lm, use_lm
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.threads import workers
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.ranking import ranking_measures, searches
@@ -94,7 +95,7 @@ def as_deep(prediction: dspy.Prediction, program: Program) -> list[Passage]:
 
 def row_of(example: dspy.Example, rag: Program, typed: Program) -> Row:
     """The row of a question: both programs' passages, measured, and its decomposition."""
-    with labelled(example.toDict()):
+    with use_context(labels=example.toDict()):
         plain, own = rag(question=example.question), typed(question=example.question)
     parts = next((step for step in own.steps if step.name == "decompose"), None)
     return {
@@ -131,7 +132,7 @@ def table(rows: Iterable[Row], ways: Sequence[str]) -> str:
 
 
 def _type_of(classifier: dspy.Module, example: dspy.Example) -> QuestionType:
-    with labelled(example.toDict()):
+    with use_context(labels=example.toDict()):
         return QuestionType(classifier(question=example.question).question_type)
 
 

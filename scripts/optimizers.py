@@ -22,7 +22,7 @@ from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
-from typedrag.lms.replies import REPLIES, replies_beside
+from typedrag.lms.reply_store import REPLIES, use_reply_store
 from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.compile.run import BASE, TEST
@@ -50,7 +50,7 @@ def main() -> None:
     }
     config = read_into(CompileConfig, "compile", arguments.config, flags)
     results = {}
-    with replies_beside(arguments.out / REPLIES):
+    with use_reply_store(arguments.out / REPLIES):
         for name in arguments.only or settings["optimizers"]:
             optimizer = OptimizerConfig(name=name, options={**settings["examples"], **settings["optimizers"][name]})
             by = config.model_copy(update={"optimizer": optimizer})

@@ -42,6 +42,7 @@ class LMServer:
         done: Those whose reply was sent.
         left: Replies that were streamed to a client that went away.
         usage: What it says of tokens.
+        finish_reason: Why it says that its replies have ended.
         retry_after: The header of a reply that is an HTTP status, if any.
         pause: Seconds between the pieces of a reply that is streamed.
         cut: Pieces after which the connection is closed, in the first so many replies that are streamed.
@@ -53,6 +54,7 @@ class LMServer:
     calls: list[Call] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
     usage: Any = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110})
+    finish_reason: str = "stop"
     retry_after: str = ""
     pause: float = 0.0
     cut: tuple[int, int] = (0, 0)
@@ -89,7 +91,7 @@ class LMServer:
         if held := self.holds and self.holds(call):
             said = {call.wanted[0]: max(held, key=lambda value: held[value])}
         message = {"role": "assistant", "content": json.dumps(said)}
-        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+        choices = [{"index": 0, "finish_reason": self.finish_reason, "message": message}]
         if held and request.get("logprobs"):
             choices[0]["logprobs"] = {"content": _tokens(json.dumps(said), held)}
         return 200, {
@@ -149,7 +151,7 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
             chunks: list[dict[str, Any]] = [
                 {"choices": [{"index": 0, "finish_reason": None, **piece}]} for piece in pieces
             ]
-            chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+            chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": served.finish_reason}]})
             chunks.append({"choices": [], "usage": reply["usage"]})
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")

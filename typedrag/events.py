@@ -1,18 +1,18 @@
 """Events of a question that is being answered: one small typed stream for any listener.
 
 A program reports its work by `emit`; whoever follows a question receives it through `following`. The listener
-travels in a context variable, as steps do, so that events also come from threads that carry the context; DSPy's own
-streaming cannot do this (stanfordnlp/dspy, issue 9154).
+travels with the call, as steps do, so that events also come from its threads; DSPy's own streaming cannot do this
+(stanfordnlp/dspy, issue 9154).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
+from typedrag.call_context import call_context, use_context
 from typedrag.records import Answer, Passage, Step, SubAnswer
 
 
@@ -98,56 +98,43 @@ class AnswerEnded(Event):
 
 
 Listener = Callable[[Event], None]
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
-_tokens: ContextVar[bool] = ContextVar("tokens", default=True)
-_part: ContextVar[str] = ContextVar("part", default="")
 
 
-@contextmanager
-def following(listener: Listener, *, tokens: bool = True) -> Iterator[None]:
+def following(listener: Listener, *, tokens: bool = True) -> AbstractContextManager[None]:
     """Send a listener the events within. It is called in the thread of each event, and must not wait.
 
     Args:
         listener: The receiver of the events.
         tokens: True for the answer's text while it is written, too, which reads an LM's reply token by token.
     """
-    token, of_tokens = _listener.set(listener), _tokens.set(tokens)
-    try:
-        yield
-    finally:
-        _listener.reset(token)
-        _tokens.reset(of_tokens)
+    return use_context(listener=listener, tokens_wanted=tokens)
 
 
-@contextmanager
-def answering_part(sub_query: str) -> Iterator[None]:
+def answering_part(sub_query: str) -> AbstractContextManager[None]:
     """Assign the events within to a sub-query."""
-    token = _part.set(sub_query)
-    try:
-        yield
-    finally:
-        _part.reset(token)
+    return use_context(part=sub_query)
 
 
 def followed() -> bool:
     """True if somebody listens."""
-    return _listener.get() is not None
+    return call_context().listener is not None
 
 
 def tokens_wanted() -> bool:
     """True if the listener wants the answer's text while it is written."""
-    return followed() and _tokens.get()
+    return followed() and call_context().tokens_wanted
 
 
 def part() -> str:
     """The sub-query that is being answered; empty for the question itself."""
-    return _part.get()
+    return call_context().part
 
 
 def emit(event: type[Event], **values: Any) -> None:
     """Send an event to the listener, if any, for the part that is being answered."""
-    if (listener := _listener.get()) is not None:
-        listener(event(part=_part.get(), **values))
+    context = call_context()
+    if context.listener is not None:
+        context.listener(event(part=context.part, **values))
 
 
 def _plain(value: Any) -> Any:

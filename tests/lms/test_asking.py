@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import dspy
 import pytest
 
 from tests.scripted import scripted
 from typedrag import signatures
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed
+from typedrag.events import following
 from typedrag.lms.asking import ask, unless_all_is_refused
 from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.reply_store import use_reply_store
 from typedrag.lms.trail import recording
 from typedrag.records import FALLBACK
 
+CUT = "step 'answer': the reply was cut off at max_tokens, 10; it is taken as far as it goes"
 
-@pytest.mark.parametrize(("max_tokens", "noted"), [(10, True), (11, False), (None, False)])
-def test_a_reply_that_was_cut_off_is_taken_and_noted(server, max_tokens, noted):
-    """The server says of each reply that it has ten tokens."""
-    settings = {} if max_tokens is None else {"max_tokens": max_tokens}
-    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False, **settings)
+
+def notes_of(lm):
     with use_lm(lm), recording() as steps:
-        reply = ask("answer", dspy.Predict("question -> answer"), retries=1, question="Why?")
-    assert reply.prediction.answer
+        assert ask("answer", dspy.Predict("question -> answer"), retries=1, question="Why?").prediction.answer
+    return [step.output for step in steps if step.name == FALLBACK]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("finish_reason", "max_tokens"), [("length", 10), ("length", 99), ("stop", 10), ("stop", 99)])
+def test_a_reply_that_was_cut_off_is_taken_and_noted(server, finish_reason, max_tokens, streamed):
+    """The server says of each reply that it has ten tokens: a reply may end by itself there, or be cut off before."""
+    server.finish_reason = finish_reason
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=False, max_tokens=max_tokens)
+    with following(lambda event: None) if streamed else nullcontext():
+        assert notes_of(lm) == ([CUT] if finish_reason == "length" else [])
     assert len(server.calls) == 1
-    notes = [step.output for step in steps if step.name == FALLBACK]
-    said = "step 'answer': the reply was cut off at max_tokens, 10; it is taken as far as it goes"
-    assert notes == ([said] if noted else [])
+
+
+@pytest.mark.parametrize("of_run", [False, True])
+def test_that_a_kept_reply_was_cut_off_is_noted_too(server, monkeypatch, tmp_path, of_run):
+    monkeypatch.setenv("TYPEDRAG_CACHE", str(tmp_path))
+    monkeypatch.delattr(dspy, "cache", raising=False)
+    server.finish_reason = "length"
+    lm = open_lm("vllm:stub", api_base=server.api_base, cache=True)
+    with use_reply_store(tmp_path / "replies.sqlite") if of_run else nullcontext():
+        assert [notes_of(lm), notes_of(lm)] == [[CUT], [CUT if of_run else CUT.replace("10;", "1024;")]]
+    assert len(server.calls) == 1
 
 
 @pytest.mark.parametrize("blanks", [1, 2])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import dspy
 import pytest
 
+from tests.lm_server import lm_server
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.events import following
 from typedrag.lms import calls, embedded
 from typedrag.lms.lm import open_lm, reply_settings, use_lm
-from typedrag.lms.replies import replies_beside
+from typedrag.lms.reply_store import use_reply_store
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.programs import DirectLM
 from typedrag.records import Answer, Usage
@@ -161,7 +164,7 @@ def test_top_k_is_sent_to_servers_that_know_it_and_gives_another_reply(server, s
     settings = {"api_base": server.api_base, "temperature": 0.7, "top_p": 0.85, "api_key": "sk-1234567890"}
     if spec.startswith("vllm:"):
         del settings["api_key"]
-    with replies_beside(tmp_path / "replies.sqlite"):
+    with use_reply_store(tmp_path / "replies.sqlite"):
         for top_k in (20, 40, 20, None):
             ask(open_lm(spec, cache=True, **settings, **({"top_k": top_k} if top_k else {})))
     assert [call.request.get("top_k") for call in server.calls] == [20, 40, None]
@@ -185,3 +188,47 @@ def test_of_the_most_probable_token_alone_the_embedded_lm_draws_the_same_at_any_
 
 def test_an_lm_that_only_litellm_can_be_told_the_settings_of_stays_dspy_s():
     assert type(open_lm("openai/gpt-4o-mini", extra_body={"top_k": 3})) is dspy.LM
+
+
+# the way to a server
+
+
+@pytest.mark.parametrize("exceptions", [{}, {"NO_PROXY": "example.org"}, {"no_proxy": "example.org"}])
+def test_no_proxy_stands_before_a_server_of_this_machine(server, monkeypatch, exceptions):
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
+    for name, value in {**exceptions, "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}.items():
+        monkeypatch.setenv(name, value)
+    with following(lambda event: None):
+        assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False, num_retries=0))[0].answer
+    assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False, num_retries=0))[0].answer
+    assert len(server.calls) == 2
+    assert all("example.org" in os.environ[name] for name in exceptions)
+
+
+def test_an_lm_may_have_no_timeout(server):
+    server.reply = lambda call: (503, "busy") if len(server.calls) == 1 else None
+    server.retry_after = "0"
+    assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False, timeout=None))[0].answer
+    assert len(server.calls) == 2
+
+
+@pytest.mark.parametrize("spec", ["embedded", "vllm-offline:org/model"])
+def test_an_address_of_an_lm_in_this_process_is_refused(spec):
+    with pytest.raises(InputError, match="runs in this process, and not at http://a/v1"):
+        open_lm(spec, api_base="http://a/v1")
+
+
+def test_a_wait_between_two_tries_holds_no_slot_of_another_server(server, monkeypatch):
+    monkeypatch.setattr(calls.IN_FLIGHT, "slots", threading.Semaphore(1))
+    server.reply = lambda call: (429, "wait") if len(server.calls) == 1 else None
+    server.retry_after = "3"
+    with lm_server() as other, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ask, open_lm("vllm:stub", api_base=server.api_base, cache=False))
+        while not server.calls:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        assert ask(open_lm("vllm:stub", api_base=other.api_base, cache=False))[0].answer
+        assert not waiting.done()
+        assert waiting.result(20)[0].answer

@@ -18,7 +18,8 @@ import pytest
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.extras import MissingExtra
 from typedrag.lms import embedded, models
-from typedrag.lms.lm import adapter_for, default_spec, limit_calls_in_flight, open_lm, reply_settings, use_lm
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import adapter_for, default_spec, open_lm, reply_settings, use_lm
 from typedrag.signatures import AnswerWithoutPassages, ClassifyQuestion
 
 SECRET = "sk-planted-5f2a"

@@ -12,6 +12,8 @@ from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.errors import StepFailed
+from typedrag.lms.adapter import ChatAdapter
+from typedrag.lms.asking import ask
 from typedrag.lms.trail import (
     Stopwatch,
     counting_replays,
@@ -21,7 +23,7 @@ from typedrag.lms.trail import (
     recording,
     replay,
     run_concurrently,
-    take_lm_call,
+    token_budget,
 )
 from typedrag.programs import TypedRAG
 from typedrag.records import Step
@@ -134,12 +136,36 @@ def test_steps_are_recorded_in_the_innermost_recording():
 
 
 def test_a_budget_is_shared_by_threads_and_ends():
-    with lm_call_budget(3):
-        run_concurrently(lambda _: take_lm_call("x"), [1, 2, 3], threads=3)
+    def call(_):
+        return ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=0, question="Why?").prediction.answer
+
+    with scripted() as engine, lm_call_budget(3):
+        assert all(run_concurrently(call, [1, 2, 3], threads=3))
         assert lm_calls_left(default=9) == 0
         with pytest.raises(StepFailed, match="max_lm_calls"):
-            take_lm_call("x")
+            call(4)
+        assert len(engine.prompts) == 3
     assert lm_calls_left(default=9) == 9
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_no_call_is_made_beyond_the_budget_by_an_adapter_either(calls):
+    """DSPy's chat adapter asks once more, for JSON, where it cannot read a reply."""
+    with scripted({s.AnswerWithoutPassages: "no fields"}) as engine, dspy.context(adapter=ChatAdapter()):
+        with lm_call_budget(calls), pytest.raises(StepFailed, match="max_lm_calls"):
+            ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=9, question="Why?")
+        assert len(engine.prompts) == calls
+
+
+def test_no_call_is_made_once_the_tokens_are_used_up():
+    def call():
+        return ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=0, question="Why?")
+
+    with scripted() as engine, token_budget(20), lm_call_budget(9):  # a call takes 15
+        call(), call()
+        with pytest.raises(StepFailed, match="tokens are used up"):
+            call()
+    assert len(engine.prompts) == 2
 
 
 def test_replayed_calls_count_as_long_as_they_took_and_at_once_where_they_were():

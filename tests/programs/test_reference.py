@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from typedrag.call_context import use_context
 from typedrag.errors import InputError
 from typedrag.experiments.loading import ProgramSource
-from typedrag.labels import labelled
 from typedrag.programs import Options, build_program
 from typedrag.records import Reference
 
@@ -20,7 +20,7 @@ QUESTION = "Why does bread rise?"
     ],
 )
 def test_the_datasets_best_answer_is_given_without_an_lm(labels, answer):
-    with labelled(labels):
+    with use_context(labels=labels):
         prediction = build_program("reference")(question=QUESTION)
     assert prediction.answer == answer
     assert prediction.usage.lm_calls == 0

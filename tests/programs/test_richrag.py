@@ -7,8 +7,8 @@ import pytest
 
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
+from typedrag.call_context import use_context
 from typedrag.errors import InputError
-from typedrag.labels import labelled
 from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_class, program_names
 from typedrag.programs.richrag import merge
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
@@ -161,7 +161,7 @@ def golden(**options):
 
 def test_golden_sub_aspects_take_the_place_of_those_that_the_lm_names():
     program, spy, ranker = golden()
-    with scripted() as engine, labelled({"aspects": ("history", "waste", "history")}):
+    with scripted() as engine, use_context(labels={"aspects": ("history", "waste", "history")}):
         answer = ask(program)
     assert engine.asked() == ["AnswerRichly"]
     assert spy.calls[0][0] == [f"{QUESTION} history", f"{QUESTION} waste"]
@@ -171,7 +171,7 @@ def test_golden_sub_aspects_take_the_place_of_those_that_the_lm_names():
 
 def test_the_lm_that_answers_is_told_the_sub_aspects():
     program, spy, _ = golden(search="question", tell_aspects=True)
-    with scripted() as engine, labelled({"aspects": ("history", "waste")}):
+    with scripted() as engine, use_context(labels={"aspects": ("history", "waste")}):
         ask(program)
     assert spy.calls[0][0] == [QUESTION]
     [(asked, prompt)] = engine.prompts

@@ -146,7 +146,8 @@ def command(
     from typedrag.experiments.evaluate.config import SpendingCaps
     from typedrag.experiments.executors.ray_cluster import connected
     from typedrag.experiments.loading import program_source
-    from typedrag.lms.lm import CALLS_IN_FLIGHT, default_spec, limit_calls_in_flight, open_lm, use_lm
+    from typedrag.lms.calls import CALLS_IN_FLIGHT, limit_calls_in_flight
+    from typedrag.lms.lm import default_spec, open_lm, use_lm
     from typedrag.lms.spending import metered
     from typedrag.lms.vllm.spec import split_addresses
     from typedrag.retrieval import open_reranker

@@ -170,7 +170,8 @@ def pairwise(
 
 
 def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
-    from typedrag.lms.lm import limit_calls_in_flight, open_lm
+    from typedrag.lms.calls import limit_calls_in_flight
+    from typedrag.lms.lm import open_lm
 
     limit_calls_in_flight(threads)
     return open_lm(spec, api_base=api_base, role="scorer", cache=False)

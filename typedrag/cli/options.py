@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from typedrag.call_context import use_context
 from typedrag.errors import InputError
-from typedrag.lms.patience import timeout_given
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -93,16 +92,7 @@ def _read_fields(_: click.Context, __: click.Parameter, values: tuple[str, ...])
 
 def _wait(context: click.Context, _: click.Parameter, seconds: float | None) -> None:
     if seconds is not None:
-        context.with_resource(_waiting(seconds))
-
-
-@contextmanager
-def _waiting(seconds: float) -> Iterator[None]:
-    token = timeout_given.set(seconds)
-    try:
-        yield
-    finally:
-        timeout_given.reset(token)
+        context.with_resource(use_context(timeout=seconds))
 
 
 timeout_option = click.option(

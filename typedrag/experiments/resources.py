@@ -25,7 +25,7 @@ from typedrag.experiments.judges.saved import SavedJudge, load_judge
 from typedrag.experiments.loading import ProgramSource, program_source
 from typedrag.lms.adapter_of_each import kept
 from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
-from typedrag.lms.replies import REPLIES
+from typedrag.lms.reply_store import REPLIES
 from typedrag.lms.spending import metered
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class

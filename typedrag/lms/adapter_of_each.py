@@ -7,6 +7,7 @@ from typing import Any
 import dspy
 
 from typedrag.lms.lm import adapter_for
+from typedrag.lms.reply_store import CALL_OBSERVER
 from typedrag.lms.spending import metered
 
 
@@ -35,4 +36,7 @@ def kept(lm: dspy.LM) -> dspy.LM:
 
     It is a copy because optimizers change the LMs that they are given.
     """
-    return metered(lm.copy(cache=True))
+    copy = metered(lm.copy(cache=True))
+    if CALL_OBSERVER not in copy.callbacks:
+        copy.callbacks.append(CALL_OBSERVER)
+    return copy

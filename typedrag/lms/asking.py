@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils import exceptions as dspy_errors
-from dspy.utils.usage_tracker import UsageTracker
 
+from typedrag.call_context import call_context, use_context
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
 from typedrag.lms.streaming import telling_of
-from typedrag.lms.trail import Stopwatch, fall_back, record, spend_tokens, take_lm_call
+from typedrag.lms.trail import CallCounter, CallTracker, NoCallsLeft, Stopwatch, fall_back, record, spend_tokens
 from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.texts.repetitions import without_repetitions
@@ -40,6 +39,9 @@ _OF_ALL_CALLS = (
     dspy_errors.LMUnsupportedFeatureError,
 )
 """Errors that every other call would meet too."""
+
+
+_COUNTER = CallCounter()
 
 
 class Reply(NamedTuple):
@@ -82,15 +84,15 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         try:
             prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
-            question, usage = _asked(inputs), _usage(calls)
+            question, usage = _asked(inputs), calls.usage
             spend_tokens(usage)
             record(Step(step, question, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
     if dropped := (*_dropped(prediction), *_shortened(prediction)):
         record(Step(step, _asked(inputs), dropped=dropped))
-    if limit := _cut_off(calls):
-        fall_back(f"step '{step}': {CUT_OFF}, {limit}", "it is taken as far as it goes")
-    usage = _usage(calls)
+    if tokens := calls.tokens_when_cut_off:
+        fall_back(f"step '{step}': {CUT_OFF}, {tokens}", "it is taken as far as it goes")
+    usage = calls.usage
     spend_tokens(usage)
     return Reply(prediction, usage, watch.seconds)
 
@@ -101,7 +103,6 @@ def _predict(
     """The LM's prediction; adds a step to `unread` for each reply that cannot be read."""
     problem = ""
     for attempt in range(retries + 1):
-        take_lm_call(step)
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
         try:
             with telling_of(predictor):
@@ -110,6 +111,8 @@ def _predict(
             if not _is_blank(prediction):
                 return _printable(prediction)
             problem = "the LM's answer is blank"
+        except NoCallsLeft as limit:
+            raise StepFailed(step, str(limit)) from None
         except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
             if fault := unavailable(error):
                 # DSPy has retried already where that may help, but not for a reply that is no reply at all
@@ -123,34 +126,23 @@ def _predict(
             _tell(answered=True)
             problem = f"the LM's reply could not be read ({_words_of(error)})"
             if isinstance(error, dspy_errors.AdapterParseError):
-                unread.append(Step("unreadable reply", output=_beginning(error.lm_response)))
+                words = printable(" ".join(str(error.lm_response).split())[:_SHOWN])
+                unread.append(Step("unreadable reply", output=words))
                 logger.info("step %s, attempt %d: the reply begins: %s", step, attempt + 1, unread[-1].output)
         logger.info("step %s, attempt %d: %s", step, attempt + 1, problem)
     raise StepFailed(step, problem)
 
 
-_discreet: ContextVar[bool] = ContextVar("discreet", default=False)
-
-
-@contextmanager
-def without_words_of_servers() -> Iterator[None]:
+def without_words_of_servers() -> AbstractContextManager[None]:
     """Leave a server's words out of the report that it refused a request: they may name paths and addresses."""
-    token = _discreet.set(True)
-    try:
-        yield
-    finally:
-        _discreet.reset(token)
+    return use_context(discreet=True)
 
 
 def _refusal(words: str) -> str:
-    if not _discreet.get():
+    if not call_context().discreet:
         return f"the LM refused the request ({words})"
     logger.warning("the LM refused a request: %s", words)
     return "the LM refused the request"
-
-
-def _beginning(reply: Any) -> str:
-    return printable(" ".join(str(reply).split())[:_SHOWN])
 
 
 def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
@@ -181,11 +173,9 @@ class Replied:
         self.refusal = ""
 
 
-_replied: ContextVar[Replied | None] = ContextVar("replied", default=None)
-
-
 def _tell(*, answered: bool = False, refusal: str = "") -> None:
-    if (calls := _replied.get()) is not None:
+    calls: Replied | None = call_context().outcome
+    if calls is not None:
         calls.any = calls.any or answered
         calls.refusal = refusal or calls.refusal
 
@@ -201,14 +191,12 @@ def unless_all_is_refused() -> Iterator[Replied]:
         CallFailed: If the LM has refused calls and answered none; it then replaces a `StepFailed`.
     """
     calls = Replied()
-    token = _replied.set(calls)
     failure: StepFailed | None = None
     try:
-        yield calls
+        with use_context(outcome=calls):
+            yield calls
     except StepFailed as error:
         failure = error
-    finally:
-        _replied.reset(token)
     if calls.refusal and not calls.any:
         of_schema = any(word in calls.refusal.lower() for word in _OF_SCHEMA)
         mend = (
@@ -269,39 +257,19 @@ def _words_of(error: Exception) -> str:
     return without_keys(first_line(error), dspy.settings.lm)
 
 
-class _Calls(UsageTracker):
-    """The usage of each call, in order; DSPy's own tracker forgets calls of which the server does not report it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: list[tuple[str, dict[str, Any]]] = []
-
-    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
-        self.entries.append((lm, usage_entry))
-
-
 @contextmanager
-def _counting() -> Iterator[_Calls]:
+def _counting() -> Iterator[CallTracker]:
     """Count the calls made within, and pass them on to DSPy's outer tracker."""
-    calls, around = _Calls(), dspy.settings.usage_tracker
+    calls, around, callbacks = CallTracker(), dspy.settings.usage_tracker, dspy.settings.callbacks
+    if not getattr(dspy.settings.lm, "counts_calls", False):
+        callbacks = [_COUNTER, *callbacks]  # first: what others begin for a call that is not made would not end
     try:
-        with dspy.context(usage_tracker=calls):
+        with dspy.context(usage_tracker=calls, callbacks=callbacks):
             yield calls
     finally:
         if around is not None:
             for lm, entry in calls.entries:
                 around.add_usage(lm, entry)
-
-
-def _usage(calls: _Calls) -> Usage:
-    return sum((Usage.of_call(entry) for _, entry in calls.entries), Usage())
-
-
-def _cut_off(calls: _Calls) -> int:
-    """The token limit of the last reply if the reply used all of it; else 0."""
-    settings = getattr(dspy.settings.lm, "kwargs", {})
-    limit = settings.get("max_tokens") or settings.get("max_completion_tokens") or 0
-    return limit if calls.entries and calls.entries[-1][1].get("completion_tokens") == limit else 0
 
 
 def _lm() -> str:

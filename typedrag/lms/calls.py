@@ -25,11 +25,15 @@ from dspy.clients.costs import estimate_cost
 from dspy.clients.model_metadata import model_info
 from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
 from dspy.lm15 import Usage as ToldUsage
+from dspy.utils.callback import BaseCallback
 
+from typedrag.errors import InputError
 from typedrag.events import followed
 from typedrag.lms.holds import HOLDS
+from typedrag.lms.reply_store import in_event_loop
 from typedrag.lms.spending import charge_call
 from typedrag.lms.streaming import await_reply
+from typedrag.lms.trail import CallTracker, take_lm_call
 from typedrag.lms.vllm.servers import Replicas, replicas_at
 from typedrag.sharing import Shared
 
@@ -44,8 +48,50 @@ RETRIES_AFTER_TIMEOUT = 1
 """Tries that follow a timeout: what hangs once mostly hangs again."""
 LONGEST_WAIT = 60.0
 """Seconds between two tries, even if a server asks for more."""
+_DSPY_TIMEOUT = 600.0
+"""Seconds that DSPy's client waits for a reply where an LM has no timeout."""
 _NOTICE_EVERY = 10.0
 _SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens"})
+CALLS_IN_FLIGHT = 16
+"""LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise."""
+
+
+class _CallsInFlight(Shared, BaseCallback):
+    """The process's slots for LM calls: threads of an evaluation times threads of a question would flood a server.
+
+    A `Caller` takes a slot for each try, so that no wait between two tries holds one. Of LMs that LiteLLM calls, which
+    tries again by itself, this is a callback.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.slots = threading.Semaphore(limit)
+        self._held: dict[str, threading.Semaphore] = {}
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        if in_event_loop():
+            return  # waiting here would stop the very tasks that are to free a slot
+        slots = self.slots
+        slots.acquire()
+        self._held[call_id] = slots
+
+    def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        slots = self._held.pop(call_id, None)
+        if slots:
+            slots.release()
+
+
+IN_FLIGHT = _CallsInFlight(CALLS_IN_FLIGHT)
+
+
+def limit_calls_in_flight(limit: int) -> None:
+    """Let at most `limit` LM calls of this process run at once, however many threads ask.
+
+    Raises:
+        InputError: If the limit is below 1.
+    """
+    if limit < 1:
+        raise InputError(f"a limit of {limit} LM calls in flight allows none", "Use 1 or more")
+    IN_FLIGHT.slots = threading.Semaphore(limit)
 
 
 class LM(dspy.LM):
@@ -59,6 +105,8 @@ class LM(dspy.LM):
         settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take, and `api_base` may be several
             addresses with commas between.
     """
+
+    counts_calls = True
 
     def __init__(
         self,
@@ -77,6 +125,16 @@ class LM(dspy.LM):
         caller = Caller(lm, retries, takes_sampling=takes_sampling, replicas=replicas, slots=slots)
         super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
         self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The reply; see `dspy.LM`."""
+        take_lm_call()
+        return super().__call__(*args, **kwargs)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        """The reply; see `dspy.LM`."""
+        take_lm_call()
+        return await super().acall(*args, **kwargs)
 
     def copy(self, **settings: Any) -> dspy.LM:
         """A copy that shares the caller; see `dspy.LM.copy`."""
@@ -169,15 +227,16 @@ class Caller(Shared):
         Raises:
             LMError: DSPy's error of the last try.
         """
-        tries = _Tries(self)
-        time.sleep(HOLDS.left(self.server))
+        tries, tracker = _Tries(self), dspy.settings.usage_tracker
+        wait = HOLDS.left(self.server)
         while True:
-            with self.slots, self._call(request) as (lm, sent):
+            if wait:
+                time.sleep(wait)
+            with self.slots, IN_FLIGHT.slots, self._call(request) as (lm, sent):
                 try:
-                    return await_reply(lm, sent) if followed() else lm(sent)
+                    return _noted(tracker, await_reply(lm, sent) if followed() else lm(sent))
                 except dspy.LMError as error:
                     wait = 0.0 if tries.goes_elsewhere(lm, error) else tries.wait(error)
-            time.sleep(wait)
 
     @contextmanager
     def _call(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:
@@ -205,12 +264,12 @@ class AsyncCaller(Shared):
 
     async def complete(self, request: Request) -> Response:
         """The reply; see `Caller.complete`."""
-        tries = _Tries(self._caller)
+        tries, tracker = _Tries(self._caller), dspy.settings.usage_tracker
         await asyncio.sleep(HOLDS.left(self._caller.server))
         while True:
             with self._caller._call(request) as (lm, sent):
                 try:
-                    return await lm.acall(sent)
+                    return _noted(tracker, await lm.acall(sent))
                 except dspy.LMError as error:
                     wait = 0.0 if tries.goes_elsewhere(lm, error) else tries.wait(error)
             await asyncio.sleep(wait)
@@ -240,7 +299,7 @@ class _Tries:
             LMError: If there is no next try.
         """
         lm, retry_after = self._caller.lm, error.retry_after
-        timeout = f"no reply within {lm.kwargs.get('timeout', 0):g} s"
+        timeout = f"no reply within {lm.kwargs.get('timeout') or _DSPY_TIMEOUT:g} s"
         self._made += 1
         if retry_after is not None:
             HOLDS.ask(self._caller.server, min(retry_after, LONGEST_WAIT))
@@ -266,6 +325,13 @@ def _is_timeout(error: dspy.LMError) -> bool:
     return isinstance(error, dspy.LMTimeoutError) or (
         isinstance(error, dspy.LMTransportError) and "read timed out" in str(error)
     )
+
+
+def _noted(tracker: Any, response: Response) -> Response:
+    """The response, whose end the tracker of a step is told."""
+    if isinstance(tracker, CallTracker):
+        tracker.finish_reason = response.finish_reason
+    return response
 
 
 def _charge(call: Mapping[str, Any]) -> None:

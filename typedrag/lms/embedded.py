@@ -60,11 +60,6 @@ def serve(gguf: Path) -> Endpoint:
         return _servers[gguf][1]
 
 
-def is_served_at(api_base: str) -> bool:
-    """True if `serve` has opened this address."""
-    return any(endpoint.api_base == api_base for _, endpoint in list(_servers.values()))
-
-
 def _start(gguf: Path) -> tuple[Any, Endpoint]:
     require("xllamacpp")
     import xllamacpp

@@ -8,10 +8,8 @@ Programs never configure an LM; whoever runs them does:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -27,20 +25,18 @@ from dspy.lm15 import (
     ProviderDefinition,
     register_provider,
 )
-from dspy.utils.callback import BaseCallback
 
+from typedrag.call_context import call_context
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.digests import digest_of
 from typedrag.lms import embedded, models
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
-from typedrag.lms.calls import LM, is_carried
-from typedrag.lms.patience import timeout_given
+from typedrag.lms.calls import IN_FLIGHT, LM, is_carried
 from typedrag.lms.prices import note_specs, own_prices
-from typedrag.lms.reply_cache import keep_replies
+from typedrag.lms.reply_store import CALL_OBSERVER, SOURCE, address_of, set_user_store
 from typedrag.lms.vllm import started
-from typedrag.lms.vllm.servers import DEFAULT, NoServer, check_servers
+from typedrag.lms.vllm.servers import DEFAULT, NoServer, bypass_proxies, check_servers
 from typedrag.lms.vllm.spec import KINDS, VLLMSpec, split_addresses
-from typedrag.sharing import Shared
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +58,6 @@ TIMEOUT_SECONDS = {"embedded": 600.0, "reasoning": 300.0}
 OTHER_TIMEOUT_SECONDS = 120.0
 """The same for all other kinds."""
 
-CALLS_IN_FLIGHT = 16
-"""LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise."""
 PROVIDER = "typedrag-local"
 """DSPy's name for the provider of embedded LMs and of those on vLLM servers."""
 _PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "top_k", "seed")
@@ -129,7 +123,8 @@ def open_lm(
         LMUnavailable: If the model, the server or a package is missing; the message says how to
             get it.
     """
-    keep_replies()
+    set_user_store()
+    bypass_proxies()
     own_prices()  # refused before a call that would be charged by them
     try:
         spec = spec or default_spec()
@@ -154,25 +149,35 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     kind, _, name = spec.partition(":")
     reasons = kind != "embedded" and _reasons(spec)
     settings = _defaults("reasoning" if reasons else kind) | settings
-    if seconds := timeout_given.get():
+    if seconds := call_context().timeout:
         settings["timeout"] = seconds
     if reasons:
         _check_reasoning(spec, settings)
     settings["takes_sampling"] = not reasons
+    if settings["timeout"] is None:
+        del settings["timeout"]
+    if api_base and kind in ("embedded", "vllm-offline"):
+        raise InputError(
+            f"'{spec}' runs in this process, and not at {api_base}",
+            "Leave --api-base out, or name the server's model: vllm:MODEL",
+        )
     if kind == "embedded":
         gguf = locate_embedded(name or DEFAULT_EMBEDDED)
         endpoint = embedded.serve(gguf)
-        return _local_lm(_model_name(gguf), {**endpoint._asdict(), **settings})
+        return _local_lm(_model_name(gguf), {**endpoint._asdict(), **settings}, "embedded")
     if kind in KINDS:
         parts = VLLMSpec.read(spec)
         if kind == "vllm":
             return _vllm_lm(parts, api_base or os.environ.get("TYPEDRAG_API_BASE"), settings)
         from typedrag.lms.vllm import offline
 
-        return _local_lm(parts.name, {"in_process": offline.load(parts.located()), **settings})
+        parts = parts.located()
+        settings["in_process"] = offline.load(parts)
+        return _local_lm(parts.name, settings, kind, *parts, started.given_options())
     if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base
     lm = _opened(spec, settings)
+    setattr(lm, SOURCE, (spec, address_of(spec, settings)))
     if settings.get("top_k") and not api_base and "top_k" not in lm.supported_params:
         raise InputError(f"'{spec}' takes no top_k", "Leave it out; embedded LMs and those of vLLM take one")
     return lm
@@ -250,7 +255,7 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
     An LM whose server constrains decoding by a JSON schema gets the signature's schema; another
     gets the chat adapter, which falls back to JSON when a reply cannot be parsed.
     """
-    keep_replies()
+    set_user_store()
     with dspy.context(lm=lm, adapter=adapter_for(lm)):
         yield
 
@@ -264,51 +269,6 @@ def adapter_for(lm: dspy.LM) -> dspy.Adapter:
     return ChatAdapter()
 
 
-def limit_calls_in_flight(limit: int) -> None:
-    """Let at most `limit` LM calls of this process run at once, however many threads ask.
-
-    Raises:
-        InputError: If the limit is below 1.
-    """
-    if limit < 1:
-        raise InputError(f"a limit of {limit} LM calls in flight allows none", "Use 1 or more")
-    _calls_in_flight.slots = threading.Semaphore(limit)
-
-
-class _CallsInFlight(Shared, BaseCallback):
-    """Holds one of the process's slots while an LM is called.
-
-    Threads of an evaluation times threads of a question would otherwise flood a server.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.slots = threading.Semaphore(limit)
-        self._held: dict[str, threading.Semaphore] = {}
-
-    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        if _in_event_loop():
-            return  # waiting here would stop the very tasks that are to free a slot
-        slots = self.slots
-        slots.acquire()
-        self._held[call_id] = slots
-
-    def on_lm_end(self, call_id: str, outputs: dict[str, Any] | None, exception: BaseException | None = None) -> None:
-        slots = self._held.pop(call_id, None)
-        if slots:
-            slots.release()
-
-
-_calls_in_flight = _CallsInFlight(CALLS_IN_FLIGHT)
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     """The LM at these addresses, else where vLLM is by default, else of a server that is started."""
     base, key = api_base or DEFAULT, os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
@@ -319,20 +279,24 @@ def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> 
             raise
         spec = spec.located()
         base, key, _ = started.serve(spec)
-    return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings})
+        where: Any = started.given_options()
+    else:
+        where = address_of("", {"api_base": base})
+    return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings}, "vllm", *spec.located(), where)
 
 
-def _local_lm(model: str, settings: dict[str, Any]) -> dspy.LM:
+def _local_lm(model: str, settings: dict[str, Any], *source: Any) -> dspy.LM:
     _declare_provider()
-    return _opened(f"{PROVIDER}/{model}", settings)
+    lm = _opened(f"{PROVIDER}/{model}", settings)
+    setattr(lm, SOURCE, source)
+    return lm
 
 
 def _opened(model: str, settings: dict[str, Any]) -> dspy.LM:
-    settings["callbacks"] = [_calls_in_flight]
     if is_carried(settings):
-        return LM(model, **settings)
+        return LM(model, callbacks=[CALL_OBSERVER], **settings)
     del settings["takes_sampling"]
-    return dspy.LM(model, **settings)
+    return dspy.LM(model, callbacks=[CALL_OBSERVER, IN_FLIGHT], **settings)
 
 
 def _declare_provider() -> None:

@@ -10,9 +10,8 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -20,6 +19,7 @@ import dspy
 from dspy.lm15 import Request, Response
 from pydantic_core import from_json
 
+from typedrag.call_context import call_context, use_context
 from typedrag.events import AnswerStarted, AnswerToken, emit, part, tokens_wanted
 from typedrag.lms.reading import without_thoughts
 from typedrag.lms.threads import result_of, stop_if_cancelled
@@ -30,19 +30,12 @@ _TELL_EVERY = 0.05
 _ANSWER = "answer"
 _MARKER = "[[ ##"
 
-_tells: ContextVar[bool] = ContextVar("tells", default=False)
 
-
-@contextmanager
-def telling_of(predictor: dspy.Module) -> Iterator[None]:
+def telling_of(predictor: dspy.Module) -> AbstractContextManager[None]:
     """Emit the answer's text within, if the predictor asks for the answer to the question and not to a part of it."""
     signature = getattr(predictor, "signature", None)
     answers = signature is not None and _ANSWER in signature.output_fields and not part()
-    token = _tells.set(answers and tokens_wanted())
-    try:
-        yield
-    finally:
-        _tells.reset(token)
+    return use_context(writes_answer=answers and tokens_wanted())
 
 
 def await_reply(lm: dspy.LM, request: Request) -> Response:
@@ -54,7 +47,7 @@ def await_reply(lm: dspy.LM, request: Request) -> Response:
     """
 
     async def ask() -> Response:
-        if not _tells.get():
+        if not call_context().writes_answer:
             return await lm.acall(request)
         text = AnswerText(dspy.settings.lm)
         with dspy.context(send_stream=_Pieces(text)):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
+
+from typedrag.call_context import call_context, carry, use_context
 
 T = TypeVar("T")
 
@@ -50,7 +50,6 @@ class _Task:
 
 
 _awaited = AWAITED_AT_ONCE
-_task: ContextVar[_Task | None] = ContextVar("task", default=None)
 
 
 def limit_awaited(limit: int) -> None:
@@ -67,12 +66,12 @@ async def in_thread(function: Callable[[], T]) -> T:
     task = _Task()
 
     def run() -> T:
-        _task.set(task)
-        return function()
+        with use_context(task=task):
+            return function()
 
     try:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(_executor(os.getpid(), _awaited), contextvars.copy_context().run, run)
+        return await loop.run_in_executor(_executor(os.getpid(), _awaited), carry(run))
     except asyncio.CancelledError:
         task.cancel()
         raise
@@ -84,7 +83,7 @@ def stop_if_cancelled() -> None:
     Raises:
         CancelledError: It is no `Exception`, so that it passes through fallbacks.
     """
-    if (task := _task.get()) is not None and task.cancelled:
+    if (task := call_context().task) is not None and task.cancelled:
         raise asyncio.CancelledError
 
 
@@ -95,7 +94,8 @@ def result_of(call: Future[T]) -> T:
         CancelledError: asyncio's, if it was cancelled.
     """
     try:
-        return (_task.get() or _Task()).result(call)
+        task: _Task = call_context().task or _Task()
+        return task.result(call)
     except CancelledError:
         raise asyncio.CancelledError from None
 
@@ -127,7 +127,7 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
     with workers(threads) as pool:
         while True:
             while fault is None and len(running) < threads and (job := next_job()):
-                running.add(pool.submit(contextvars.copy_context().run, job))
+                running.add(pool.submit(carry(job)))
             if not running:
                 break
             finished, running = wait(running, return_when=FIRST_COMPLETED)

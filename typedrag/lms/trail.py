@@ -1,71 +1,37 @@
 """The trail of a program on one question: its steps, recorded as they happen, and its LM calls, counted.
 
-Both belong to the call, not to the module, which stays stateless. They travel in context
-variables, so strategies need not pass them on, and threads that carry the context see them.
+Both belong to the call, not to the module, which stays stateless; see `typedrag.call_context`.
 """
 
 from __future__ import annotations
 
-import contextvars
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import dspy
+from dspy.utils.callback import BaseCallback
+from dspy.utils.usage_tracker import UsageTracker
 
+from typedrag.call_context import Budget, Replays, call_context, carry, use_context
 from typedrag.errors import StepFailed
 from typedrag.events import StepEnded, emit
 from typedrag.lms.threads import stop_if_cancelled, workers
 from typedrag.records import FALLBACK, Step, Usage
+from typedrag.sharing import Shared
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_steps: ContextVar[list[Step] | None] = ContextVar("steps", default=None)
-_budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
-_tokens: ContextVar[_Budget | None] = ContextVar("tokens", default=None)
-_reserved: ContextVar[int] = ContextVar("reserved", default=0)
-_replayed: ContextVar[_Replayed | None] = ContextVar("replayed", default=None)
-
-
-class _Budget:
-    """LM calls or tokens that are left, whichever thread takes them."""
-
-    def __init__(self, left: int) -> None:
-        self._left = left
-        self._lock = threading.Lock()
-
-    def take(self, reserved: int) -> bool:
-        """Take one call, if more are left than are reserved; True if it was taken."""
-        with self._lock:
-            allowed = self._left > reserved
-            self._left -= allowed
-            return allowed
-
-    def spend(self, amount: int) -> None:
-        """Subtract an amount already used, even if it is more than is left."""
-        with self._lock:
-            self._left -= amount
-
-    @property
-    def left(self) -> int:
-        with self._lock:
-            return self._left
 
 
 @contextmanager
 def recording() -> Iterator[list[Step]]:
     """Collect the steps recorded within in a list of their own."""
     steps: list[Step] = []
-    token = _steps.set(steps)
-    try:
+    with use_context(steps=steps):
         yield steps
-    finally:
-        _steps.reset(token)
 
 
 def record(step: Step) -> None:
@@ -75,8 +41,7 @@ def record(step: Step) -> None:
 
 
 def _keep(step: Step) -> None:
-    steps = _steps.get()
-    if steps is not None:
+    if (steps := call_context().steps) is not None:
         steps.append(step)
 
 
@@ -85,96 +50,105 @@ def fall_back(failure: StepFailed | str, instead: str) -> None:
     record(Step(FALLBACK, output=f"{failure}; {instead}"))
 
 
-@contextmanager
-def lm_call_budget(calls: int) -> Iterator[None]:
+def lm_call_budget(calls: int) -> AbstractContextManager[None]:
     """Allow `calls` LM calls within."""
-    token = _budget.set(_Budget(calls))
-    try:
-        yield
-    finally:
-        _budget.reset(token)
+    return use_context(lm_calls=Budget(calls))
 
 
-@contextmanager
-def token_budget(tokens: int) -> Iterator[None]:
+class NoCallsLeft(BaseException):
+    """Stops an LM call that a budget does not allow; `ask` makes a `StepFailed` of it.
+
+    It is no `Exception`, as DSPy only logs those of a callback.
+    """
+
+
+def take_lm_call() -> None:
+    """Count one LM call, before it is made: DSPy's adapters may make two where one was asked for.
+
+    Raises:
+        CancelledError: If the task that asked the question is cancelled.
+        NoCallsLeft: If the budget of calls, without those reserved, or the budget of tokens is used up.
+    """
+    stop_if_cancelled()
+    context = call_context()
+    if context.tokens is not None and context.tokens.left <= 0:
+        raise NoCallsLeft("the question's tokens are used up")
+    if context.lm_calls is not None and not context.lm_calls.take(context.reserved):
+        raise NoCallsLeft("the question's LM calls are used up (option max_lm_calls)")
+
+
+class CallCounter(Shared, BaseCallback):
+    """Counts the calls of LMs that do not count them themselves."""
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Count a call."""
+        if not getattr(instance, "counts_calls", False):
+            take_lm_call()
+
+
+def token_budget(tokens: int) -> AbstractContextManager[None]:
     """Allow LM calls within until this many tokens have been read and written; the last call may go beyond."""
-    token = _tokens.set(_Budget(tokens))
-    try:
-        yield
-    finally:
-        _tokens.reset(token)
+    return use_context(tokens=Budget(tokens))
 
 
 def spend_tokens(usage: Usage) -> None:
     """Count the tokens read and written against the `token_budget`, if there is one."""
-    if (budget := _tokens.get()) is not None:
+    if (budget := call_context().tokens) is not None:
         budget.spend(usage.prompt_tokens + usage.completion_tokens)
 
 
-@contextmanager
-def reserving(calls: int) -> Iterator[None]:
+def reserving(calls: int) -> AbstractContextManager[None]:
     """Reserve LM calls of the budget for later steps: those within cannot use them."""
-    token = _reserved.set(_reserved.get() + calls)
-    try:
-        yield
-    finally:
-        _reserved.reset(token)
-
-
-def take_lm_call(step: str) -> None:
-    """Count one LM call.
-
-    Raises:
-        CancelledError: If the task that asked the question is cancelled.
-        StepFailed: If the budget of calls, without those reserved, or the budget of tokens is used up.
-    """
-    stop_if_cancelled()
-    if (tokens := _tokens.get()) is not None and tokens.left <= 0:
-        raise StepFailed(step, "the question's tokens are used up")
-    budget = _budget.get()
-    if budget is not None and not budget.take(_reserved.get()):
-        raise StepFailed(step, "the question's LM calls are used up (option max_lm_calls)")
+    return use_context(reserved=call_context().reserved + calls)
 
 
 def lm_calls_left(default: int) -> int:
     """The number of LM calls left in the budget without those reserved; `default` if there is no budget."""
-    budget = _budget.get()
-    return default if budget is None else max(0, budget.left - _reserved.get())
+    context = call_context()
+    return default if context.lm_calls is None else max(0, context.lm_calls.left - context.reserved)
 
 
-class _Replayed:
-    """Seconds that LM calls first took and that their kept replies saved."""
+class CallTracker(UsageTracker):
+    """The usage of each call of a step, in order; DSPy's own tracker forgets calls whose server does not report it.
+
+    Attributes:
+        finish_reason: Why the last reply ended, as its server says; None if that is not known.
+    """
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        super().__init__()
+        self.entries: list[tuple[str, dict[str, Any]]] = []
+        self.finish_reason: str | None = None
+
+    def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
+        """Count a call."""
+        self.entries.append((lm, usage_entry))
+
+    @property
+    def usage(self) -> Usage:
+        """The calls and their tokens."""
+        return sum((Usage.of_call(entry) for _, entry in self.entries), Usage())
+
+    @property
+    def tokens_when_cut_off(self) -> int:
+        """The tokens of the last reply if it was cut off; else 0."""
+        settings = getattr(dspy.settings.lm, "kwargs", {})
+        limit = int(settings.get("max_tokens") or settings.get("max_completion_tokens") or 0)
+        written = self.entries[-1][1].get("completion_tokens") if self.entries else None
+        if self.finish_reason is None:  # of an LM that was not opened here
+            return limit if written == limit else 0
+        return (written or limit) if self.finish_reason == "length" else 0
 
 
-@contextmanager
-def counting_replays() -> Iterator[None]:
+def counting_replays() -> AbstractContextManager[None]:
     """Let stopwatches within count the seconds that kept replies took when they were first made."""
-    if _replayed.get() is not None:
-        yield
-        return
-    token = _replayed.set(_Replayed())
-    try:
-        yield
-    finally:
-        _replayed.reset(token)
+    return use_context(replays=call_context().replays or Replays())
 
 
 def replay(seconds: float) -> None:
     """Count the seconds that a kept reply first took; ignored outside of `counting_replays`."""
-    replayed = _replayed.get()
-    if replayed is not None:
-        replayed.seconds += seconds
-
-
-class _Branch:
-    """The replayed seconds and the steps of one of several concurrent calls."""
-
-    def __init__(self) -> None:
-        self.replayed = _Replayed()
-        self.steps: list[Step] = []
+    if (replays := call_context().replays) is not None:
+        replays.seconds += seconds
 
 
 class Stopwatch:
@@ -192,14 +166,14 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
-        self._replayed = _replayed.get()
-        self._before = self._replayed.seconds if self._replayed else 0.0
+        self._replays = call_context().replays
+        self._before = self._replays.seconds if self._replays else 0.0
 
     @property
     def seconds(self) -> float:
         """Wall time so far, to the millisecond, with the time that kept replies first took."""
-        replayed = self._replayed.seconds - self._before if self._replayed else 0.0
-        return round(time.perf_counter() - self._started + replayed, 3)
+        replays = self._replays.seconds - self._before if self._replays else 0.0
+        return round(time.perf_counter() - self._started + replays, 3)
 
 
 def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
@@ -214,22 +188,17 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
     """
     if len(items) < 2:
         return [function(item) for item in items]
-    branches = [_Branch() for _ in items]
+    branches: list[tuple[Replays, list[Step]]] = [(Replays(), []) for _ in items]
 
-    def run(item: T, branch: _Branch) -> tuple[R, list[object]]:
-        _replayed.set(branch.replayed)
-        _steps.set(branch.steps)
-        with dspy.context(trace=[]):
+    def run(item: T, replays: Replays, steps: list[Step]) -> tuple[R, list[object]]:
+        with use_context(replays=replays, steps=steps), dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
     with workers(min(threads, len(items))) as pool:
-        futures = [
-            pool.submit(contextvars.copy_context().run, run, item, branch)
-            for item, branch in zip(items, branches, strict=True)
-        ]
-    replay(max(branch.replayed.seconds for branch in branches))  # the branches ran at once
-    for branch in branches:
-        for step in branch.steps:
+        futures = [pool.submit(carry(run), item, *branch) for item, branch in zip(items, branches, strict=True)]
+    replay(max(replays.seconds for replays, _ in branches))  # the branches ran at once
+    for _, steps in branches:
+        for step in steps:
             _keep(step)
     results = [future.result() for future in futures]
     if dspy.settings.trace is not None:

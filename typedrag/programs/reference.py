@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import dspy
 
+from typedrag.call_context import call_context
 from typedrag.errors import InputError
-from typedrag.labels import label
 from typedrag.programs.program import Program, program
 
 
@@ -29,8 +29,8 @@ class ReferenceAnswer(Program):
         Raises:
             InputError: If the dataset has none for this question.
         """
-        if answers := label("answers_compared"):
-            return dspy.Prediction(answer=answers[0 if label("preference") > 0 else 1])
-        if references := label("references"):
+        if answers := call_context().labels.get("answers_compared"):
+            return dspy.Prediction(answer=answers[0 if call_context().labels["preference"] > 0 else 1])
+        if references := call_context().labels.get("references"):
             return dspy.Prediction(answer=references[0].text)
         raise InputError("the question has no answer of its own", "Evaluate 'reference' on a dataset that has answers")

@@ -7,8 +7,8 @@ from typing import ClassVar, NamedTuple
 
 import dspy
 
+from typedrag.call_context import call_context
 from typedrag.errors import InputError, StepFailed
-from typedrag.labels import label
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record
 from typedrag.programs.answer_length import as_asked
@@ -101,7 +101,7 @@ class _MultiFaceted(Retrieving):
             return []
 
     def _golden(self, question: str) -> list[str]:
-        aspects = list(dict.fromkeys(label("aspects") or ()))
+        aspects = list(dict.fromkeys(call_context().labels.get("aspects") or ()))
         if not aspects:
             raise InputError(
                 "the sub-aspects are golden, but the question has no labelled ones",

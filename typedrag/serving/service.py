@@ -14,7 +14,8 @@ import dspy
 from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.lms.asking import without_words_of_servers
-from typedrag.lms.lm import limit_calls_in_flight, use_lm
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import use_lm
 from typedrag.lms.spending import Account, charging
 from typedrag.lms.threads import AWAITED_AT_ONCE, limit_awaited
 from typedrag.lms.trail import token_budget

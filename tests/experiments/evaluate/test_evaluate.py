@@ -207,6 +207,16 @@ def test_programs_that_ask_the_same_get_the_same_reply_and_are_as_dear(evaluate,
     assert (tmp_path / "table" / "replies.sqlite").is_file()
 
 
+def test_servers_of_one_model_name_answer_and_judge_for_themselves(evaluate):
+    with lm_server(reply=lambda call: {"answer": "B"} if "answer" in call.wanted else None) as other:
+        at = {"api_base": other.api_base}
+        [first] = evaluate("table", programs=[{"name": "one", "program": "direct_lm"}])
+        [second] = evaluate("table", programs=[{"name": "two", "program": "direct_lm"}], lm=at, scorer=at)
+    assert {q.answer.answer for q in second.run.questions} == {"B"}
+    assert "B" not in {q.answer.answer for q in first.run.questions}
+    assert (len(other.asked("answer")), len(other.asked("is_good"))) == (12, 12)
+
+
 def test_several_programs_answer_the_same_questions_each_in_its_folder(evaluate, server, tmp_path):
     programs = [
         {"name": "one", "program": "direct_lm"},

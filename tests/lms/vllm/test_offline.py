@@ -20,7 +20,9 @@ from typedrag.events import following
 from typedrag.extras import MissingExtra
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.calls import LM
-from typedrag.lms.lm import adapter_for, check_spec
+from typedrag.lms.lm import adapter_for, check_spec, open_lm
+from typedrag.lms.reply_store import source_of
+from typedrag.lms.vllm import offline
 from typedrag.lms.vllm.offline import OfflineEngine
 
 
@@ -126,3 +128,13 @@ def test_without_the_package_its_extra_is_named():
 def test_a_spec_without_a_model_is_refused():
     with pytest.raises(InputError, match=r"Write vllm-offline:MODEL\[\+ADAPTER=PATH\]"):
         check_spec("vllm-offline:")
+
+
+def test_its_replies_are_of_its_options_and_its_adapter(batches, monkeypatch):
+    monkeypatch.setattr(offline, "load", lambda spec: Engine(batches))
+    sources = set()
+    for options, spec in (("--seed 1", "m"), ("--seed 2", "m"), ("--seed 2", "m+a=one"), ("--seed 2", "m+a=two")):
+        monkeypatch.setenv("TYPEDRAG_VLLM_OPTIONS", options)
+        sources.add(str(source_of(open_lm(f"vllm-offline:{spec}"))))
+    assert len(sources) == 4
+    assert str(source_of(open_lm("vllm-offline:m+a=two"))) in sources

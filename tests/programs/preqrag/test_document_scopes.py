@@ -5,8 +5,8 @@ from dspy.utils.exceptions import LMTransportError
 
 from tests.scripted import scripted
 from typedrag import signatures as s
+from typedrag.call_context import use_context
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.labels import labelled
 from typedrag.lms.trail import recording
 from typedrag.programs import Options, PreQRAGOptions
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier, multi_document_cue
@@ -110,11 +110,11 @@ def test_a_scope_is_forced(scope):
 
 def test_an_oracle_reads_the_label_of_the_question():
     for scope in DocumentScope:
-        with labelled({"subset": scope.value}):
+        with use_context(labels={"subset": scope.value}):
             assert classify(SINGLE, "oracle")[0].scope is scope
     with pytest.raises(InputError, match="Evaluate it on a dataset with the subsets single-document and"):
         classify(SINGLE, "oracle")
-    with labelled({"subset": "squad"}), pytest.raises(InputError, match="subset 'squad' is no scope"):
+    with use_context(labels={"subset": "squad"}), pytest.raises(InputError, match="subset 'squad' is no scope"):
         classify(SINGLE, "oracle")
 
 

@@ -25,9 +25,10 @@ from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.experiments.tracking.tracked_run import MEND
 from typedrag.files.text_files import write_json
+from typedrag.lms.calls import limit_calls_in_flight
 from typedrag.lms.faults import Faults, fail, too_many
-from typedrag.lms.lm import limit_calls_in_flight, use_lm
-from typedrag.lms.replies import REPLIES, replies_beside
+from typedrag.lms.lm import use_lm
+from typedrag.lms.reply_store import REPLIES, use_reply_store
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.threads import run_jobs
 from typedrag.programs import Program
@@ -192,7 +193,7 @@ def _executor(
     """The executor of a run, with its replies kept beside the judgments; this process for answers made elsewhere."""
     replies = judgments.with_name(REPLIES)
     if program is None or not workers:
-        with replies_beside(replies):
+        with use_reply_store(replies):
             yield Here(program, parts.metrics)
         return
     from typedrag.experiments.executors.ray_workers import ray_workers

@@ -12,7 +12,7 @@ from typedrag.experiments.balance import known_type
 from typedrag.experiments.judges.judging import judge_each
 from typedrag.experiments.loading import ProgramSource
 from typedrag.lms.adapter_of_each import kept
-from typedrag.lms.replies import replies_beside
+from typedrag.lms.reply_store import use_reply_store
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
@@ -55,7 +55,7 @@ def with_types(
     unknown = untyped(examples)
     if not unknown:
         return list(examples)
-    keeping: AbstractContextManager[None] = replies_beside(replies) if lm else nullcontext()
+    keeping: AbstractContextManager[None] = use_reply_store(replies) if lm else nullcontext()
     with keeping:
         named = judge_each(
             lambda question: QuestionType(classifier(question=question).question_type),

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import dspy
 
+from typedrag.call_context import use_context
 from typedrag.experiments.evaluate.results import MetricResult
-from typedrag.labels import labelled
 from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.question_types import QuestionType
@@ -41,7 +41,7 @@ class Here:
     def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
         """See `Executor`."""
         assert self.program, "all questions are answered"
-        with labelled(example.toDict()):
+        with use_context(labels=example.toDict()):
             return Answer.from_prediction(self.program(question=example.question, question_type=question_type))
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:

@@ -135,14 +135,14 @@ class Worker:
         return Returned(os.getpid(), None)
 
     def _begin(self, place: Place, work: Work, hub: Any) -> None:
+        from typedrag.call_context import set_context
+        from typedrag.lms.calls import limit_calls_in_flight
         from typedrag.lms.holds import HOLDS
-        from typedrag.lms.lm import limit_calls_in_flight
-        from typedrag.lms.patience import timeout_given
         from typedrag.lms.prices import use_prices
 
         with suppress(OSError):  # a machine that does not have it may not need it
             os.chdir(place.folder)
-        timeout_given.set(place.timeout)
+        set_context(timeout=place.timeout)
         limit_calls_in_flight(place.calls)
         use_prices(place.prices)
         self._hub = hub

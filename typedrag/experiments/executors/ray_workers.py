@@ -20,11 +20,11 @@ from typing import Any
 import dspy
 
 from typedrag import __version__
+from typedrag.call_context import call_context
 from typedrag.errors import CallFailed, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.experiments.executors.ray_actors import Database, Hub, Place, Returned, Worker
 from typedrag.experiments.executors.works import Work
-from typedrag.lms.patience import timeout_given
 from typedrag.lms.prices import own_prices
 from typedrag.lms.spending import charge
 from typedrag.question_types import QuestionType
@@ -69,7 +69,7 @@ class RayWorkers:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self._work, self._most_each = work, -(-threads // workers)
-        self._folder, self._timeout, self._prices = Path.cwd(), timeout_given.get(), own_prices()
+        self._folder, self._timeout, self._prices = Path.cwd(), call_context().timeout, own_prices()
         self._free = threading.Condition()
         self._workers: list[_Held] = []
         self._waiting = 0

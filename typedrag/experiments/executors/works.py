@@ -17,7 +17,7 @@ from typedrag.experiments.loading import ProgramSource
 from typedrag.experiments.resources import Resources
 from typedrag.files.sqlite import Tables
 from typedrag.lms.lm import default_spec, open_lm, provider_of, use_lm
-from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES, replies_kept
+from typedrag.lms.reply_store import HELD, RELEASE_ALL, TABLES, use_reply_store
 from typedrag.lms.spending import metered
 from typedrag.metrics import Judgments
 from typedrag.metrics.judges.judgments import TABLE
@@ -97,7 +97,7 @@ class EvaluatedWork:
         here = Here(parts.program(program), parts.metrics_with(Judgments(tables(JUDGMENTS))))
         with ExitStack() as stack:
             stack.enter_context(use_lm(parts.lm))
-            stack.enter_context(replies_kept(tables(REPLIES), _HEARTBEAT, worker))
+            stack.enter_context(use_reply_store(tables(REPLIES), _HEARTBEAT, worker))
             yield here
 
 

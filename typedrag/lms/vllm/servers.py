@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from urllib.request import getproxies_environment
 
 from typedrag.errors import LMUnavailable
 from typedrag.lms.vllm.spec import addresses
@@ -16,12 +18,22 @@ logger = logging.getLogger(__name__)
 
 DEFAULT = "http://localhost:8000/v1"
 """The address that `vllm serve` has where it is told none."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ASK_AGAIN = 2.0
 """Seconds after which a server that was left out is asked again."""
 
 
 class NoServer(LMUnavailable):
     """No server answers at an address, or it serves other models."""
+
+
+def bypass_proxies() -> None:
+    """Keep the environment's proxies out of calls to this machine: behind a proxy, `localhost` is another machine."""
+    if not getproxies_environment():
+        return
+    for name in {"NO_PROXY", "no_proxy"} & os.environ.keys() or {"NO_PROXY"}:
+        hosts = addresses(os.environ.get(name, ""))
+        os.environ[name] = ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])
 
 
 def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[str]:
@@ -33,6 +45,7 @@ def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[st
     """
     import httpx
 
+    bypass_proxies()
     try:
         headers = {"Authorization": f"Bearer {api_key}"}
         reply = httpx.get(f"{api_base.rstrip('/')}/models", headers=headers, timeout=timeout)

@@ -21,7 +21,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from typedrag.errors import InputError, LMUnavailable, unusable
 from typedrag.files.locks import turn_at
@@ -68,14 +68,8 @@ class _Server:
             return False
 
 
-class _Use(NamedTuple):
-    """A server that this process uses, with the lock that says so."""
-
-    server: _Server
-    lock: IO[bytes]
-
-
-_used: dict[Path, _Use] = {}
+_used: dict[Path, IO[bytes]] = {}
+"""The locks of the servers that this process uses, by their folders."""
 _keepers: list[subprocess.Popen[bytes]] = []
 _lock = threading.Lock()
 
@@ -115,13 +109,6 @@ def find_vllm() -> str | None:
     return shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
 
 
-def options_at(api_base: str) -> list[str] | None:
-    """The options, and the adapter, of the server that this process uses at an address; None if it was not started
-    here."""
-    servers = [use.server for use in list(_used.values())]
-    return next(([*s.options, *s.adapter] for s in servers if s.api_base == api_base), None)
-
-
 def _adapter_of(spec: VLLMSpec) -> list[str]:
     return [spec.model, spec.lora_module] if spec.adapter else []
 
@@ -135,10 +122,9 @@ def _shared(folder: Path, spec: VLLMSpec, options: list[str]) -> _Server | None:
             continue
         if (server.host, server.options) != (platform.node(), options) or not server.serves(spec):
             continue
-        use = _used.get(state.parent)
-        lock = use.lock if use else _lock_as_user(state.parent)  # waits if the server is being stopped
+        lock = _used.get(state.parent) or _lock_as_user(state.parent)  # waits if the server is being stopped
         if server.answers():
-            _used[state.parent] = _Use(server, lock)
+            _used[state.parent] = lock
             return server
         lock.close()
         _used.pop(state.parent, None)
@@ -171,7 +157,7 @@ def _started(folder: Path, spec: VLLMSpec, options: list[str]) -> _Server:
     except BaseException:
         lock.close()  # the keeper then stops the server
         raise
-    _used[place] = _Use(server, lock)
+    _used[place] = lock
     return server
 
 

@@ -13,6 +13,7 @@ import dspy
 
 from typedrag.files.sqlite import SQLiteFile, Tables
 from typedrag.lms.lm import lm_identity
+from typedrag.lms.reply_store import source_of
 
 TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT NOT NULL, judgment TEXT NOT NULL)"
 """The statement that makes the table of judgments."""
@@ -50,13 +51,15 @@ class Judgments:
         key = _key(judge, inputs)
         with self._lock:
             making = self._under_way.setdefault(key, threading.Lock())
-        with making:
-            judgment = self._find(key)
-            if judgment is None:
-                judgment = make()
-                self._keep(key, type(judge).__name__, judgment)
-        with self._lock:
-            self._under_way.pop(key, None)
+        try:
+            with making:
+                judgment = self._find(key)
+                if judgment is None:
+                    judgment = make()
+                    self._keep(key, type(judge).__name__, judgment)
+        finally:
+            with self._lock:
+                self._under_way.pop(key, None)
         return judgment
 
     def __len__(self) -> int:
@@ -96,4 +99,4 @@ def _lm_identity() -> dict[str, Any]:
     if lm is None:
         return {}
     settings = {k: v for k, v in lm.kwargs.items() if k not in ("api_base", "api_key", "timeout")}
-    return {**lm_identity(lm), **settings}
+    return {**lm_identity(lm), **settings, "source": source_of(lm)}

@@ -22,7 +22,7 @@ from typedrag.experiments.balance import balanced
 from typedrag.files.text_files import write_json
 from typedrag.lms.adapter_of_each import AdapterOfEach, kept
 from typedrag.lms.asking import unavailable
-from typedrag.lms.replies import REPLIES, replies_beside
+from typedrag.lms.reply_store import REPLIES, use_reply_store
 from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.lms.trail import run_concurrently
 from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged
@@ -181,7 +181,7 @@ def _begun(
     with ExitStack() as stack:
         stack.enter_context(alone_in(folder))
         check_identity(folder, identity_of(request, optimizer, trainset, valset))
-        stack.enter_context(replies_beside(folder / REPLIES))
+        stack.enter_context(use_reply_store(folder / REPLIES))
         gate = Gate(budget, Ledger(folder / LEDGER))
         scoring = Scoring(request.metric, gate)
         trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, on_candidate)

@@ -26,8 +26,9 @@ from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_of, with_fingerprints
 from typedrag.files.text_files import write_json, write_text
-from typedrag.lms.lm import default_spec, limit_calls_in_flight
-from typedrag.lms.replies import REPLIES, replies_beside
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import default_spec
+from typedrag.lms.reply_store import REPLIES, use_reply_store
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Judgments, Metric
 from typedrag.optimizers.compile.checked_judge import check_saved_judge
@@ -216,7 +217,7 @@ class _Compile:
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
         for request in requests:  # checked first, so that nothing is paid if one is refused
             parts.optimizer.check(request)
-        with replies_beside(self.out / REPLIES):  # for all targets and the test
+        with use_reply_store(self.out / REPLIES):  # for all targets and the test
             cost = measure_run_cost(requests[0], parts.optimizer, _share(parts.budget, parts.spent_on_types, 1))
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
@@ -234,7 +235,7 @@ class _Compile:
         names = [target.name for target in parts.targets]
         self.tracker.begin(self.out, self.out.resolve().name, parts.public_settings, names, parts.risk)
         try:
-            with replies_beside(self.out / REPLIES):
+            with use_reply_store(self.out / REPLIES):
                 result = replace(self._run(), risk=parts.risk)
         except BaseException as error:
             begun = {name: candidates_in(folder) for name, folder in self._begun.items()}

@@ -18,7 +18,8 @@ from typedrag.experiments.tracking.tracked_run import TrackedRun, note, noted
 from typedrag.files.digests import digest_of
 from typedrag.files.locks import alone_in
 from typedrag.files.text_files import write_json, write_text
-from typedrag.lms.lm import limit_calls_in_flight, use_lm
+from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.lm import use_lm
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.metrics import Judgments
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig

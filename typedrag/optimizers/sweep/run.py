@@ -15,9 +15,9 @@ from typedrag.errors import CallFailed
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.evaluate import Progress
 from typedrag.experiments.projection import in_words
+from typedrag.lms.calls import limit_calls_in_flight
 from typedrag.lms.faults import Faults
-from typedrag.lms.lm import limit_calls_in_flight
-from typedrag.lms.replies import replies_kept
+from typedrag.lms.reply_store import use_reply_store
 from typedrag.lms.spending import Spending
 from typedrag.optimizers.sweep.config import ObjectiveConfig, StopConfig, SweepConfig
 from typedrag.optimizers.sweep.objectives import front, levels
@@ -84,7 +84,7 @@ def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
     parts.check()
     parts.base.check_measurable(parts.measures)
     limit_calls_in_flight(config.calls_in_flight)
-    with _opened(parts) as (sweep, storage), replies_kept(storage.replies, config.heartbeat):
+    with _opened(parts) as (sweep, storage), use_reply_store(storage.replies, config.heartbeat):
         questions = [
             [q.id, str(q.question_type or ""), q.subset, question_key(q.question)] for q in parts.base.questions
         ]

@@ -26,7 +26,7 @@ from sqlalchemy import NullPool, create_engine
 
 from typedrag.errors import InputError, Unavailable, first_line
 from typedrag.lms.postgresql import locked
-from typedrag.lms.replies import REPLIES
+from typedrag.lms.reply_store import REPLIES
 
 JOURNAL = "study.journal"
 WORKER = "worker"
@@ -38,11 +38,11 @@ class Storage(ABC):
 
     Attributes:
         worker: The name of this process among the workers.
-        replies: The URL of the database that LM replies are kept in.
+        replies: The file, or the URL of the database, that LM replies are kept in.
     """
 
     optuna: BaseStorage
-    replies: str
+    replies: Path | str
 
     def __init__(self) -> None:
         self.worker = uuid.uuid4().hex[:12]
@@ -95,7 +95,7 @@ class JournalFolder(Storage):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.replies = f"sqlite:///{(folder / REPLIES).resolve()}"
+        self.replies: Path | str = (folder / REPLIES).resolve()
         self._locks = folder / "workers"
         self._locks.mkdir(exist_ok=True)
         self._alive = self._lock(self.worker)
@@ -157,7 +157,7 @@ class Database(Storage):
 
     def __init__(self, url: str, heartbeat: float) -> None:
         super().__init__()
-        self.replies = url
+        self.replies: Path | str = url
         self._seconds = max(1, round(heartbeat))
         try:
             with warnings.catch_warnings(), locked(create_engine(url, poolclass=NullPool)):  # tables are made once

@@ -9,8 +9,8 @@ import re
 
 import dspy
 
+from typedrag.call_context import call_context
 from typedrag.errors import InputError, StepFailed
-from typedrag.labels import label
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, fall_back, record
 from typedrag.programs.options import Options
@@ -139,7 +139,7 @@ class OracleScopeClassifier(dspy.Module):
         Raises:
             InputError: If the question has no such label.
         """
-        subset = label("subset")
+        subset = call_context().labels.get("subset")
         if subset not in tuple(DocumentScope):
             lack = f"subset '{subset}' is no scope" if subset else "the question has no labelled scope"
             raise InputError(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from typedrag.call_context import call_context
 from typedrag.errors import InputError, RetrievalError
-from typedrag.labels import label
 from typedrag.records import Passage
 from typedrag.retrieval.search.bm25 import BM25Retriever
 from typedrag.sharing import Shared
@@ -17,7 +17,7 @@ class GoldRetriever(Shared):
     """A `Retriever` of the ideal context: whatever the query, the labelled passages of the question that is answered.
 
     So any program is measured as if retrieval made no mistake (PreQRAG, appendix B.2). The labels are the field
-    `passage_ids` of a dataset's questions; see `typedrag.labels`.
+    `passage_ids` of a dataset's questions; see `CallContext`.
 
     Args:
         index: BM25 over the index that holds the passages.
@@ -43,7 +43,7 @@ class GoldRetriever(Shared):
             InputError: If no passages are labelled.
             RetrievalError: If the index holds none of a labelled passage's id.
         """
-        ids = label("passage_ids")
+        ids = call_context().labels.get("passage_ids")
         if not ids:
             raise InputError(
                 "the retriever is gold, but the question has no labelled passages",

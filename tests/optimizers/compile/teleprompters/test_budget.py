@@ -12,8 +12,8 @@ from dspy.utils.exceptions import LMAuthError, LMBillingError, LMInvalidRequestE
 from tests.optimizers.tiny import Engine, SchemaLM, tiny_lm
 from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.lms.adapter_of_each import AdapterOfEach, kept
-from typedrag.lms.lm import _CallsInFlight
-from typedrag.lms.replies import replies_beside
+from typedrag.lms.calls import _CallsInFlight
+from typedrag.lms.reply_store import use_reply_store
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.optimizers.compile.teleprompters.budget import (
     Budget,
@@ -38,7 +38,7 @@ class Asked:
 
     def __enter__(self):
         self._contexts = ExitStack()
-        self._contexts.enter_context(replies_beside(self._file))
+        self._contexts.enter_context(use_reply_store(self._file))
         self._contexts.enter_context(charging(self.account))
         callbacks = [self.gate, *dspy.settings.callbacks]
         self._contexts.enter_context(
@@ -210,7 +210,7 @@ def test_a_ledger_outlives_a_kill(tmp_path):
 
 def test_calls_outside_of_a_compile_are_left_alone(tmp_path):
     lm = SchemaLM("tiny/lm", engine=Engine())
-    with replies_beside(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=AdapterOfEach()):
+    with use_reply_store(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=AdapterOfEach()):
         assert dspy.Predict("question -> answer")(question="Why?").answer
 
 

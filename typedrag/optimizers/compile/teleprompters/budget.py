@@ -20,11 +20,11 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import LMUnsupportedFeatureError
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
+from typedrag.call_context import set_context
 from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
 from typedrag.files.journal import Journal
 from typedrag.lms.asking import unavailable
 from typedrag.lms.faults import Faults
-from typedrag.lms.replies import permission
 from typedrag.lms.spending import Account, Spending
 from typedrag.sharing import Shared
 
@@ -125,7 +125,7 @@ class Gate(Shared, BaseCallback):
     """Lets LM calls pass until the budget is spent or the system fails, then none.
 
     It is a DSPy callback for the setting `callbacks`, which DSPy hands to all threads. Calls with a stored
-    reply cost nothing; for the others, `Replies` asks the gate's permission.
+    reply cost nothing; for the others, the `ReplyStore` asks the gate.
     """
 
     def __init__(self, budget: Budget, account: Account) -> None:
@@ -188,7 +188,7 @@ class Gate(Shared, BaseCallback):
         with self._changed:
             self._pass()
             self._under_way[call_id] = 0
-        permission.set(partial(self.pay, call_id))
+        set_context(permit=partial(self.pay, call_id))
         if not (isinstance(instance, dspy.LM) and instance.cache):  # its replies are not stored
             try:
                 self.pay(call_id)
@@ -236,7 +236,7 @@ class Gate(Shared, BaseCallback):
         with self._changed:
             self._under_way.pop(call_id, None)
             self._changed.notify_all()
-        permission.set(None)
+        set_context(permit=None)
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dspy
 
+from typedrag.call_context import call_context
 from typedrag.errors import InputError
-from typedrag.labels import label
 from typedrag.programs.typed_rag.type_classifiers.classifying import classified
 from typedrag.question_types import question_type_named
 
@@ -19,7 +19,7 @@ class OracleTypeClassifier(dspy.Module):
         Raises:
             InputError: If the question has no label.
         """
-        if not (labelled := label("question_type")):
+        if not (labelled := call_context().labels.get("question_type")):
             raise InputError(
                 "the type classifier is an oracle, but the question has no labelled type",
                 "Evaluate it on a dataset with a field question_type",

@@ -1,0 +1,120 @@
+"""The state of a call, in one context variable: it belongs to the question that is being answered.
+
+Modules stay stateless, and strategies need not pass it on. Threads see it that run a function by `carry`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from typedrag.records import Step
+
+T = TypeVar("T")
+
+
+class Budget:
+    """LM calls or tokens that are left, whichever thread takes them."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+        self._lock = threading.Lock()
+
+    def take(self, reserved: int) -> bool:
+        """Take one call, if more are left than are reserved; True if it was taken."""
+        with self._lock:
+            allowed = self._left > reserved
+            self._left -= allowed
+            return allowed
+
+    def spend(self, amount: int) -> None:
+        """Subtract an amount already used, even if it is more than is left."""
+        with self._lock:
+            self._left -= amount
+
+    @property
+    def left(self) -> int:
+        """The amount left; less than 0 if too much was spent."""
+        with self._lock:
+            return self._left
+
+
+@dataclass
+class Replays:
+    """Seconds that LM calls first took and that their kept replies saved."""
+
+    seconds: float = 0.0
+
+
+class CallContext(NamedTuple):  # it is copied at each step, which takes a dataclass four times as long
+    """The state of a call; see the functions that use it.
+
+    Attributes:
+        steps: The innermost list that steps are recorded in.
+        lm_calls: LM calls left for the question.
+        reserved: Those of them that later steps need.
+        tokens: Tokens left for the question.
+        replays: Where replays are counted.
+        outcome: Whether the LM has answered or refused the question's calls.
+        discreet: True if reports leave out the words of servers.
+        labels: Those that a dataset has for the question. Only conditions of an experiment read them: an ideal context
+            needs the gold passages, an oracle the right type.
+        listener: The receiver of events.
+        tokens_wanted: True if it wants the answer's text while it is written.
+        writes_answer: True while the LM is asked for that text.
+        part: The sub-query that is being answered; empty for the question itself.
+        task: The task that waits for this thread.
+        permit: Called with the number of replies before an LM call that is to be paid; raises if it may not be made.
+        timeout: Seconds for each try of an LM call, in the place of the LM's own.
+    """
+
+    steps: list[Step] | None = None
+    lm_calls: Budget | None = None
+    reserved: int = 0
+    tokens: Budget | None = None
+    replays: Replays | None = None
+    outcome: Any = None
+    discreet: bool = False
+    labels: Mapping[str, Any] = MappingProxyType({})
+    listener: Callable[[Any], None] | None = None
+    tokens_wanted: bool = True
+    writes_answer: bool = False
+    part: str = ""
+    task: Any = None
+    permit: Callable[[int], None] | None = None
+    timeout: float | None = None
+
+
+_current: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039, as it never changes
+
+
+def call_context() -> CallContext:
+    """The state of the current call."""
+    return _current.get()
+
+
+def set_context(**changes: Any) -> None:
+    """Change the state for the rest of the current `use_context`."""
+    _current.set(_current.get()._replace(**changes))
+
+
+@contextmanager
+def use_context(**changes: Any) -> Iterator[None]:
+    """Change the state within."""
+    token = _current.set(_current.get()._replace(**changes))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def carry(function: Callable[..., T]) -> Callable[..., T]:
+    """The function, to be called once in another thread, with the state of this call and DSPy's settings."""
+    return partial(contextvars.copy_context().run, function)
