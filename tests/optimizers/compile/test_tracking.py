@@ -8,19 +8,20 @@ import dspy
 import pytest
 
 import typedrag
-from tests.experiments.compiles import CANDIDATES, OBJECTIVE, about, candidate, tracker
+from tests.experiments.compiles import CANDIDATES, OBJECTIVE, about, candidate, result, tracker
 from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import compiled
 from tests.programs.compiling import Spy
 from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments import read_config, run_evaluation
-from typedrag.experiments.compare.compare import Difference, Stratum
+from typedrag.experiments.compare.compare import Difference, RunComparison, Stratum
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.judges.saved import save_judge
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.spending import Spending
 from typedrag.metrics.judges.linkage import LinkageJudge
+from typedrag.optimizers.compile.held_out import HeldOut
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
@@ -65,13 +66,11 @@ def told(uri, out):
     difference = Difference(
         OBJECTIVE, "compiled", Stratum("type", "reason"), 9, {}, **estimates, difference=Estimate(0.2, 0.1, 0.3, n=9)
     )
+    test = HeldOut(RunComparison("base", ("base", "compiled"), (difference,)), {}, {})
     registered = log_compile(
         compile_tracker,
         {"program": CANDIDATES},
-        out / "program",
-        differences=[difference],
-        result={"verdict": "better"},
-        spent=Spending(Usage(200, 20_000, 1_000), dollars=0.5, unpriced=40),
+        result(out / "program", spent=Spending(Usage(200, 20_000, 1_000), dollars=0.5, unpriced=40), test=test),
         stopped="the budget is spent",
         register_as="answers",
     )
@@ -159,7 +158,8 @@ def test_the_trajectory_is_a_page_and_a_table(told, tmp_path):
     table = mlflow.load_table("candidates.json", run_ids=[run.info.run_id])
     assert list(table["score"]) == pytest.approx([0.4, 0.35, 0.9, 0.55])
     assert set(table["target"]) == {"program"}
-    assert json.loads((folder / "result.json").read_text()) == {"verdict": "better"}
+    saved = json.loads((folder / "result.json").read_text())
+    assert (saved["spent"]["tokens"], saved["test"]["differences"][0]["stratum"]) == (21_000, "reason")
 
 
 def test_the_program_is_loaded_by_all_its_names_without_a_pickle(told, home, monkeypatch):
@@ -197,7 +197,7 @@ def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, m
     assert parents("killed")[0].info.status == "RUNNING"
     log_candidates(again, "program", CANDIDATES[:3], several=False)  # best so far: from the first session
     log_candidates(again, "program", CANDIDATES, several=False)
-    log_compile(again, {"program": CANDIDATES}, out / "program")
+    log_compile(again, {"program": CANDIDATES}, result(out / "program"))
     [run] = parents("killed")
     assert run.info.status == "FINISHED"
     assert run.data.params == {"seed": "0", "threads": "4"}
@@ -212,7 +212,7 @@ def test_the_same_program_is_registered_once(uri, out, tmp_path):
         save_compiled(compiled("rag"), tmp_path / "program", about(score, created=""))
         again = tracker(uri, "again")
         again.begin_folder(tmp_path, {})
-        return log_compile(again, {"program": CANDIDATES[:1]}, tmp_path / "program", register_as="again")
+        return log_compile(again, {"program": CANDIDATES[:1]}, result(tmp_path / "program"), register_as="again")
 
     assert [end(0.6), end(0.6), end(0.7)] == ["models:/again/1", "models:/again/1", "models:/again/2"]
     assert len(parents("again")) == 1
@@ -238,7 +238,7 @@ def test_a_judge_is_an_artifact_and_no_model(uri, tmp_path):
     save_judge(LinkageJudge(), tmp_path / "judge", about={"metric": "agreement"})
     compile_tracker = tracker(uri, "judge")
     compile_tracker.begin_folder(tmp_path, {})
-    assert log_compile(compile_tracker, {}, tmp_path / "judge", register_as="judges") == ""
+    assert log_compile(compile_tracker, {}, result(tmp_path / "judge"), register_as="judges") == ""
     [run] = parents("judge")
     assert {f.path for f in mlflow.artifacts.list_artifacts(run_id=run.info.run_id, artifact_path="judge")} == {
         "judge/judge.json", "judge/state.json", "judge/signatures.json",
@@ -258,9 +258,9 @@ def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch
         for number in (1, 2):
             log_candidates(compile_tracker, "program", CANDIDATES[:number], several=False)
         assert notices == ["could not log a candidate to MLflow: no route. It and the others are logged at the end"]
-        assert log_compile(compile_tracker, {"program": CANDIDATES}, out / "program") == ""
+        assert log_compile(compile_tracker, {"program": CANDIDATES}, result(out / "program")) == ""
         assert "Nothing is lost" in notices[1]
-    log_compile(compile_tracker, {"program": CANDIDATES}, out / "program")
+    log_compile(compile_tracker, {"program": CANDIDATES}, result(out / "program"))
     assert len(nested("away")) == 4
     assert len(notices) == 2
 
@@ -324,8 +324,8 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
         away.setattr(mlflow.MlflowClient, "log_text", lambda *_, **__: (_ for _ in ()).throw(error))
         log_compile(compiling, {"program": [found]}, None, stopped=str(error))
     registered = log_compile(
-        compiling, {"program": [found]}, folder / "program",
-        result={"why": str(error)}, stopped=str(error), register_as="clean",
+        compiling, {"program": [found]}, result(folder / "program", untested=str(error)), stopped=str(error),
+        register_as="clean",
     )  # fmt: skip
     assert registered == "models:/clean/1"
     assert len(notices) == 1

@@ -267,7 +267,7 @@ def _compared(
         "index": (about.index[:12] or "none", other.index[:12] or "none"),
         "draw of test questions": (about.seed, other.seed),
         "number of test questions": (score.n, others.n),
-        **({"set of test questions": questions} if all(questions) else {}),  # older programs do not have it
+        **({"set of test questions": questions} if all(questions) else {}),  # a sweep's best has none
         **{f"{role} LM": (_lm(about.lms.get(role)), _lm(other.lms.get(role))) for role in roles},
     }
 

@@ -18,12 +18,11 @@ from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.files.text_files import write_text
 from typedrag.redaction import cleaned
 
-PARENT, COMMIT, _TABLES, _TRACED = (
-    "mlflow.parentRunId", "mlflow.source.git.commit", "mlflow.loggedArtifacts", "mlflow.sourceRun",
-)  # fmt: skip
+PARENT, _COMMIT, _TABLES = "mlflow.parentRunId", "mlflow.source.git.commit", "mlflow.loggedArtifacts"
+_RUN_OF_TRACE = "mlflow.sourceRun"
 _ID_FILE = "mlflow.json"
 _HINT = "Name another --tracking-uri, or go without: --no-tracking"
-_LONGEST_PARAMETER = 6000
+_LONGEST_PARAMETER, _MOST_CHILDREN = 6000, 10_000
 
 
 class Tracker:
@@ -89,7 +88,7 @@ class Tracker:
                 self.id = self.client.create_run(self._experiment, run_name=self.name, tags=resolve_tags()).info.run_id
                 remember(self.id)
             self.log_settings(settings)
-            named = {**(tags or {}), COMMIT: str(settings.get("git commit") or "")}
+            named = {**(tags or {}), _COMMIT: str(settings.get("git commit") or "")}
             self.tag({tag: value for tag, value in named.items() if value})
 
     def begin_folder(self, folder: Path, settings: Mapping[str, Any], tags: Mapping[str, str] | None = None) -> None:
@@ -123,10 +122,8 @@ class Tracker:
     def child(self, name: str, tags: Mapping[str, str]) -> Tracker:
         """The nested run of this name, also of an earlier session; begun if there is none."""
         if self._children is None:
-            import mlflow
-
             query = f"tags.`{PARENT}` = '{self.id}'"
-            runs = mlflow.search_runs([self._experiment], query, output_format="list")
+            runs = self.client.search_runs([self._experiment], query, max_results=_MOST_CHILDREN)
             self._children = {run.info.run_name: self._nested(run) for run in runs}
         if name not in self._children:
             run = self.client.create_run(self._experiment, run_name=name, tags={PARENT: self.id, **tags})
@@ -190,11 +187,13 @@ class Tracker:
             yield
             return
         import mlflow
+        from mlflow.entities.trace_location import MlflowExperimentLocation
 
         fault: BaseException | None = None
-        with mlflow.start_span(name, attributes={"question": question}) as span:
+        place = MlflowExperimentLocation(self._experiment)  # else that of a run that the caller has begun
+        with mlflow.start_span(name, attributes={"question": question}, trace_destination=place) as span:
             if mlflow.get_current_active_span():  # MLflow samples traces, and may leave this one out
-                mlflow.update_current_trace({"question": question, "step": name}, {_TRACED: self.id})
+                mlflow.update_current_trace({"question": question, "step": name}, {_RUN_OF_TRACE: self.id})
             try:
                 yield
             except BaseException as error:  # MLflow would keep its message, which may hold a key

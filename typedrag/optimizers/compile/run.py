@@ -244,12 +244,9 @@ class _Compile:
         version = log_compile(
             self.tracker,
             {name: outcome.candidates for name, outcome in result.outcomes.items()},
-            result.folder,
+            result,
             several=several,
             risk=parts.risk,
-            differences=result.test.differences if result.test else (),
-            result=result.to_dict(),
-            spent=result.spent,
             stopped=stopped,
             register_as=self.config.register_as,
         )

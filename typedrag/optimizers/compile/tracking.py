@@ -6,19 +6,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
-from typedrag.lms.spending import Spending
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.json_folder import has_part
 from typedrag.records import Estimate
 from typedrag.redaction import cleaned
+
+if TYPE_CHECKING:
+    from typedrag.optimizers.compile.run import CompileResult
 
 RISK = "risk"
 """The tag for the risk of optimizing the named metrics, in a compile or a sweep."""
@@ -43,26 +44,20 @@ def log_candidates(tracker: Tracker, target: str, candidates: Sequence[Candidate
 def log_compile(
     tracker: Tracker,
     candidates: Mapping[str, Sequence[Candidate]],
-    compiled: Path | None,
+    result: CompileResult | None,
     *,
     several: bool = False,
     risk: str = "",
-    differences: Sequence[Difference] = (),
-    result: Mapping[str, Any] | None = None,
-    spent: Spending | None = None,
     stopped: str = "",
     register_as: str | None = None,
 ) -> str:
-    """Log the result; return the registered version as `models:/NAME/VERSION`, empty if there is none.
+    """Log a compile; return the registered version as `models:/NAME/VERSION`, empty if there is none.
 
     Args:
         candidates: All candidates by target.
-        compiled: The folder of the compiled program or judge; None if a fault ended the compile.
+        result: None if a fault ended the compile.
         several: See `log_candidates`.
         risk: The risk of compiling against these metrics, shown on the page.
-        differences: Between base and compiled program on the test split.
-        result: All of it, as JSON values.
-        spent: On all of it, but the test; the last point of the curves of what was spent.
         stopped: Why the compile stopped; empty if it came to its end.
         register_as: The registered model that the program becomes a version of; None registers nothing.
     """
@@ -80,21 +75,18 @@ def log_compile(
                 for target, of_target in candidates.items()
             }
             tracker.artifact("trajectory.html", render_trajectories(shown, tracker.name, risk))
-        if result is not None:
-            tracker.artifact("result.json", json.dumps(result, ensure_ascii=False, indent=1) + "\n")
-        if spent is not None:
-            numbers = (candidate.number for of_target in candidates.values() for candidate in of_target)
-            tracker.log(spent.metrics, step=1 + max(numbers, default=0))
         tracker.tag({"stopped": stopped})
-        if compiled:
-            is_program = has_part(compiled, PROGRAM)
-            tracker.artifacts(compiled, compiled.name)
-            if is_program:
-                about = Compiled.read(compiled).about
-                tracker.log(dict(_test_metrics(about, differences)))
+        if result is not None:
+            tracker.artifact("result.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
+            numbers = (candidate.number for of_target in candidates.values() for candidate in of_target)
+            tracker.log(result.spent.metrics, step=1 + max(numbers, default=0))  # the curves' last point
+            tracker.artifacts(result.folder, result.folder.name)
+            if has_part(result.folder, PROGRAM):
+                about = Compiled.read(result.folder).about
+                tracker.log(dict(_test_metrics(about, result.test.differences if result.test else ())))
                 tracker.tag({"verdict": about.verdict})
-                version = log_model(tracker, compiled, register_as)
-        tracker.end(stopped=compiled is None)
+                version = log_model(tracker, result.folder, register_as)
+        tracker.end(stopped=result is None)
     return version
 
 
