@@ -68,7 +68,7 @@ def log_compile(
         for target, of_target in candidates.items():
             _log_candidates(tracker, target, of_target, several)
         if candidates:
-            rows = [{"target": target, **_values(c)} for target, found in candidates.items() for c in found]
+            rows = [{"target": target, **_values(c)} for target, of_target in candidates.items() for c in of_target]
             tracker.table("candidates.json", rows)
             shown = {
                 target: [Candidate.from_dict(cleaned(asdict(c), tracker.redact)) for c in of_target]
