@@ -47,7 +47,7 @@ print(*sorted(set(refused)))
 """
 MAY_BE_REFUSED = re.compile(
     r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator)|retrieval\.rerank\.list_ranker|lms\.postgresql"
-    r"|experiments\.(?:compare|evaluate|judges|report|tracking|served_model)"
+    r"|experiments\.(?:compare|evaluate|judges|report|tracking)"
     r"|programs\.typed_rag\.type_classifiers\.nf_cats|papers|serving)(?:\.|$)"
 )
 """What measures, makes better, tracks, serves, or holds a network; all else must be importable without an extra."""

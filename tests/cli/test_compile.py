@@ -295,7 +295,7 @@ def test_one_with_an_lm_of_its_own_gets_no_verdict_by_another(compile_, monkeypa
         (["--module", "nothing"], "nothing that can be compiled is called 'nothing'"),
         (["--module", "coverage-judge-alone"], "is compiled by labels of its own"),
         (["--module", "coverage-judge-alone", "--register", "judges"], "a judge cannot be registered"),
-        (["--register", "answers"], "MLflow registers programs, and is not told of the compile"),
+        (["--register", "answers"], "MLflow registers programs, and tracking is off"),
         (["--metric", "f1"], "has no example in split 'train'"),
         (["--dataset", "nosuch"], "no dataset is called 'nosuch'"),
         (["--path", "nosuch.jsonl"], "nosuch.jsonl cannot be read"),

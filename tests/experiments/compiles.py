@@ -8,8 +8,11 @@ from typing import Any
 
 from tests.programs.artifact.test_compiled import ABOUT, compiled
 from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.experiments.tracking.tracker import Tracker
+from typedrag.lms.spending import Spending
+from typedrag.optimizers.compile.run import CompileResult
 from typedrag.optimizers.compile.teleprompters import Candidate
-from typedrag.optimizers.compile.tracking import CompileTracker
+from typedrag.optimizers.compile.tracking import log_compile
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, save_compiled
 from typedrag.records import Estimate
@@ -41,15 +44,20 @@ CANDIDATES = (
 )
 
 
-def tracker(uri: str, experiment: str = "compiles", **settings: Any) -> CompileTracker:
-    notify = settings.pop("on_notice", print)
-    redact = settings.pop("redact", Redactor([]))
-    return CompileTracker(TrackingConfig(uri=uri, experiment=experiment), redact, notify, **settings)
+def tracker(uri: str, experiment: str = "compiles", redact: Any = Redactor([]), notify: Any = print) -> Tracker:  # noqa: B008
+    return Tracker(TrackingConfig(uri=uri, experiment=experiment), redact, notify)
 
 
-def register(uri: str, out: Path, name: str, said: CompiledAbout, top_k: int = 3) -> str | None:
+def result(folder: Path, **parts: Any) -> CompileResult:
+    """The result of a compile that has written a program or a judge to a folder."""
+    return CompileResult(
+        **{"folder": folder, "outcomes": {}, "test": None, "check": None, "spent": Spending(), **parts}
+    )
+
+
+def register(uri: str, out: Path, name: str, said: CompiledAbout, top_k: int = 3) -> str:
     """A compile that finds one candidate, and its registered version."""
     save_compiled(compiled("rag", Options(top_k=top_k)), out / "program", said)
-    told = tracker(uri, register_as=name)
-    told.begin(out, out.name, {})
-    return told.end({}, out / "program")
+    run = tracker(uri)
+    run.begin_folder(out, {})
+    return log_compile(run, {}, result(out / "program"), register_as=name)

@@ -20,7 +20,6 @@ from typedrag.experiments.tracking.registry import registered_programs
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, plan_compile, run_compile
 from typedrag.optimizers.compile.resources import CompileResources
 from typedrag.optimizers.compile.targets import modules_of
-from typedrag.optimizers.compile.tracking import CompileTracker
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
 from typedrag.question_types import QuestionType
@@ -190,7 +189,9 @@ def test_instructions_that_lost_the_guard_against_what_is_quoted_are_told_of(gua
 
 def test_a_fault_after_a_kill_tells_of_all_candidates(compile_, server, monkeypatch):
     told = []
-    monkeypatch.setattr(CompileTracker, "end", lambda self, candidates, *_, **__: told.append(candidates))
+    monkeypatch.setattr(
+        "typedrag.optimizers.compile.run.log_compile", lambda tracker, candidates, *_, **__: told.append(candidates)
+    )
     server.reply = lambda call: (401, "wrong key") if "BETTER" in str(call.request["messages"]) else None
     given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"]}
     instructions = {"better": {"AnswerFromPassages": "Answer BETTER."}}

@@ -177,6 +177,18 @@ def test_tracing_makes_a_trace_of_each_answer_and_judgment(evaluate, tmp_path):
     assert set(names[1:]) == {"DirectLM.forward", "Predict.forward", "LM.__call__"}
 
 
+@pytest.mark.parametrize("tracing", [False, True])
+def test_an_mlflow_run_of_the_caller_stays_active_and_has_no_traces(evaluate, tmp_path, uri, tracing):
+    mlflow.set_tracking_uri(uri)
+    with mlflow.start_run() as mine:
+        evaluate(tracing=tracing)
+        assert mlflow.active_run().info.run_id == mine.info.run_id
+    [run] = tracked(tmp_path)
+    assert run.info.status == "FINISHED"
+    sources = [trace.info.trace_metadata["mlflow.sourceRun"] for trace in traces_of(tmp_path)]
+    assert sources == [run.info.run_id] * (12 if tracing else 0)
+
+
 def test_tracing_leaves_dspy_as_it_was(evaluate):
     import dspy
 

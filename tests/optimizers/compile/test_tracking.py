@@ -8,18 +8,21 @@ import dspy
 import pytest
 
 import typedrag
-from tests.experiments.compiles import CANDIDATES, OBJECTIVE, about, candidate, tracker
+from tests.experiments.compiles import CANDIDATES, OBJECTIVE, about, candidate, result, tracker
 from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import compiled
 from tests.programs.compiling import Spy
 from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments import read_config, run_evaluation
-from typedrag.experiments.compare.compare import Difference, Stratum
+from typedrag.experiments.compare.compare import Difference, RunComparison, Stratum
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.judges.saved import save_judge
+from typedrag.experiments.tracking.registry import check_registration
+from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.spending import Spending
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.optimizers.compile.tracking import CompileTracker
+from typedrag.optimizers.compile.held_out import HeldOut
+from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
 from typedrag.records import Estimate, Usage
@@ -54,22 +57,22 @@ def out(tmp_path_factory):
 @pytest.fixture(scope="module")
 def told(uri, out):
     """A compile that MLflow was told of: its run, and the version that was registered."""
-    compile_tracker = tracker(uri, "told", register_as="answers")
+    compile_tracker = tracker(uri, "told")
     settings = {"optimizer": "gepa", "options": {f"o{n}": n for n in range(120)}, "git commit": "0123abc"}
-    compile_tracker.begin(out, "mine", settings, ["program"], "linkage pays for fabrications")
+    compile_tracker.begin_folder(out, settings, {RISK: "linkage pays for fabrications"})
     for number in range(1, 5):
-        compile_tracker.candidates("program", CANDIDATES[:number])
+        log_candidates(compile_tracker, "program", CANDIDATES[:number], several=False)
     estimates = {"baseline": Estimate(0.5, 0.4, 0.6, n=9), "other": Estimate(0.7, 0.6, 0.8, n=9)}
     difference = Difference(
         OBJECTIVE, "compiled", Stratum("type", "reason"), 9, {}, **estimates, difference=Estimate(0.2, 0.1, 0.3, n=9)
     )
-    registered = compile_tracker.end(
+    test = HeldOut(RunComparison("base", ("base", "compiled"), (difference,)), {}, {})
+    registered = log_compile(
+        compile_tracker,
         {"program": CANDIDATES},
-        out / "program",
-        differences=[difference],
-        result={"verdict": "better"},
-        spent=Spending(Usage(200, 20_000, 1_000), dollars=0.5, unpriced=40),
+        result(out / "program", spent=Spending(Usage(200, 20_000, 1_000), dollars=0.5, unpriced=40), test=test),
         stopped="the budget is spent",
+        register_as="answers",
     )
     [run] = parents("told")
     return run, registered
@@ -155,7 +158,8 @@ def test_the_trajectory_is_a_page_and_a_table(told, tmp_path):
     table = mlflow.load_table("candidates.json", run_ids=[run.info.run_id])
     assert list(table["score"]) == pytest.approx([0.4, 0.35, 0.9, 0.55])
     assert set(table["target"]) == {"program"}
-    assert json.loads((folder / "result.json").read_text()) == {"verdict": "better"}
+    saved = json.loads((folder / "result.json").read_text())
+    assert (saved["spent"]["tokens"], saved["test"]["differences"][0]["stratum"]) == (21_000, "reason")
 
 
 def test_the_program_is_loaded_by_all_its_names_without_a_pickle(told, home, monkeypatch):
@@ -183,17 +187,17 @@ def test_a_model_is_requires_typedrag_and_not_all_that_was_imported(told, home):
 
 def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, monkeypatch):
     first = tracker(uri, "killed")
-    first.begin(tmp_path, "mine", {"seed": 0})
-    first.candidates("program", CANDIDATES[:1])
+    first.begin_folder(tmp_path, {"seed": 0})
+    log_candidates(first, "program", CANDIDATES[:1], several=False)
     with monkeypatch.context() as killed:  # in the middle of a candidate
         killed.setattr(mlflow.MlflowClient, "set_terminated", lambda *_, **__: 1 / 0)
-        first.candidates("program", CANDIDATES[:2])
+        log_candidates(first, "program", CANDIDATES[:2], several=False)
     again = tracker(uri, "killed")
-    again.begin(tmp_path, "mine", {"seed": 0, "threads": 4})
+    again.begin_folder(tmp_path, {"seed": 0, "threads": 4})
     assert parents("killed")[0].info.status == "RUNNING"
-    again.candidates("program", CANDIDATES[:3])  # best so far: from the first session
-    again.candidates("program", CANDIDATES)
-    again.end({"program": CANDIDATES}, out / "program")
+    log_candidates(again, "program", CANDIDATES[:3], several=False)  # best so far: from the first session
+    log_candidates(again, "program", CANDIDATES, several=False)
+    log_compile(again, {"program": CANDIDATES}, result(out / "program"))
     [run] = parents("killed")
     assert run.info.status == "FINISHED"
     assert run.data.params == {"seed": "0", "threads": "4"}
@@ -204,11 +208,11 @@ def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, m
 
 
 def test_the_same_program_is_registered_once(uri, out, tmp_path):
-    def end(score: float) -> str | None:
+    def end(score: float) -> str:
         save_compiled(compiled("rag"), tmp_path / "program", about(score, created=""))
-        again = tracker(uri, "again", register_as="again")
-        again.begin(tmp_path, "again", {})
-        return again.end({"program": CANDIDATES[:1]}, tmp_path / "program")
+        again = tracker(uri, "again")
+        again.begin_folder(tmp_path, {})
+        return log_compile(again, {"program": CANDIDATES[:1]}, result(tmp_path / "program"), register_as="again")
 
     assert [end(0.6), end(0.6), end(0.7)] == ["models:/again/1", "models:/again/1", "models:/again/2"]
     assert len(parents("again")) == 1
@@ -216,10 +220,11 @@ def test_the_same_program_is_registered_once(uri, out, tmp_path):
 
 def test_each_of_several_targets_has_its_own_curves(uri, tmp_path):
     several = tracker(uri, "several")
-    several.begin(tmp_path, "both", {}, ["type-classifier", "answers"])
-    several.candidates("type-classifier", [candidate(0, 0.7, best=True)])
-    several.candidates("answers", [candidate(0, 0.3, best=True)])
-    several.end({}, None, stopped="a fault ended it")
+    several.begin_folder(tmp_path / "both", {})
+    candidates = {"type-classifier": [candidate(0, 0.7, best=True)], "answers": [candidate(0, 0.3, best=True)]}
+    for target, found in candidates.items():
+        log_candidates(several, target, found, several=True)
+    log_compile(several, candidates, None, several=True, stopped="a fault ended it")
     [run] = parents("several")
     assert run.info.status == "KILLED"
     assert curve(run, "candidate/best/type-classifier") == [(0, 0.7)]
@@ -231,9 +236,9 @@ def test_each_of_several_targets_has_its_own_curves(uri, tmp_path):
 
 def test_a_judge_is_an_artifact_and_no_model(uri, tmp_path):
     save_judge(LinkageJudge(), tmp_path / "judge", about={"metric": "agreement"})
-    compile_tracker = tracker(uri, "judge", register_as="judges")
-    compile_tracker.begin(tmp_path, "judge", {})
-    assert compile_tracker.end({}, tmp_path / "judge") is None
+    compile_tracker = tracker(uri, "judge")
+    compile_tracker.begin_folder(tmp_path, {})
+    assert log_compile(compile_tracker, {}, result(tmp_path / "judge"), register_as="judges") == ""
     [run] = parents("judge")
     assert {f.path for f in mlflow.artifacts.list_artifacts(run_id=run.info.run_id, artifact_path="judge")} == {
         "judge/judge.json", "judge/state.json", "judge/signatures.json",
@@ -242,8 +247,8 @@ def test_a_judge_is_an_artifact_and_no_model(uri, tmp_path):
 
 def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch):
     notices: list[str] = []
-    compile_tracker = tracker(uri, "away", on_notice=notices.append)
-    compile_tracker.begin(tmp_path, "mine", {})
+    compile_tracker = tracker(uri, "away", notify=notices.append)
+    compile_tracker.begin_folder(tmp_path, {})
 
     def gone(*_, **__):
         raise ConnectionError("no route\nto the host")
@@ -251,11 +256,11 @@ def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch
     with monkeypatch.context() as away:
         away.setattr(mlflow.MlflowClient, "create_run", gone)
         for number in (1, 2):
-            compile_tracker.candidates("program", CANDIDATES[:number])
-        assert notices == ["MLflow could not be told of a candidate: no route. It and others are told in the end"]
-        assert compile_tracker.end({"program": CANDIDATES}, out / "program") is None
+            log_candidates(compile_tracker, "program", CANDIDATES[:number], several=False)
+        assert notices == ["could not log a candidate to MLflow: no route. It and the others are logged at the end"]
+        assert log_compile(compile_tracker, {"program": CANDIDATES}, result(out / "program")) == ""
         assert "Nothing is lost" in notices[1]
-    compile_tracker.end({"program": CANDIDATES}, out / "program")
+    log_compile(compile_tracker, {"program": CANDIDATES}, result(out / "program"))
     assert len(nested("away")) == 4
     assert len(notices) == 2
 
@@ -264,24 +269,24 @@ def test_a_store_that_cannot_be_used_is_said_at_once(tmp_path, uri):
     (tmp_path / "text").write_text("no database")
     unusable = tracker(f"sqlite:///{tmp_path / 'text'}")
     with pytest.raises(TypedRAGError, match=r"MLflow's store cannot be used.*--no-tracking"):
-        unusable.begin(tmp_path / "c", "mine", {})
+        unusable.begin_folder(tmp_path / "c", {})
     mlflow.set_tracking_uri(uri)
 
 
 def test_without_tracking_mlflow_is_not_told(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     off = TrackingConfig(enabled=False)
-    silent = CompileTracker(off, redactor_for([]), print)
-    silent.begin(tmp_path, "mine", {})
-    silent.candidates("program", CANDIDATES[:1])
-    assert silent.end({"program": CANDIDATES}, None) is None
+    silent = Tracker(off, redactor_for([]), print)
+    silent.begin_folder(tmp_path, {})
+    log_candidates(silent, "program", CANDIDATES[:1], several=False)
+    assert log_compile(silent, {"program": CANDIDATES}, None) == ""
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "a@b", "..", ".a", " a", "it's"])
 def test_what_no_model_can_be_called_is_refused_before_anything_is_made(name):
     with pytest.raises(InputError, match="no registered model can be called"):
-        tracker("sqlite:///nowhere", register_as=name)
+        check_registration(name, TrackingConfig())
 
 
 def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
@@ -309,17 +314,19 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
     said = replace(about(), optimizer_options={"teacher": str(error)}, lms={"task": {"spec": f"openai/{HOST}"}})
     program = compiled("rag")
     program.answer_without_passages.demos = [dspy.Example(question="Why?", answer=str(error))]
-    save_compiled(program, tmp_path / "unclean" / "program", said)  # as if it had been made elsewhere
-    compiling = tracker(uri, redact=redact, on_notice=notices.append, register_as="clean")
-    compiling.begin(tmp_path / "compile", f"run of {KEY}", {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]})
+    folder = tmp_path / "compile" / f"run of {KEY}"
+    save_compiled(program, folder / "program", said, redact=redact)
+    compiling = tracker(uri, redact=redact, notify=notices.append)
+    compiling.begin_folder(folder, {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]})
     found = replace(candidate(0, 0.4, best=True), how=str(error), lm=str(error), changed=(KEY,))
-    compiling.candidates("program", [found])
+    log_candidates(compiling, "program", [found], several=False)
     with monkeypatch.context() as away:
-        away.setattr(mlflow.MlflowClient, "log_artifacts", lambda *_, **__: (_ for _ in ()).throw(error))
-        compiling.end({"program": [found]}, None, stopped=str(error))
-    registered = compiling.end(
-        {"program": [found]}, tmp_path / "unclean" / "program", result={"why": str(error)}, stopped=str(error)
-    )
+        away.setattr(mlflow.MlflowClient, "log_text", lambda *_, **__: (_ for _ in ()).throw(error))
+        log_compile(compiling, {"program": [found]}, None, stopped=str(error))
+    registered = log_compile(
+        compiling, {"program": [found]}, result(folder / "program", untested=str(error)), stopped=str(error),
+        register_as="clean",
+    )  # fmt: skip
     assert registered == "models:/clean/1"
     assert len(notices) == 1
     mlflow.set_tracking_uri(before)

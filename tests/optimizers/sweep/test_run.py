@@ -19,7 +19,6 @@ from tests.programs.artifact.test_compiled import compiled
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.resources import Resources, options_of, reranker_of
-from typedrag.experiments.tracking.runs import Tracker
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.resources import SweepResources
@@ -335,11 +334,11 @@ def test_a_worker_whose_trial_was_taken_up_goes_on(sweep, server, tmp_path):
 
 
 def test_what_goes_wrong_once_a_trial_has_ended_does_not_make_it_again(sweep, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Tracker, "end", interrupted)
+        patched.setattr("typedrag.optimizers.sweep.trial.log_run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sweep()
     assert points(sweep()) == ALL

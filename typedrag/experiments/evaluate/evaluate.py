@@ -13,7 +13,7 @@ import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.experiments.evaluate.answers_file import AnswersFile
-from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig, TrackingConfig
+from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.evaluate.results import MetricResult, Run
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_records, read_run, spent_below, taken
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
@@ -21,9 +21,9 @@ from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_cluster import connected
 from typedrag.experiments.projection import Projection, earlier_run
 from typedrag.experiments.resources import Resources
-from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
-from typedrag.experiments.tracking.runs import Tracker
-from typedrag.experiments.tracking.tracked_run import MEND
+from typedrag.experiments.tracking.runs import begin_run, log_run
+from typedrag.experiments.tracking.tracing import trace_calls
+from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_json
 from typedrag.lms.calls import limit_calls_in_flight
 from typedrag.lms.faults import Faults, fail, too_many
@@ -33,7 +33,6 @@ from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.threads import run_jobs
 from typedrag.programs import Program
 from typedrag.records import Answer
-from typedrag.redaction import Redactor
 
 RESULTS = "results.json"
 JUDGMENTS = "judgments.sqlite"
@@ -116,7 +115,7 @@ def run_evaluation(
             _open_store(parts, program, folders[program.name], resume=resume).close()
     if not all(map(is_run, folders.values())):
         parts.check_measurable()
-    check_tracking(config.tracking, parts.redactor)
+    check_store(config.tracking, parts.redactor)
     threads, calls = config.threads, config.calls_in_flight
     with connected(config.executor, config.workers, threads=threads, calls=calls) as workers:
         for program in config.programs:
@@ -129,13 +128,6 @@ def run_evaluation(
                 if evaluated.stopped or program is not config.programs[-1]:
                     on_notice(f"{reason}; what is done is kept")
                 return
-
-
-def check_tracking(config: TrackingConfig, redact: Redactor) -> None:
-    """Refuse an unusable store of MLflow before a folder is made, which would block the next attempt."""
-    if config.enabled:
-        with faults_of_store(redact, MEND):
-            connect(config)
 
 
 def _make_run(
@@ -161,7 +153,7 @@ def _make_run(
             on_notice(f"{again} failed answers and judgments are made again")
         if answers:
             answers.fill(store, parts.examples)
-        tracker.begin(store)
+        begin_run(tracker, store)
         before = store.read()
         others = account.spent + before.spent.times(-1)
         projection = Projection(
@@ -176,12 +168,12 @@ def _make_run(
 
         stopped = "a fault ended it"
         try:
-            with _executor(parts, config, program, judgments, workers) as executor:
+            with _executor(parts, config, program, judgments, workers) as executor, trace_calls(tracker):
                 stopped = Runner(parts, executor, store, parts.examples, account, tracker, show).run()
         finally:
             run = store.read()
             summary = summarize(run, metrics)
-            tracker.end(run, summary, stopped)
+            log_run(tracker, run, summary, stopped)
             write_json(folder / RESULTS, summary.to_dict())
     return Evaluated(run, summary, stopped)
 

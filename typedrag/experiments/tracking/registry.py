@@ -1,24 +1,38 @@
-"""The compiled programs that are registered in MLflow, and the promotion of one to champion."""
+"""Compiled programs in MLflow: as models of runs, as versions of registered models, and one of those as champion."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 from typedrag.errors import InputError, first_line
 from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
+from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.formats import format_p, format_value
-from typedrag.experiments.loading import brought, read_program
+from typedrag.experiments.loading import ARTIFACT, brought, read_program
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
-from typedrag.experiments.tracking.registration import REGISTERED
-from typedrag.programs.artifact.compiled import Compiled, CompiledAbout
+from typedrag.experiments.tracking.tracker import Tracker
+from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
+from typedrag.programs.artifact.json_folder import read_part
 from typedrag.records import Estimate
 from typedrag.redaction import redactor_for
 
 CHAMPION = "champion"
+MODEL = "model"
+"""The name of a run's model: `runs:/ID/model`."""
+_REGISTERED = {"typedrag": "compiled program"}
+"""The tag by which registered versions are found."""
+_DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"
+"""Tags of runs; registered versions have the second one, too."""
 _COMPILING_ONLY = ("prompt", "teacher")
 """Roles of LMs that a program's scores do not depend on."""
 
@@ -67,6 +81,84 @@ class Promotion:
     objections: tuple[str, ...] = ()
 
 
+def check_registration(name: str | None, tracking: TrackingConfig) -> None:
+    """Raise an `InputError` if no program can be registered by this name, or none at all; None registers nothing."""
+    if name is None:
+        return
+    if not re.fullmatch(r"[\w+-][\w +.-]*", name):
+        raise InputError(f"no registered model can be called '{name}'", "Use letters, digits, and - _ + . within")
+    if not tracking.enabled:
+        raise InputError("MLflow registers programs, and tracking is off", "Turn it on, or leave out --register")
+
+
+def log_model(tracker: Tracker, program: Path, register_as: str | None) -> str:
+    """Log a compiled program as a model of a run that has begun, and perhaps as a version of a registered model.
+
+    What is logged or registered already is not repeated.
+
+    Args:
+        program: The folder of the program.
+        register_as: The name of the registered model; None registers nothing.
+
+    Returns:
+        The version as `models:/NAME/VERSION`; empty if it is none.
+    """
+    client, tags, digest = tracker.client, tracker.client.get_run(tracker.id).data.tags, _digest(program)
+    model_id = str(tags[_MODEL_ID]) if tags.get(_DIGEST) == digest else _save_model(tracker, program)
+    client.set_tag(tracker.id, _MODEL_ID, model_id)
+    client.set_tag(tracker.id, _DIGEST, digest)
+    return "" if register_as is None else _register(tracker, model_id, register_as, Compiled.read(program).about)
+
+
+def _save_model(tracker: Tracker, program: Path) -> str:
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.models import Model
+
+    from typedrag.experiments.tracking.served_model import save_served_program
+
+    client, experiment = tracker.client, tracker.client.get_run(tracker.id).info.experiment_id
+    model = client.create_logged_model(experiment, name=MODEL, source_run_id=tracker.id)
+    model_id = str(model.model_id)
+    with tempfile.TemporaryDirectory() as folder:
+        # MLflow's own log_model would let an LM answer the example
+        described = Model(model.artifact_location, tracker.id, model_uuid=model_id, model_id=model_id)
+        copy = copytree(program, Path(folder, ARTIFACT))  # the model names the folder that it was saved from
+        save_served_program(copy, Path(folder, MODEL), described)
+        client.log_model_artifacts(model_id, str(Path(folder, MODEL)))
+    client.finalize_logged_model(model_id, "READY")
+    client.log_outputs(tracker.id, [LoggedModelOutput(model_id, step=0)])
+    return model_id
+
+
+def _register(tracker: Tracker, model_id: str, name: str, about: CompiledAbout) -> str:
+    import mlflow
+
+    try:
+        tracker.client.create_registered_model(name)
+    except mlflow.MlflowException as error:
+        if error.error_code not in ("RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"):
+            raise
+    for held in mlflow.search_model_versions(filter_string=f"name = '{name}'"):
+        if held.tags.get(_MODEL_ID) == model_id:  # searches do not return the model's own id
+            return f"models:/{name}/{held.version}"
+    version = tracker.client.create_model_version(
+        name,
+        f"models:/{model_id}",
+        run_id=tracker.id,
+        tags={**_REGISTERED, _MODEL_ID: model_id},
+        description=f"compiled by {about.optimizer} against {about.metric} on {about.dataset}",
+        model_id=model_id,
+    )
+    return f"models:/{name}/{version.version}"
+
+
+def _digest(program: Path) -> str:
+    """The digest of all but the date: a compile that is resumed after its end writes the same program again."""
+    content = {file.name: read_part(program, file.name, str(program)) for file in program.glob("*.json")}
+    content[PROGRAM]["about"].pop("created", None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
     """All registered compiled programs, sorted by name and version.
 
@@ -76,7 +168,7 @@ def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredPr
     """
     with _registry(tracking_uri) as mlflow:
         aliases = {model.name: _aliases(model) for model in mlflow.search_registered_models()}
-        [(tag, value)] = REGISTERED.items()
+        [(tag, value)] = _REGISTERED.items()
         entries = mlflow.search_model_versions(filter_string=f"tags.`{tag}` = '{value}'")
     versions = sorted((str(v.name), int(v.version), str(v.run_id or "")) for v in entries)
     return [_read(name, version, run, aliases.get(name, {}), tracking_uri) for name, version, run in versions]
@@ -175,7 +267,7 @@ def _compared(
         "index": (about.index[:12] or "none", other.index[:12] or "none"),
         "draw of test questions": (about.seed, other.seed),
         "number of test questions": (score.n, others.n),
-        **({"set of test questions": questions} if all(questions) else {}),  # older programs do not have it
+        **({"set of test questions": questions} if all(questions) else {}),  # a sweep's best has none
         **{f"{role} LM": (_lm(about.lms.get(role)), _lm(other.lms.get(role))) for role in roles},
     }
 

@@ -40,31 +40,34 @@ CONFIG: dict[str, Any] = {"lm": "", "index": "", "reranker": "", "options": {}, 
 """The keys of `model_config`, with their defaults. An empty LM or index is that of the environment; an empty reranker
 or options are those that the program was compiled with; `timeout` is the seconds that the LM may take to reply, or 0
 for the default."""
-_GIVEN = "SERVING_MODEL_CONFIG"
+_SERVER_CONFIG = "SERVING_MODEL_CONFIG"
 """The variable with the `model_config` of MLflow's server: MLflow drops unknown keys with no more than a warning."""
 EXAMPLE = [{"question": "Why does bread rise?"}]
 
 
-class _Told(MlflowException):
+class _ServedError(MlflowException):
     """An error that MLflow's server reports in a line, without the questions and without a traceback."""
+
+    code: int
+
+    def __init__(self, problem: str) -> None:
+        MlflowException.__init__(self, problem, self.code)
 
     def serialize_as_json(self) -> str:
         """The body of the server's reply."""
         return json.dumps({"error_code": self.error_code, "message": str(self)})
 
 
-class NothingServed(_Told, Unavailable):
+class NothingServed(_ServedError, Unavailable):
     """The LM, the index or the reranker of a served program cannot be used: status 503."""
 
-    def __init__(self, problem: str) -> None:
-        MlflowException.__init__(self, problem, TEMPORARILY_UNAVAILABLE)
+    code = TEMPORARILY_UNAVAILABLE
 
 
-class Misconfigured(_Told, InputError):
+class Misconfigured(_ServedError, InputError):
     """A served program was loaded with a wrong configuration: status 500."""
 
-    def __init__(self, problem: str) -> None:
-        MlflowException.__init__(self, problem, INTERNAL_ERROR)
+    code = INTERNAL_ERROR
 
 
 class ServedProgram(mlflow.pyfunc.PythonModel):
@@ -81,7 +84,7 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or
                 `model_config` has a key that is not in `CONFIG`.
         """
-        settings = {**(context.model_config or {}), **json.loads(os.environ.get(_GIVEN) or "{}")}
+        settings = {**(context.model_config or {}), **json.loads(os.environ.get(_SERVER_CONFIG) or "{}")}
         if unknown := sorted(settings.keys() - CONFIG.keys()):
             raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
         self._folder = Path(context.artifacts[ARTIFACT])

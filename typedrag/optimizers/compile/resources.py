@@ -30,6 +30,7 @@ from typedrag.experiments.resources import (
     reranker_of,
     with_fingerprints,
 )
+from typedrag.experiments.tracking.registry import check_registration
 from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.metrics import metric_class, risk_of
@@ -69,8 +70,7 @@ class CompileResources:
         _ = self.optimizer
         if config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
-        if config.register_as and not config.tracking.enabled:
-            raise InputError("MLflow registers programs, and is not told of the compile", "Leave out --no-tracking")
+        check_registration(config.register_as, config.tracking)
         for metric in config.against:
             with self._or_metrics():
                 metric_class(metric.name).check_scorer(config.scorer, **metric.options)

@@ -19,12 +19,13 @@ from pydantic import TypeAdapter
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.truth import TRUTH
-from typedrag.experiments.evaluate.evaluate import Progress, check_tracking, run_evaluation
+from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_of, with_fingerprints
+from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.calls import limit_calls_in_flight
 from typedrag.lms.lm import default_spec
@@ -39,7 +40,7 @@ from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module,
 from typedrag.optimizers.compile.resources import COMPILE, JUDGMENTS, CompileResources
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, CostEstimate, best_so_far, candidates_in
-from typedrag.optimizers.compile.tracking import CompileTracker
+from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
@@ -206,9 +207,7 @@ class _Compile:
         self.parts = CompileResources(config, out, types_by_lm=not only_planned)
         self.parts.check()
         self._only_planned = only_planned
-        self.tracker = CompileTracker(
-            config.tracking, self.parts.redactor, watching.notice, register_as=config.register_as
-        )
+        self.tracker = Tracker(config.tracking, self.parts.redactor, watching.notice)
         limit_calls_in_flight(config.calls_in_flight)
 
     def plan(self) -> Plan:
@@ -225,33 +224,34 @@ class _Compile:
 
     def run(self) -> CompileResult:
         parts, identity = self.parts, self.out / IDENTITY
-        check_tracking(self.config.tracking, parts.redactor)
+        check_store(self.config.tracking, parts.redactor)
         if identity.exists():  # each target checks its own identity in its own folder
             check_same(identity, parts.identity)
         self.watching.plan(self.plan())
         if parts.risk:
             self.watching.notice(parts.risk)
         write_json(identity, parts.identity)
-        names = [target.name for target in parts.targets]
-        self.tracker.begin(self.out, self.out.resolve().name, parts.public_settings, names, parts.risk)
+        self.tracker.begin_folder(self.out, parts.public_settings, {RISK: parts.risk})
+        several = len(parts.targets) > 1
         try:
             with use_reply_store(self.out / REPLIES):
                 result = replace(self._run(), risk=parts.risk)
         except BaseException as error:
             begun = {name: candidates_in(folder) for name, folder in self._begun.items()}
             why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "a fault ended it"
-            self.tracker.end(begun, None, stopped=why)
+            log_compile(self.tracker, begun, None, several=several, risk=parts.risk, stopped=why)
             raise
         stopped = "; ".join(outcome.stopped for outcome in result.outcomes.values() if outcome.stopped)
-        version = self.tracker.end(
+        version = log_compile(
+            self.tracker,
             {name: outcome.candidates for name, outcome in result.outcomes.items()},
-            result.folder,
-            differences=result.test.differences if result.test else (),
-            result=result.to_dict(),
-            spent=result.spent,
+            result,
+            several=several,
+            risk=parts.risk,
             stopped=stopped,
+            register_as=self.config.register_as,
         )
-        return replace(result, registered=version or "")
+        return replace(result, registered=version)
 
     def _run(self) -> CompileResult:
         parts = self.parts
@@ -323,7 +323,7 @@ class _Compile:
             if best is not None:
                 self._save(target.put_back(program, best), number + 1, lm=candidate.lm)
             self.watching.candidate(target.name, candidate)
-            self.tracker.candidates(target.name, candidates_in(folder))
+            log_candidates(self.tracker, target.name, candidates_in(folder), several=len(parts.targets) > 1)
 
         share = _share(parts.budget, spent, len(parts.targets) - number)
         return compile_module(request, parts.optimizer, share, on_candidate=on_candidate)

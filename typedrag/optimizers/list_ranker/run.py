@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from typedrag.datasets.pools import Pool, read_pools
 from typedrag.errors import InputError
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.resources import git_commit, open_metered
-from typedrag.experiments.tracking.tracked_run import TrackedRun, note, noted
+from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.digests import digest_of
 from typedrag.files.locks import alone_in
 from typedrag.files.text_files import write_json, write_text
@@ -108,29 +107,26 @@ def train_ranker(
         settings = _settings(config)
         _check_folder(out, settings, resume=resume)
         write_json(out / SETTINGS, settings)
-        run = TrackedRun(config.tracking, redactor_for([]), watching.notice)
-        run.begin(out.resolve().name, {**settings, "git commit": git_commit() or ""}, noted(out), partial(note, out))
+        tracker = Tracker(config.tracking, redactor_for([]), watching.notice)
+        tracker.begin_folder(out, {**settings, "git commit": git_commit() or ""})
+        files, stopped = list[str](), True
         try:
-            trained = _train(config, out, ranker, silver, pools, validation, run, watching, resume=resume)
-        except BaseException:
-            _tell(run, lambda: run.end(stopped=True))
-            raise
-        write_json(out / OUTCOME, trained.to_dict())
-
-        def tell() -> None:
-            for file in (OUTCOME, SETTINGS):
-                run.client.log_artifact(run.id, str(out / file))
-            run.end(stopped=trained.outcome.stopped)
-
-        _tell(run, tell)
+            trained = _train(config, out, ranker, silver, pools, validation, tracker, watching, resume=resume)
+            write_json(out / OUTCOME, trained.to_dict())
+            files, stopped = [OUTCOME, SETTINGS], trained.outcome.stopped
+        finally:
+            if tracker.works:
+                with tracker.attempt("this training", "Its files are complete"):
+                    for file in files:
+                        tracker.artifact(file, (out / file).read_text("utf-8"))
+                    tracker.end(stopped=stopped)
     return trained
 
 
-def _tell(run: TrackedRun, tell: Callable[[], object]) -> None:
-    """Call `tell`, which logs to MLflow, unless tracking is off or its store is gone."""
-    if run.id and not run.lost:
-        with run.telling("of this training", ". It is told no more"):
-            tell()
+def _log(tracker: Tracker, values: Mapping[str, float], step: int) -> None:
+    if tracker.works:
+        with tracker.attempt("this training", "Nothing more of it is logged"):
+            tracker.log(values, step)
 
 
 def _train(
@@ -140,7 +136,7 @@ def _train(
     silver: SilverLessons | None,
     pools: Sequence[Pool],
     validation: Sequence[Pool],
-    run: TrackedRun,
+    tracker: Tracker,
     watching: TrainingProgress,
     *,
     resume: bool,
@@ -157,13 +153,13 @@ def _train(
 
     def on_step(loss: StepLoss) -> None:
         watching.step(loss)
-        _tell(run, lambda: run.log({"loss": loss.loss}, step=loss.step))
+        _log(tracker, {"loss": loss.loss}, loss.step)
 
     outcome = train_list_ranker(
         ranker, lessons, out / CHECKPOINTS, training, validation=validation, resume=resume, on_step=on_step
     )
     for step, value in outcome.validated.items():
-        _tell(run, partial(run.log, {"validation": value}, step=step))
+        _log(tracker, {"validation": value}, step)
     trained = replace(ranker, trained={"start": config.start, "stage": config.stage, "lessons": len(lessons)})
     trained.save(out / RANKER)
     return TrainedRanker(out / RANKER, len(lessons), outcome, spent)

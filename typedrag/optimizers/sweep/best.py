@@ -24,7 +24,8 @@ from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig
 from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.resources import reranker_of
-from typedrag.experiments.tracking.registration import check_model_name
+from typedrag.experiments.tracking.registry import check_registration
+from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
@@ -33,7 +34,7 @@ from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.run import Sweep, levels_of
 from typedrag.optimizers.sweep.space import key_of, metrics_at
 from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
-from typedrag.optimizers.sweep.tracking import PROGRAM, SweepTracker
+from typedrag.optimizers.sweep.tracking import PROGRAM, log_best
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.records import Estimate
 
@@ -197,10 +198,7 @@ def measure_best(
         RetrievalError: If the index or a reranker cannot be used; finished work is kept.
     """
     parts, config = sweep.parts, sweep.parts.config
-    if register_as is not None:
-        check_model_name(register_as)
-        if not config.tracking.enabled:
-            raise InputError("MLflow registers programs, and is not told of the sweep", "Leave out --register")
+    check_registration(register_as, config.tracking)
     point = chosen.point
     lm = parts.lm_of(point)
     data = config.held_out
@@ -244,8 +242,8 @@ def measure_best(
     result = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, {"held out": data.split, "n": n})
     _save(sweep, result)
     write_json(folder.parent / RESULT, result.to_dict())
-    tracker = SweepTracker(config, parts.redactor, on_notice)
-    version = tracker.tell_best(sweep.study, _metrics(result), folder.parent, result.verdict, register_as)
+    tracker = Tracker(config.tracking, parts.redactor, on_notice)
+    version = log_best(tracker, sweep.study, _metrics(result), folder.parent, result.verdict, register_as)
     return replace(result, registered=version)
 
 

@@ -15,6 +15,7 @@ from typedrag.errors import CallFailed
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.evaluate import Progress
 from typedrag.experiments.projection import in_words
+from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.calls import limit_calls_in_flight
 from typedrag.lms.faults import Faults
 from typedrag.lms.reply_store import use_reply_store
@@ -24,7 +25,7 @@ from typedrag.optimizers.sweep.objectives import front, levels
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.storage import Storage, open_storage
 from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, spent_on, values_of_trial
-from typedrag.optimizers.sweep.tracking import SweepTracker
+from typedrag.optimizers.sweep.tracking import begin_sweep, log_sweep
 from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
 from typedrag.texts.words import question_key
 
@@ -133,18 +134,18 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
         watching.begun()
         if sweep.parts.risk:
             watching.notice(sweep.parts.risk)
-        tracker = SweepTracker(config, sweep.parts.redactor, watching.notice)
-        tracker.begin(sweep.study, sweep.parts.identity(), sweep.parts.risk)
+        tracker = Tracker(config.tracking, sweep.parts.redactor, watching.notice)
+        begin_sweep(tracker, sweep.study, sweep.parts.identity(), sweep.parts.risk)
         stopped = "a fault ended it"
         try:
             stopped = _Worker(sweep, tracker, watching).run()
         finally:
-            tracker.end(sweep.study, sweep.front, stopped)
+            log_sweep(tracker, sweep.study, sweep.front, stopped)
         return Swept(sweep, stopped)
 
 
 class _Worker:
-    def __init__(self, sweep: Sweep, tracker: SweepTracker, watching: SweepProgress) -> None:
+    def __init__(self, sweep: Sweep, tracker: Tracker, watching: SweepProgress) -> None:
         self.sweep, self.tracker, self.watching = sweep, tracker, watching
         self.began = time.monotonic()
         self.faults = Faults()
@@ -183,7 +184,7 @@ class _Worker:
                         self.sweep.parts,
                         study,
                         trial,
-                        parent=self.tracker.run_id,
+                        parent=self.tracker.id,
                         may_go_on=lambda: not self._reason_to_stop(),
                         on_progress=self.watching.progress,
                         on_notice=self.watching.notice,

@@ -3,136 +3,104 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from typedrag.experiments.loading import ARTIFACT
-from typedrag.experiments.tracking.registration import copy_redacted, log_model, register_model
-from typedrag.experiments.tracking.tracked_run import TrackedRun, table_of
+from typedrag.experiments.tracking.registry import log_model
+from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.spending import Spending
 from typedrag.optimizers.compile.tracking import RISK
-from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.figures import write_figures
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.study import MLFLOW, PROBLEM, SPENT, Study, is_feasible, spent_on, values_of_trial
-from typedrag.programs.artifact.compiled import Compiled, Verdict
-from typedrag.redaction import Redactor
+from typedrag.programs.artifact.compiled import Verdict
 
-TRIALS, PROGRAM = "trials.json", "program"
+PROGRAM = "program"
 
 
-class SweepTracker:
-    """Logs the study to MLflow, unless tracking is off. Workers share its run."""
+def begin_sweep(tracker: Tracker, study: Study, settings: Mapping[str, Any], risk: str) -> None:
+    """Begin MLflow's run, or join that of the study's other workers; see `Tracker.begin`.
 
-    def __init__(self, config: SweepConfig, redact: Redactor, on_notice: Callable[[str], None]) -> None:
-        self._name = config.name
-        self._run = TrackedRun(config.tracking, redact, on_notice)
+    Args:
+        risk: The risk of optimizing these measures, logged as a tag.
+    """
+    remember = partial(study.optuna.set_user_attr, MLFLOW)
+    hint = "Name another tracking.uri, or go without: tracking.enabled: false"
+    with study.storage.alone():
+        run_id = study.optuna.user_attrs.get(MLFLOW)
+        tracker.begin(study.optuna.study_name, settings, run_id, remember, tags={RISK: risk}, hint=hint)
 
-    @property
-    def run_id(self) -> str:
-        """The id of the run; empty if nothing is logged."""
-        return self._run.id
 
-    def begin(self, study: Study, settings: Mapping[str, Any], risk: str = "") -> None:
-        """Begin MLflow's run, or join the study's run if it has one.
+def log_sweep(tracker: Tracker, study: Study, best: Sequence[FrozenTrial], stopped: str) -> None:
+    """Log the results of all workers' trials.
 
-        Args:
-            risk: The risk of optimizing these measures, logged as a tag.
-
-        Raises:
-            TypedRAGError: If the store cannot be used.
-        """
-        remember = partial(study.optuna.set_user_attr, MLFLOW)
-        mend = "Name another tracking.uri, or go without: tracking.enabled: false"
-        with study.storage.alone():
-            known = study.optuna.user_attrs.get(MLFLOW)
-            self._run.begin(self._name, settings, known, remember, tags={RISK: risk}, mend=mend)
-
-    def end(self, study: Study, best: Sequence[FrozenTrial], stopped: str) -> None:
-        """Log the results of all workers' trials.
-
-        Args:
-            stopped: Why this worker stopped; empty if nothing is left to do.
-        """
-        if not self.run_id:
-            return
-        with self._run.telling(f"of sweep '{self._name}'", ". Nothing is lost: the same command tells it again"):
-            self._run.log(self._metrics(study, best))
-            with self._run.artifacts(TRIALS) as folder:
-                (folder / TRIALS).write_text(_table(study, best), "utf-8")
-                write_figures(study, folder)
-            self._run.tag({"stopped": stopped})
-            if not study.trials((TrialState.RUNNING,)):
-                self._run.end(stopped=bool(stopped))
-
-    def tell_best(
-        self,
-        study: Study,
-        metrics: Mapping[str, float],
-        folder: Path,
-        verdict: Verdict,
-        register_as: str | None = None,
-    ) -> str:
-        """Log the best's measures on held-out questions, and its program.
-
-        Args:
-            folder: The folder of the program and its result.
-            verdict: The verdict on the best, logged as a tag.
-            register_as: The registered model that the program becomes a version of, if any.
-
-        Returns:
-            The version, as `models:/NAME/VERSION`; empty if it is none.
-        """
-        if not self._run.config.enabled:
-            return ""
-        with self._run.telling("of the best"):
-            if self._run.join(study.optuna.user_attrs.get(MLFLOW)):
-                self._run.log(metrics)
-                self._run.tag({"verdict": verdict})
-                self._run.client.log_artifacts(self.run_id, str(folder), folder.name)
-                if register_as:
-                    return self._register(folder / PROGRAM, register_as)
-        return ""
-
-    def _register(self, program: Path, name: str) -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder, ARTIFACT)
-            parts = copy_redacted(program, copy, self._run.redact)
-            model_id = log_model(self._run.client, self.run_id, copy, parts)
-            return register_model(self._run.client, self.run_id, model_id, name, Compiled.read(copy).about)
-
-    def _metrics(self, study: Study, best: Sequence[FrozenTrial]) -> dict[str, float]:
+    Args:
+        stopped: Why this worker stopped; empty if nothing is left to do.
+    """
+    if not tracker.id:
+        return
+    with tracker.attempt(f"sweep '{tracker.name}'", "Nothing is lost: the same command logs it"):
         trials = study.trials()
-        counts = {f"trials/{s.name.lower()}": sum(t.state == s for t in trials) for s in TrialState}
-        metrics = {name: float(n) for name, n in counts.items()}
-        metrics |= sum(map(spent_on, trials), Spending()).metrics
+        tracker.log({f"trials/{s.name.lower()}": sum(t.state == s for t in trials) for s in TrialState})
+        tracker.log(sum(map(spent_on, trials), Spending()).metrics)
         if best:
-            metrics |= {f"best/{o.measure}": v for o, v in zip(study.objectives, best[0].values, strict=True)}
-        return metrics
+            tracker.log({f"best/{o.measure}": v for o, v in zip(study.objectives, best[0].values, strict=True)})
+        tracker.table("trials.json", list(_rows(study, best)))
+        with tempfile.TemporaryDirectory() as folder:
+            write_figures(study, Path(folder))
+            tracker.artifacts(Path(folder))
+        tracker.tag({"stopped": stopped})
+        if not study.trials((TrialState.RUNNING,)):
+            tracker.end(stopped=bool(stopped))
 
 
-def _table(study: Study, best: Sequence[FrozenTrial]) -> str:
-    """The trials in the format of MLflow's tables."""
+def log_best(
+    tracker: Tracker,
+    study: Study,
+    metrics: Mapping[str, float],
+    folder: Path,
+    verdict: Verdict,
+    register_as: str | None = None,
+) -> str:
+    """Log the best's measures on held-out questions, and its program, with the study's run.
+
+    Args:
+        folder: The folder of the program and its result.
+        verdict: The verdict on the best, logged as a tag.
+        register_as: The registered model that the program becomes a version of, if any.
+
+    Returns:
+        The version, as `models:/NAME/VERSION`; empty if it is none.
+    """
+    if not tracker.config.enabled:
+        return ""
+    with tracker.attempt("the best", "The same command logs it"):
+        if tracker.resume(study.optuna.user_attrs.get(MLFLOW)):
+            tracker.log(metrics)
+            tracker.tag({"verdict": verdict})
+            tracker.artifacts(folder, folder.name)
+            if register_as:
+                return log_model(tracker, folder / PROGRAM, register_as)
+    return ""
+
+
+def _rows(study: Study, best: Sequence[FrozenTrial]) -> Iterator[dict[str, Any]]:
     on_front = {trial.number for trial in best}
-    rows = []
     for trial in study.trials():
         if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
             values = values_of_trial(trial)
-            rows.append(
-                {
-                    "trial": trial.number,
-                    "state": trial.state.name.lower(),
-                    "on front": trial.number in on_front,
-                    "keeps to constraints": is_feasible(trial),
-                    "questions": max((len(column) for column in values.values()), default=0),
-                    **{name: trial.params.get(name) for name in study.space.distributions},
-                    **{o.measure: mean_of(values, o.measure) for o in study.objectives},
-                    **{f"spent {name}": n for name, n in trial.user_attrs.get(SPENT, {}).items()},
-                    "why it was pruned": trial.user_attrs.get(PROBLEM, ""),
-                }
-            )
-    return table_of(rows)
+            yield {
+                "trial": trial.number,
+                "state": trial.state.name.lower(),
+                "on front": trial.number in on_front,
+                "keeps to constraints": is_feasible(trial),
+                "questions": max((len(column) for column in values.values()), default=0),
+                **{name: trial.params.get(name) for name in study.space.distributions},
+                **{o.measure: mean_of(values, o.measure) for o in study.objectives},
+                **{f"spent {name}": n for name, n in trial.user_attrs.get(SPENT, {}).items()},
+                "why it was pruned": trial.user_attrs.get(PROBLEM, ""),
+            }

@@ -15,7 +15,9 @@ from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
 from typedrag.experiments.evaluate.summary import summarize
 from typedrag.experiments.executors.executor import Here
-from typedrag.experiments.tracking.runs import Tracker
+from typedrag.experiments.tracking.runs import begin_run, log_run
+from typedrag.experiments.tracking.tracing import trace_calls
+from typedrag.experiments.tracking.tracker import PARENT, Tracker
 from typedrag.lms.spending import Account, charging
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.objectives import Values, mean_of, values_of, violations
@@ -67,7 +69,7 @@ def run_trial(
     here = parts.at(point)
     account = Account()
     try:
-        with _told(trial, account), charging(account):
+        with _track_spending(trial, account), charging(account):
             config = parts.program_of(point, name=f"trial-{trial.number}")
             program = here.program(config)
     except (InputError, StepFailed) as error:  # of this point alone; others may work
@@ -77,8 +79,8 @@ def run_trial(
     held = read_run(folder).planned if is_run(folder) else 0
     sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
     executor = Here(program, here.metrics)
-    tags = {POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
-    tracker = Tracker(parts.config.tracking, parts.redactor, on_notice, parent=parent, tags=tags)
+    tags = {PARENT: parent, POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
+    tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
     notes = {**here.notes(config), "knobs": dict(point), "trial": trial.number}
     settings, questions = here.settings(config), base.questions
     begun = questions[: sizes[0]]
@@ -86,19 +88,19 @@ def run_trial(
         folder, begun, settings, notes=notes, resume=True, redact=parts.redactor, durable=False
     ) as store:  # answers lost from it are found among the stored replies
         try:
-            tracker.begin(store)
+            begin_run(tracker, store, tags)
         except TypedRAGError as error:  # the store worked when the sweep began
-            on_notice(f"MLflow is not told of trial {trial.number}: {error}")
-        state, stopped = "", "a fault ended it"
+            on_notice(f"trial {trial.number} is not logged to MLflow: {error}")
+        state, stopped, ending = "", "a fault ended it", {}
         try:
             for size in sizes:
                 store.grow(questions[:size])
-                with _told(trial, account):
+                with _track_spending(trial, account), trace_calls(tracker):
                     stopped = Runner(here, executor, store, base.examples[:size], account, tracker, on_progress).run()
                 done = with_objective(store.read(), parts.config.weights)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
-                values = _tell(trial, done, [q.id for q in questions[:size]], parts)
+                values = _report_values(trial, done, [q.id for q in questions[:size]], parts)
                 state = stopped or _fate(study, trial, values, parts.config, size, last=size == sizes[-1])
                 if state:
                     break
@@ -106,10 +108,10 @@ def run_trial(
                     stopped = "the sweep was stopped"
                     raise Paused
             _end(study, trial, parts, values, state)
-            tracker.tag(STATE_TAG, "complete" if state == _COMPLETE else f"pruned: {state}")
+            ending = {STATE_TAG: "complete" if state == _COMPLETE else f"pruned: {state}"}
         finally:
             run = replace(store.read(), name=config.name)
-            tracker.end(run, summarize(run, here.metrics), stopped)
+            log_run(tracker, run, summarize(run, here.metrics), stopped, ending)
 
 
 def fail_trial(study: Study, trial: Trial, parts: SweepResources, fault: CallFailed) -> None:
@@ -121,7 +123,7 @@ _COMPLETE = "complete"
 
 
 @contextmanager
-def _told(trial: Trial, account: Account) -> Iterator[None]:
+def _track_spending(trial: Trial, account: Account) -> Iterator[None]:
     """Note in the study what the trial has spent, also on an error.
 
     Costs of its point before it was taken up again are noted in the earlier trial.
@@ -144,7 +146,7 @@ def _check_measures(run: Run, measures: Iterable[str]) -> None:
             )
 
 
-def _tell(trial: Trial, run: Run, questions: list[str], parts: SweepResources) -> Values:
+def _report_values(trial: Trial, run: Run, questions: list[str], parts: SweepResources) -> Values:
     """Note in the study the values so far, and return them."""
     values = values_of(run, questions)
     note(trial, VALUES, values)
