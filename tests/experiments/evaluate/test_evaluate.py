@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
+from tests.lm_server import lm_server
 from tests.retrieval.berts import save_bert
 from typedrag.datasets import sample_questions
 from typedrag.errors import InputError, LMUnavailable, TypedRAGError
