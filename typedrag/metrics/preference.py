@@ -1,5 +1,4 @@
-"""How well the rating of sub-question coverage predicts the answers that people prefer (sub-question coverage,
-section 4)."""
+"""The accuracy with which the rating of coverage predicts what people prefer (sub-question coverage, section 4)."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from typedrag.texts.words import question_key
 
 @metric
 class Preference(Metric):
-    """Whether the rating prefers the answers that people prefer, by the dataset's own answers to a question.
+    """Prefers by the rating, and compares with what people prefer among the dataset's own answers to a question.
 
     It measures the weights of the rating, whatever a program answers: `evaluate` it with the program `reference`, or
     `sweep` over the knobs `rating.core`, `rating.background` and `rating.follow_up`. Two answers to a question are

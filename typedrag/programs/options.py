@@ -78,7 +78,7 @@ class DecomposeOptions(BaseModel):
 
 
 class CoverageWeights(BaseModel):
-    """What covering all sub-questions of a type is worth to a program (sub-question coverage, section 4)."""
+    """The worth of covering all sub-questions of a type, to a program (sub-question coverage, section 4)."""
 
     model_config = _CLOSED
 

@@ -273,7 +273,7 @@ def distinct(problem: str) -> AfterValidator:
 
 
 class ExperimentConfig(BaseModel):
-    """What evaluations, compiles and sweeps are made with."""
+    """The settings that evaluations, compiles and sweeps share."""
 
     model_config = CLOSED
 

@@ -53,8 +53,8 @@ class CoreSubQuestions(dspy.Module):
             of_type.setdefault(sub_question.type, []).append(sub_question.text)
         weights, most = self.options.coverage_weights, self.options.max_core_sub_questions
         if not any(weights.of(type_) > 0 for type_ in of_type):
-            wanted = " or ".join(type_.value for type_ in SubQuestionType if weights.of(type_) > 0)
-            raise StepFailed("decompose", f"no sub-question is {wanted or 'worth covering'}")
+            worth = " or ".join(type_.value for type_ in SubQuestionType if weights.of(type_) > 0)
+            raise StepFailed("decompose", f"no sub-question is {worth or 'worth covering'}")
         return {
             text: weights.of(type_) / len(texts[:most])
             for type_, texts in of_type.items()

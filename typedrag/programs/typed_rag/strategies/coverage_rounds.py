@@ -47,17 +47,17 @@ class CoverageRounds(Retrieving):
         answer = draft
         try:
             weights = self.core.weighted(question)
-            wanted = [text for text, weight in weights.items() if weight > 0]
+            worth = [text for text, weight in weights.items() if weight > 0]
             covered = self._covered(answer, weights)
             for _ in range(self.options.coverage_rounds):
-                left = [text for text in wanted if text not in covered]
+                left = [text for text in worth if text not in covered]
                 if not left or lm_calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
                     break
                 revised = self._revised(question, answer, left)
                 if revised is None:
                     break
                 now = self._covered(revised, weights)
-                still = [text for text in wanted if text not in now]
+                still = [text for text in worth if text not in now]
                 lost = [text for text in still if text in covered]
                 if lost or sum(now.values()) <= sum(covered.values()):
                     covers = f"{len(still)} sub-questions open after it, {len(left)} before"
