@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -32,6 +33,16 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was_and_is_named(tmp_pa
         write_text(file, "after " * 1_000)
     assert refused.value.filename == str(file) and isinstance(unusable(file, refused.value), StorageFull)
     assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]
+
+
+def test_of_two_writers_at_once_one_file_is_whole(tmp_path):
+    file = tmp_path / "page.md"
+    texts = [letter * 1_000_000 for letter in "ab"]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            list(pool.map(lambda text: write_text(file, text), texts))
+            assert file.read_text() in texts
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_place_that_is_none_is_bad_input(tmp_path):

@@ -14,7 +14,7 @@ from typedrag.experiments.tracking.mlflow_store import _make_store
 def test_a_store_that_was_left_half_made_is_made_once_by_those_who_come_at_once(tmp_path, monkeypatch):
     store = tmp_path / "mlflow" / "mlflow.db"
     store.parent.mkdir()
-    with sqlite3.connect(store.with_name("mlflow.db.part")) as half:
+    with sqlite3.connect(store.with_name(".mlflow.db.0123abcd.part")) as half:
         half.execute("CREATE TABLE experiments (experiment_id INTEGER)")  # MLflow could not make it again
     make, made = sqlalchemy_store.SqlAlchemyStore.__init__, []
 

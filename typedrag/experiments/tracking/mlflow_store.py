@@ -13,7 +13,7 @@ from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.extras import require
 from typedrag.files.locks import turn_at
-from typedrag.files.text_files import part_of
+from typedrag.files.text_files import PART, part_of
 from typedrag.lms.models import cache_dir
 
 _ENVIRONMENT = {
@@ -68,9 +68,9 @@ def _make_store(file: Path, artifacts: str) -> None:
             return
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-        part = part_of(file)
-        for left in file.parent.glob(f"{part.name}*"):  # left by a killed process
+        for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
             left.unlink()
+        part = part_of(file)
         store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
         store.engine.dispose()
         part.replace(file)
