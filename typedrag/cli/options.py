@@ -208,5 +208,5 @@ tracking_options = together(
     click.option("--tracking/--no-tracking", "tracking__enabled", default=None,
         help="Whether to track in MLflow; default: yes."),
     click.option("--tracking-uri", "tracking__uri",
-        help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."),
+        help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's data folder."),
 )  # fmt: skip

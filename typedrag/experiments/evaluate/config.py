@@ -249,7 +249,7 @@ class TrackingConfig(BaseModel):
     enabled: bool = True
     """Log runs to MLflow."""
     uri: str | None = None
-    """The tracking store; by default `MLFLOW_TRACKING_URI`, else SQLite in typedrag's cache folder."""
+    """The tracking store; by default `MLFLOW_TRACKING_URI`, else SQLite in typedrag's data folder."""
     experiment: str = "typedrag"
     """The name of MLflow's experiment."""
     tracing: bool = False
