@@ -13,8 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
+from typedrag.errors import InputError
 from typedrag.experiments.executors import ray_cluster, ray_workers
 from typedrag.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
+from typedrag.runs import read_folder
 
 SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
 QUESTION = "How do vaccines protect the body against disease?"
@@ -81,8 +83,15 @@ def test_questions_are_answered_in_their_order(ask, tmp_path, how):
     assert all(r["answer"] for r in rows)
 
 
+def results_in(folder):
+    try:
+        return read_folder(folder).results
+    except InputError:  # it has just begun
+        return ()
+
+
 def test_a_run_that_was_killed_goes_on_where_it_stopped(server, sample_index, tmp_path, monkeypatch):
-    questions, out, journal = (tmp_path / name for name in ("questions.txt", "answers.jsonl", "answers.jsonl.part"))
+    questions, out, run = (tmp_path / name for name in ("questions.txt", "answers.jsonl", "answers.jsonl.run"))
     questions.write_text("".join(f"How does rain form in clouds of kind {n}?\n" for n in range(5)))
     arguments = ["ask", "--file", str(questions), "--out", str(out), "--threads", "1", "--index", str(sample_index)]
     arguments += ["--lm", "vllm:stub", "--api-base", server.api_base]
@@ -96,13 +105,13 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(server, sample_index, tm
     server.reply = reply
     with subprocess.Popen([sys.executable, "-m", "typedrag", *arguments], stderr=subprocess.PIPE) as process:
         try:
-            while not (journal.exists() and journal.read_bytes().count(b"\n") >= 3):  # its head, and two answers
+            while len(results_in(run)) < 2:
                 assert process.poll() is None, process.stderr.read()
                 time.sleep(0.02)
         finally:
             process.kill()
             killed.set()
-    before = journal.read_text().splitlines()[1:3]
+    before = results_in(run)
     assert not out.exists()
 
     def ask_again(*more):
@@ -117,12 +126,13 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(server, sample_index, tm
     assert resumed.exit_code == 0, resumed.stderr
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [r["id"] for r in rows] == [str(n) for n in range(1, 6)] and all(r["answer"] for r in rows)
-    for line in before:  # what was answered before is kept to the letter
-        kept = json.loads(line)
-        index = kept.pop("index")
-        assert rows[index] == kept
+    for result in before:  # what was answered before is kept to the letter
+        assert rows[int(result.item)].items() >= result.value.items()
     assert {call.question[-2] for call in server.calls} == {"2", "3", "4"}
-    assert not journal.exists()
+    server.calls.clear()
+    written, again = out.read_bytes(), ask_again("--resume")
+    assert again.exit_code == 0, again.stderr
+    assert (out.read_bytes(), server.calls) == (written, [])
 
 
 def test_a_refused_question_of_a_file_leaves_the_others_answered(ask):
@@ -179,7 +189,8 @@ def test_a_run_with_other_types_is_another_run(ask, server, tmp_path):
     questions, out = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     asked = ["--file", str(questions), "--out", str(out), "--lm", "vllm:stub", "--api-base", server.api_base]
     questions.write_text('{"question": "Why?", "question_type": "debate"}\n')
-    out.with_name("answers.jsonl.part").write_text('{"settings": {"question types": {"1": "reason"}}}\n')
+    assert ask(*asked).exit_code == 0
+    questions.write_text('{"question": "Why?", "question_type": "reason"}\n')
     refused = ask(*asked, "--resume")
     assert refused.exit_code == 2 and "question types" in refused.stderr
 
@@ -263,7 +274,8 @@ def test_the_lm_calls_in_flight_are_limited(server, tmp_path):
     flags = ["--threads", "6", "--no-cache", "--calls-in-flight"]
     assert ask_many(server, tmp_path, *flags, "2").exit_code == 0
     assert server.most_at_once == 2
-    (tmp_path / "answers.jsonl").unlink()
+    for made in (tmp_path / "answers.jsonl", tmp_path / "answers.jsonl.run" / "run.sqlite"):
+        made.unlink()
     assert ask_many(server, tmp_path, *flags, "5").exit_code == 0
     assert server.most_at_once == 5
 

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from typedrag.errors import InputError, StorageFull, unusable
-from typedrag.experiments.evaluate.run_store import PlannedQuestion, RunStore
 from typedrag.files.text_files import write_text
-from typedrag.lms.spending import Spending
+from typedrag.runs import Result, RunFolder
 
 
 @contextmanager
@@ -52,11 +51,11 @@ def test_a_place_that_is_none_is_bad_input(tmp_path):
 
 
 def test_a_run_on_a_full_disk_keeps_what_it_has_and_goes_on_where_there_is_room(tmp_path):
-    planned = [PlannedQuestion(f"q{n}", "Why?", None) for n in range(2)]
-    with RunStore(tmp_path / "run", planned, {}) as store:
-        store.add_answer("q0", None, "first", Spending())
+    how = {"kind": "evaluation", "items": {"q0": {}, "q1": {}}}
+    with RunFolder.open(tmp_path / "run", {}, resume=False, **how) as run:
+        run.store.add(Result("q0", "answers", "first"))
         with no_file_above(100_000), pytest.raises(StorageFull, match=r"run\.sqlite cannot be written: .*--resume"):
-            store.add_answer("q1", None, "x" * 1_000_000, Spending())
-    with RunStore(tmp_path / "run", planned, {}, resume=True) as store:
-        store.add_answer("q1", None, "second", Spending())
-        assert [q.error for q in store.read().questions] == ["first", "second"]
+            run.store.add(Result("q1", "answers", "x" * 1_000_000))
+    with RunFolder.open(tmp_path / "run", {}, resume=True, **how) as run:
+        run.store.add(Result("q1", "answers", "second"))
+        assert [result.value for result in run.store.read().results] == ["first", "second"]

@@ -12,7 +12,6 @@ from typing import Any
 
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
-from typedrag.experiments.evaluate.run_store import RunStore
 from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
 from typedrag.experiments.tracking.tracked_run import PARENT, TrackedRun, table_of
 from typedrag.redaction import Redactor
@@ -45,12 +44,10 @@ class Tracker:
         self._traces = config.tracing
         self._tracing = ExitStack()
 
-    def begin(self, store: RunStore) -> None:
-        """Begin MLflow's run, or continue the earlier run of the store."""
-        run = store.read()
+    def begin(self, run: Run, note: Callable[[str, str], None]) -> None:
+        """Begin MLflow's run, or continue the one that the run's note names; `note` makes that note."""
         settings = {name: value for name, value in run.settings.items() if name != NOTE}
-        note = partial(store.note, NOTE)
-        if self._run.begin(run.name, settings, run.settings.get(NOTE), note, tags=self._tags) is None:
+        if self._run.begin(run.name, settings, run.settings.get(NOTE), partial(note, NOTE), tags=self._tags) is None:
             return
         import mlflow
 

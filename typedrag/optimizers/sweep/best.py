@@ -22,7 +22,7 @@ from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_tr
 from typedrag.experiments.compare.weighted import with_objective
 from typedrag.experiments.evaluate.build import reranker_of
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig
-from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
+from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.tracking.registration import check_model_name
 from typedrag.files.text_files import write_json
@@ -36,6 +36,7 @@ from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import PROGRAM, SweepTracker
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.records import Estimate
+from typedrag.runs import Progress
 
 FOLDER, RESULT = "best", "best.json"
 HELD_OUT, BASE = "held-out", "base"

@@ -13,7 +13,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import CallFailed
 from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.evaluate.evaluate import Progress
 from typedrag.experiments.projection import in_words
 from typedrag.lms.faults import Faults
 from typedrag.lms.lm import limit_calls_in_flight
@@ -26,6 +25,7 @@ from typedrag.optimizers.sweep.storage import Storage, open_storage
 from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, spent_on, values_of_trial
 from typedrag.optimizers.sweep.tracking import SweepTracker
 from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
+from typedrag.runs import Progress
 from typedrag.texts.words import question_key
 
 _LOOK_AGAIN = 1.0

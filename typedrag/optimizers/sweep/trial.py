@@ -10,9 +10,9 @@ from optuna.trial import Trial, TrialState
 
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.experiments.compare.weighted import with_objective
-from typedrag.experiments.evaluate.evaluate import Progress, Runner
+from typedrag.experiments.evaluate.evaluate import answer_and_judge, open_run
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
+from typedrag.experiments.evaluate.run_store import items_of, read_run, run_of
 from typedrag.experiments.evaluate.summary import summarize
 from typedrag.experiments.executors.executor import Here
 from typedrag.experiments.tracking.runs import Tracker
@@ -32,6 +32,7 @@ from typedrag.optimizers.sweep.study import (
     unless_taken_up,
     values_of_trial,
 )
+from typedrag.runs import Progress, is_run
 
 TRIALS = "trials"
 POINT_TAG, STATE_TAG, NUMBER_TAG = "typedrag.point", "typedrag.state", "typedrag.trial"
@@ -74,28 +75,30 @@ def run_trial(
         _end(study, trial, parts, {}, parts.redactor(str(error)))
         return
     folder = parts.out / TRIALS / key_of(point)
-    held = read_run(folder).planned if is_run(folder) else 0
-    sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
+    planned = read_run(folder).planned if is_run(folder) else 0
+    sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= planned]
     executor = Here(program, here.metrics)
     tags = {POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice, parent=parent, tags=tags)
-    notes = {**here.notes(config), "knobs": dict(point), "trial": trial.number}
-    settings, questions = here.settings(config), base.questions
-    begun = questions[: sizes[0]]
-    with RunStore(
-        folder, begun, settings, notes=notes, resume=True, redact=parts.redactor, durable=False
-    ) as store:  # answers lost from it are found among the stored replies
+    notes = {"knobs": dict(point), "trial": trial.number}
+    questions = base.questions
+    with open_run(
+        here, config, folder, resume=True, questions=questions[: sizes[0]], notes=notes, durable=False
+    ) as held:  # answers lost from it are found among the stored replies
         try:
-            tracker.begin(store)
+            tracker.begin(run_of(held.store.read(), folder), held.store.note)
         except TypedRAGError as error:  # the store worked when the sweep began
             on_notice(f"MLflow is not told of trial {trial.number}: {error}")
         state, stopped = "", "a fault ended it"
         try:
             for size in sizes:
-                store.grow(questions[:size])
+                held.store.plan(items_of(questions[:size]))
                 with _told(trial, account):
-                    stopped = Runner(here, executor, store, base.examples[:size], account, tracker, on_progress).run()
-                done = with_objective(store.read(), parts.config.weights)
+                    stopped = answer_and_judge(
+                        here, executor, held, base.examples[:size], name=config.name, account=account,
+                        tracker=tracker, on_progress=on_progress,
+                    ).stopped  # fmt: skip
+                done = with_objective(run_of(held.store.read(), folder), parts.config.weights)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
                 values = _tell(trial, done, [q.id for q in questions[:size]], parts)
@@ -108,7 +111,7 @@ def run_trial(
             _end(study, trial, parts, values, state)
             tracker.tag(STATE_TAG, "complete" if state == _COMPLETE else f"pruned: {state}")
         finally:
-            run = replace(store.read(), name=config.name)
+            run = replace(run_of(held.store.read(), folder), name=config.name)
             tracker.end(run, summarize(run, here.metrics), stopped)
 
 
