@@ -202,6 +202,8 @@ cap_options = together(
     click.option("--max-lm-calls", "caps__lm_calls", type=click.IntRange(1), help="Stop after so many LM calls."),
     click.option("--max-cost", "caps__cost", type=click.FloatRange(0, min_open=True),
         help="Stop where so many dollars are spent."),
+    click.option("--max-minutes", "caps__minutes", type=click.FloatRange(0, min_open=True),
+        help="Stop after so many minutes."),
 )  # fmt: skip
 
 tracking_options = together(

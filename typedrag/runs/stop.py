@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -23,7 +24,6 @@ class Progress:
         done: The items that are done; one of whose steps some are done counts in part.
         planned: The items of the whole run.
         spent: What counts against limits: the cost of this run so far, and perhaps of others.
-        seconds: Since work began in this process.
         tried: The number of results by step, without those that were skipped.
         failures: The number of failed ones among them.
         problems: The problem of the last failure, by step.
@@ -34,7 +34,6 @@ class Progress:
     done: float = 0.0
     planned: int = 0
     spent: Spending = field(default_factory=Spending)
-    seconds: float = 0.0
     tried: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -118,13 +117,14 @@ class MaxFailures:
 
 @dataclass(frozen=True)
 class Deadline:
-    """Stop after so many minutes."""
+    """Stop so many minutes after this was made."""
 
     minutes: float
+    began: float = field(default_factory=time.monotonic)
 
     def __call__(self, progress: Progress) -> str:
         """See `Stopper`."""
-        passed = progress.seconds / 60
+        passed = (time.monotonic() - self.began) / 60
         return f"{passed:.1f} minutes have passed of the {self.minutes:g} allowed" if passed >= self.minutes else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -85,7 +84,6 @@ class _Work:
     ) -> None:
         self.do, self.store, self.steps, self.stop, self.listener = do, store, steps, stop, listener
         self.account, self.name = account, name
-        self.began = time.monotonic()
         self.steps_done, self.stopped = 0, ""
         self.tried: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -177,7 +175,7 @@ class _Work:
     def _progress(self, result: Result | None = None) -> Progress:
         return Progress(
             self.name, self.steps_done / len(self.steps), self.planned, self.account.spent,
-            time.monotonic() - self.began, dict(self.tried), dict(self.failures), self.problems, result,
+            dict(self.tried), dict(self.failures), self.problems, result,
         )  # fmt: skip
 
     def _tell(self, result: Result | None) -> None:

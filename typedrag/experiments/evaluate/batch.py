@@ -183,7 +183,7 @@ def answer_questions(
 
     for outcome in outcomes:
         on_outcome(outcome)
-    stop = AnyOf(caps.stopper, MaxFailures(max_failures, {ANSWERS: "questions"}))
+    stop = AnyOf(caps.stopper(), MaxFailures(max_failures, {ANSWERS: "questions"}))
     ended = work(_items(questions), answer, kept, steps=(ANSWERS,), threads=threads, stop=stop, listener=show)
     if ended.stopped:
         hint = "; what is done is kept: go on with --resume" if store else ""

@@ -26,7 +26,7 @@ from typedrag.lms.spending import Spending, in_dollars
 from typedrag.lms.vllm.spec import split_addresses
 from typedrag.programs.classifier_spec import ClassifierSpec
 from typedrag.programs.knobs import Knob
-from typedrag.runs import AnyOf, MaxCalls, MaxCost, MaxTokens, Stopper
+from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxTokens, Stopper
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -210,18 +210,21 @@ class SpendingCaps(BaseModel):
     cost: PositiveFloat | None = None
     """The same in dollars, for LMs whose prices are known: by LiteLLM's table or the one of `TYPEDRAG_PRICES`."""
 
-    @property
-    def any(self) -> bool:
-        """True if there is a limit."""
-        return any((self.tokens, self.lm_calls, self.cost))
+    minutes: PositiveFloat | None = None
+    """The most minutes of this session."""
 
     @property
+    def of_spending(self) -> bool:
+        """True if there is a limit that earlier spending counts against."""
+        return any((self.tokens, self.lm_calls, self.cost))
+
     def stopper(self) -> Stopper:
-        """Stops a run at the first limit that it reaches."""
+        """The stopper at the first limit that is reached; minutes are counted from now."""
         return AnyOf(
             *([MaxTokens(self.tokens)] if self.tokens else []),
             *([MaxCalls(self.lm_calls)] if self.lm_calls else []),
             *([MaxCost(self.cost)] if self.cost else []),
+            *([Deadline(self.minutes)] if self.minutes else []),
         )
 
     def too_low_for(self, expected: Spending) -> str:

@@ -95,9 +95,8 @@ def run_evaluation(
     folders = {p.name: out / p.name for p in config.programs}
     if not resume and (there := next(filter(is_run, folders.values()), None)):
         raise exists_error(there)
-    own = (folder for folder in folders.values() if is_run(folder))
-    # without caps, no other run has to be readable
-    account = Account(spent_below(out) if config.caps.any else sum((read_run(f).spent for f in own), Spending()))
+    own = sum((read_run(folder).spent for folder in folders.values() if is_run(folder)), Spending())
+    account = Account(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
     with charging(account):  # naming types may ask the LM
         _ = parts.questions
     for answers in parts.given.values():
@@ -109,15 +108,15 @@ def run_evaluation(
     if not all(map(is_run, folders.values())):
         parts.check_measurable()
     check_tracking(config.tracking, parts.redactor)
-    threads, calls = config.threads, config.calls_in_flight
+    threads, calls, limits = config.threads, config.calls_in_flight, config.caps.stopper()
     with connected(config.executor, config.workers, threads=threads, calls=calls) as workers:
         for program in config.programs:
             evaluated = _make_run(
-                parts, program, folders[program.name], account, judgments, workers,
+                parts, program, folders[program.name], account, limits, judgments, workers,
                 resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
             )  # fmt: skip
             yield evaluated
-            if reason := config.caps.stopper(Progress(spent=account.spent)):
+            if reason := limits(Progress(spent=account.spent)):
                 if evaluated.stopped or program is not config.programs[-1]:
                     on_notice(f"{reason}; what is done is kept")
                 return
@@ -135,6 +134,7 @@ def _make_run(
     config: ProgramConfig,
     folder: Path,
     account: Account,
+    limits: Stopper,
     judgments: Path,
     workers: int,
     *,
@@ -171,7 +171,7 @@ def _make_run(
             with _executor(parts, config, program, judgments, workers) as executor:
                 stopped = answer_and_judge(
                     parts, executor, held, parts.examples, name=before.name, account=account, tracker=tracker,
-                    on_progress=show,
+                    stop=limits, on_progress=show,
                 ).stopped  # fmt: skip
         finally:
             run = run_of(held.store.read(), folder)
@@ -242,19 +242,18 @@ def answer_and_judge(
     name: str,
     account: Account,
     tracker: Tracker,
-    stop: Stopper = lambda progress: "",
+    stop: Stopper,
     on_progress: Callable[[Progress], object],
 ) -> Outcome:
     """Answer what is left of the examples of an open run, and judge the answers; see `work`.
 
     Args:
         name: The name of the run.
-        account: The spending that caps go by.
-        stop: Tells further reasons to stop, besides the caps of the configuration.
+        account: The spending that limits go by.
+        stop: Tells the reasons to stop, besides too many failures.
     """
     by_id, metrics, lm = {str(e.id): e for e in examples}, parts.metrics, parts.answering_lm
-    caps = parts.config.caps
-    judgments = {metric: f"judgments of '{metric}'" for metric in metrics}
+    too_many = MaxFailures(parts.config.caps.failures, {metric: f"judgments of '{metric}'" for metric in metrics})
 
     def do(item: str, step: str, answer: Any) -> Any:
         example = by_id[item]
@@ -267,6 +266,5 @@ def answer_and_judge(
     with use_lm(lm) if lm else nullcontext():
         return work(
             by_id, do, folder.store, steps=(ANSWERS, *metrics), threads=parts.config.threads,
-            stop=AnyOf(caps.stopper, MaxFailures(caps.failures, judgments), stop),
-            listener=on_progress, account=account, name=name,
+            stop=AnyOf(stop, too_many), listener=on_progress, account=account, name=name,
         )  # fmt: skip

@@ -32,7 +32,7 @@ from typedrag.optimizers.sweep.study import (
     unless_taken_up,
     values_of_trial,
 )
-from typedrag.runs import Progress, is_run
+from typedrag.runs import Progress, Stopper, is_run
 
 TRIALS = "trials"
 POINT_TAG, STATE_TAG, NUMBER_TAG = "typedrag.point", "typedrag.state", "typedrag.trial"
@@ -47,6 +47,7 @@ def run_trial(
     study: Study,
     trial: Trial,
     *,
+    stop: Stopper,
     parent: str = "",
     may_go_on: Callable[[], bool] = lambda: True,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -56,6 +57,7 @@ def run_trial(
 
     Args:
         parent: The id of MLflow's run of the study; empty if there is none.
+        stop: Tells why the sweep is to stop within the trial.
         may_go_on: Called before each further set of questions.
 
     Raises:
@@ -94,10 +96,13 @@ def run_trial(
             for size in sizes:
                 held.store.plan(items_of(questions[:size]))
                 with _told(trial, account):
-                    stopped = answer_and_judge(
+                    ended = answer_and_judge(
                         here, executor, held, base.examples[:size], name=config.name, account=account,
-                        tracker=tracker, on_progress=on_progress,
-                    ).stopped  # fmt: skip
+                        tracker=tracker, stop=stop, on_progress=on_progress,
+                    )  # fmt: skip
+                stopped = ended.stopped
+                if stopped and stop(ended.progress):
+                    raise Paused
                 done = with_objective(run_of(held.store.read(), folder), parts.config.weights)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
