@@ -24,10 +24,10 @@ from typedrag.experiments.compare.compare import compare
 from typedrag.experiments.compare.truth import RIGHT, TRUTH
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.evaluate.run_store import is_run
 from typedrag.experiments.formats import format_estimate, format_p
 from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.run import BASE, COMPILED, PROGRAM, TEST, tested_as
+from typedrag.runs import is_run
 
 PROGRAMS = ("rag", "typed_rag")
 BASELINE = "rag, compiled"

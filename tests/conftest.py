@@ -42,12 +42,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory):
-    """Nothing is read from or written to the user's cache but the models that were fetched."""
+    """Nothing is read from or written to the user's folders but the models that were fetched."""
     import dspy
 
     patch = pytest.MonkeyPatch()
     patch.setenv("TYPEDRAG_MODELS", str(_MODELS))
     patch.setenv("TYPEDRAG_CACHE", str(tmp_path_factory.mktemp("cache")))
+    patch.setenv("TYPEDRAG_DATA", str(tmp_path_factory.mktemp("data")))
     for name in _SETTINGS:
         patch.delenv(name, raising=False)
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)

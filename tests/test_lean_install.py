@@ -137,6 +137,31 @@ def test_python_users_are_told_the_same(monkeypatch):
         import peft  # noqa: F401
 
 
+def test_threads_that_import_the_same_at_once_find_it_whole(tmp_path):
+    # two that need each other: Python gives a thread half of one rather than let both wait for ever
+    for name, other in (("torch", "transformers"), ("transformers", "torch")):
+        (tmp_path / f"{name}.py").write_text(f"import time; time.sleep(0.3)\nimport {other}\nTensor = 1\n")
+    code = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+from threading import Thread
+from typedrag.extras import importing
+
+def use(name):
+    with importing(name):
+        __import__(name)
+    assert sys.modules["torch"].Tensor == sys.modules["transformers"].Tensor == 1
+
+failed = []
+import threading; threading.excepthook = lambda fault: failed.append(fault.exc_value)
+threads = [Thread(target=use, args=[name]) for name in ("torch", "transformers")]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit(str(failed) if failed else 0)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_installed_package_that_cannot_be_imported_is_another_fault():
     with pytest.raises(ModuleNotFoundError, match="part"), missing_extras_named():
         import scipy.no_such_part  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from threading import RLock
 
 from typedrag.errors import Unavailable
 
@@ -26,6 +27,7 @@ PACKAGES = {
 }
 """The import names of the packages of each extra."""
 
+_imports = RLock()
 _EXTRAS = {package: extra for extra, packages in PACKAGES.items() for package in packages}
 
 
@@ -56,6 +58,18 @@ def require(*packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise MissingExtra(package)
+
+
+@contextmanager
+def importing(*packages: str) -> Iterator[None]:
+    """Import packages of extras within, one thread at a time: of two at once, one may find half of torch.
+
+    Raises:
+        MissingExtra: See `require`.
+    """
+    require(*packages)
+    with _imports:
+        yield
 
 
 @contextmanager

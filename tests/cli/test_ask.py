@@ -131,7 +131,8 @@ def test_a_run_with_other_types_is_another_run(ask, server, tmp_path):
     questions, out = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     asked = ["--file", str(questions), "--out", str(out), "--lm", "vllm:stub", "--api-base", server.api_base]
     questions.write_text('{"question": "Why?", "question_type": "debate"}\n')
-    out.with_name("answers.jsonl.part").write_text('{"settings": {"question types": {"1": "reason"}}}\n')
+    assert ask(*asked).exit_code == 0
+    questions.write_text('{"question": "Why?", "question_type": "reason"}\n')
     refused = ask(*asked, "--resume")
     assert refused.exit_code == 2 and "question types" in refused.stderr
 
@@ -215,7 +216,8 @@ def test_the_lm_calls_in_flight_are_limited(server, tmp_path):
     flags = ["--threads", "6", "--no-cache", "--calls-in-flight"]
     assert ask_many(server, tmp_path, *flags, "2").exit_code == 0
     assert server.most_at_once == 2
-    (tmp_path / "answers.jsonl").unlink()
+    for made in (tmp_path / "answers.jsonl", tmp_path / "answers.jsonl.run" / "run.sqlite"):
+        made.unlink()
     assert ask_many(server, tmp_path, *flags, "5").exit_code == 0
     assert server.most_at_once == 5
 

@@ -63,7 +63,7 @@ def test_a_file_of_answers_goes_on_with_the_same_compiled_program_alone(run, ser
     server.reply = lambda call: None
     refused = run(*ask, "--program", "rag", "-k", 3, "--resume")
     assert refused.exit_code == 2
-    assert "a.jsonl.part belongs to a run with another compiled." in refused.stderr
+    assert "a.jsonl.run belongs to a run with another compiled (" in refused.stderr
     assert run(*ask, "--program", "./c", "--resume").exit_code == 0
     assert json.loads((tmp_path / "a.jsonl").read_text())["program"] == "rag"
 

@@ -84,7 +84,7 @@ def test_a_run_that_is_named_twice_counts_once(runs):
 def test_a_file_that_was_stopped_tells_what_it_has_spent(runs):
     ask = ["ask", "--program", "direct_lm", "--lm", STUB, "--no-cache", "--threads", 1, "--file", "questions.txt"]
     assert typedrag(*ask, "--out", "runs/more.jsonl", "--max-lm-calls", 1).exit_code == 1
-    [run] = json.loads(typedrag("cost", "runs/more.jsonl.part", "--json").stdout)["runs"]
+    [run] = json.loads(typedrag("cost", "runs/more.jsonl.run", "--json").stdout)["runs"]
     assert (run["questions"], run["lm_calls"]) == (1, 1)
 
 

@@ -233,6 +233,26 @@ def test_a_dense_part_alone_takes_the_place_of_an_index_with_both(tmp_path, fold
     assert set(json.loads(run("index", "info", out).stdout)) == {"dense"}
 
 
+def test_what_has_just_finished_is_resumed_without_work(tmp_path, folder, model):
+    more = tmp_path / "more.txt"
+    more.write_text("Rain falls from clouds.")
+
+    def held() -> list[list[object]]:
+        facts = json.loads(run("index", "info", out).stdout)
+        parts = (part for part in (facts, facts.get("dense", {})) if "sources" in part)
+        return [[part["sources"], part["fingerprint"]] for part in parts]
+
+    for number, parts in enumerate(((), ("--dense", model), ("--dense", model, "--no-bm25"))):
+        out = tmp_path / f"idx-{number}"
+        for command in (("build", folder, *parts), ("append", more)):
+            assert run("index", command[0], *command[1:], "--out", out).exit_code == 0
+            before = held()
+            done = run("index", command[0], *command[1:], "--out", out, "--resume")
+            assert (done.exit_code, held()) == (0, before), done.stderr
+        other = run("index", "build", more, *parts, "--out", out, "--resume")
+        assert other.exit_code == 2, other.stderr
+
+
 def test_embedding_that_was_killed_is_resumed(tmp_path, folder, model, monkeypatch):
     from typedrag.retrieval import Encoder
 

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.experiments import labels
+from tests.experiments import runs as made
 from typedrag.cli.main import cli
-from typedrag.experiments.evaluate.run_store import PlannedQuestion, RunStore
-from typedrag.lms.spending import Spending
+from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.records import Answer
 
 SMALL = ["--scorer", "embedded:smollm2-135m", "--threads", "2"]
@@ -21,13 +21,11 @@ def judges(*arguments):
 
 
 def write_run(folder, answers):
-    questions = [PlannedQuestion(i, f"Why {i}?", None) for i in answers]
-    with RunStore(folder, questions, {}) as store:
-        for question in questions:
-            text = answers[question.id]
-            answer = Answer(question.question, text) if text else None
-            store.add_answer(question.id, answer, "" if text else "no reply", Spending())
-    return folder
+    questions = tuple(
+        QuestionResult(i, f"Why {i}?", None, "", text and Answer(f"Why {i}?", text), "" if text else "no reply")
+        for i, text in answers.items()
+    )
+    return made.write_run(Run(folder.name, folder, {}, questions, len(questions)), folder)
 
 
 @pytest.fixture

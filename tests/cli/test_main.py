@@ -137,8 +137,9 @@ def test_sigterm_is_a_word_and_an_exit_code_whatever_is_under_way(sample_index, 
     assert process.returncode == 143
     assert stderr.splitlines()[-1] == "Terminated" and "Traceback" not in stderr
     assert again.returncode == 2
-    assert again.stderr == f"Error: another process is writing {out}. Wait for it, or name another --out\n"
-    assert [path.name for path in tmp_path.glob("*answers*")] == ["answers.jsonl.part"]
+    refusal = f"Error: another process is writing {out}.run. Wait for it, or name another --out"
+    assert again.stderr.splitlines()[-1] == refusal
+    assert [path.name for path in tmp_path.glob("*answers*")] == ["answers.jsonl.run"]
 
 
 def test_a_disk_that_is_full_is_a_line_and_no_bad_input():

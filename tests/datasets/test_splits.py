@@ -66,6 +66,7 @@ def test_what_is_tested_on_by_default_is_no_part_for_training(name, asked):
         assert dataset.default_split == "test"
         assert "train" not in {e[part] for e in dataset.split("test")}
         assert {e[part] for e in dataset.split("train")} <= {"train"}
+    assert sides(dataset).keys() == {question_key(e.question) for e in dataset.examples}
 
 
 def test_pairs_of_answers_to_a_question_are_together():
@@ -82,8 +83,8 @@ def test_the_dev_file_is_what_is_tested_on():
     both, train = load("musique", asked), load("musique", asked[:40])
     assert both.default_split == "test" and train.default_split == "all"
     assert [e.id for e in both.split("test")] == [str(n) for n in range(40, 60)]
-    for split in ("train", "validation"):  # as without the dev file: what was tested on before is not trained on now
-        assert [e.id for e in both.split(split)] == [e.id for e in train.split(split)] != []
+    assert [e.id for e in both.split("validation")] == [e.id for e in train.split("validation")] != []
+    assert len(both.split("train")) == 30
 
 
 def test_a_question_that_is_in_the_dev_file_too_is_not_trained_on():

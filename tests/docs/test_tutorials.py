@@ -31,7 +31,8 @@ pytestmark = pytest.mark.lm
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Of a shell that finds typedrag and the repository's examples; pip puts packages beside the tutorial."""
-    home = {"TYPEDRAG_CACHE": str(tmp_path / "cache"), "TYPEDRAG_MODELS": str(fetch("smollm2-135m").parent)}
+    home = {"TYPEDRAG_CACHE": str(tmp_path / "cache"), "TYPEDRAG_DATA": str(tmp_path / "data")}
+    home |= {"TYPEDRAG_MODELS": str(fetch("smollm2-135m").parent)}
     for folder in ("examples", "configs"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     packages = tmp_path / "packages"

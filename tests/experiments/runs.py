@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
-from typedrag.experiments.evaluate.run_store import PlannedQuestion, RunStore
-from typedrag.lms.spending import Spending
+from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, QuestionResult, Run
+from typedrag.experiments.evaluate.run_store import KIND, answer_result, items_of, metric_result
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Answer, Answered, Passage, Step, Usage
+from typedrag.runs import RunFolder
 
 TYPES = QuestionType.non_factoid()
 SUBSETS = ("NQ-NF", "SQD-NF", "HQA-NF")
@@ -145,9 +145,11 @@ def _full_question(number: int, program: str, skill: float, luck: random.Random,
 def write_run(made: Run, folder: Path) -> Path:
     """The run as `typedrag evaluate` leaves it."""
     questions = [PlannedQuestion(q.id, q.question, q.question_type, q.subset) for q in made.questions]
-    with RunStore(folder, questions, made.settings, notes={"name": made.name}) as store:
+    notes = {"name": made.name}
+    identity = {name: value for name, value in made.settings.items() if name not in notes}
+    with RunFolder.open(folder, identity, kind=KIND, resume=False, items=items_of(questions), notes=notes) as held:
         for q in made.questions:
-            store.add_answer(q.id, q.answer, q.error, Spending())
+            held.store.add(answer_result(q.id, q.answer, q.error))
             for name, result in q.metrics.items():
-                store.add_result(q.id, name, result, Spending())
+                held.store.add(metric_result(q.id, name, result))
     return folder

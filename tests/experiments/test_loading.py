@@ -166,7 +166,7 @@ def test_a_model_cannot_lead_out_of_itself(registry, folder, tmp_path, monkeypat
 
 def test_a_store_that_is_not_there_is_no_reason_to_make_one(tmp_path, monkeypatch):
     monkeypatch.setattr(mlflow, "is_tracking_uri_set", lambda: False)
-    monkeypatch.setenv("TYPEDRAG_CACHE", str(tmp_path))
+    monkeypatch.setenv("TYPEDRAG_DATA", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert "cannot be had: MLflow keeps nothing at sqlite:///" in refused("models:/typed@champion")
     assert not list(tmp_path.iterdir())

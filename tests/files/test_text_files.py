@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
 from typedrag.errors import InputError, StorageFull, unusable
-from typedrag.experiments.evaluate.run_store import PlannedQuestion, RunStore
 from typedrag.files.text_files import write_text
-from typedrag.lms.spending import Spending
+from typedrag.runs import Result, RunFolder
 
 
 @contextmanager
@@ -34,6 +34,16 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was_and_is_named(tmp_pa
     assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]
 
 
+def test_of_two_writers_at_once_one_file_is_whole(tmp_path):
+    file = tmp_path / "page.md"
+    texts = [letter * 1_000_000 for letter in "ab"]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            list(pool.map(lambda text: write_text(file, text), texts))
+            assert file.read_text() in texts
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_place_that_is_none_is_bad_input(tmp_path):
     with pytest.raises(OSError, match="No such file") as refused:
         write_text(tmp_path / "nosuch" / "page.md", "")
@@ -41,11 +51,11 @@ def test_a_place_that_is_none_is_bad_input(tmp_path):
 
 
 def test_a_run_on_a_full_disk_keeps_what_it_has_and_goes_on_where_there_is_room(tmp_path):
-    planned = [PlannedQuestion(f"q{n}", "Why?", None) for n in range(2)]
-    with RunStore(tmp_path / "run", planned, {}) as store:
-        store.add_answer("q0", None, "first", Spending())
+    how = {"kind": "evaluation", "items": {"q0": {}, "q1": {}}}
+    with RunFolder.open(tmp_path / "run", {}, resume=False, **how) as run:
+        run.store.add(Result("q0", "answers", "first"))
         with no_file_above(100_000), pytest.raises(StorageFull, match=r"run\.sqlite cannot be written: .*--resume"):
-            store.add_answer("q1", None, "x" * 1_000_000, Spending())
-    with RunStore(tmp_path / "run", planned, {}, resume=True) as store:
-        store.add_answer("q1", None, "second", Spending())
-        assert [q.error for q in store.read().questions] == ["first", "second"]
+            run.store.add(Result("q1", "answers", "x" * 1_000_000))
+    with RunFolder.open(tmp_path / "run", {}, resume=True, **how) as run:
+        run.store.add(Result("q1", "answers", "second"))
+        assert [result.value for result in run.store.read().results] == ["first", "second"]

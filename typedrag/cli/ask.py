@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.opening import claim, say
+from typedrag.cli.opening import say
 from typedrag.cli.options import (
     assignments,
     calls_in_flight_option,
@@ -140,9 +139,10 @@ def command(
         raise InputError("--executor is for the questions of --file", "Leave it out")
     if resume and not out:
         raise InputError("--resume continues a run into a file", "Name it with --out")
-    journal = _journal(out, resume=resume) if out else None
+    if out and not out.parent.is_dir():
+        raise InputError(f"the folder of {out} does not exist", "Make it, or name another --out")
 
-    from typedrag.experiments import answer_questions
+    from typedrag.experiments.evaluate.batch import open_answers
     from typedrag.experiments.evaluate.config import SpendingCaps
     from typedrag.experiments.executors.ray_cluster import connected
     from typedrag.experiments.loading import program_source
@@ -177,7 +177,9 @@ def command(
     opened = {"cache": not no_cache, **lm_settings}
     calls = calls_in_flight or CALLS_IN_FLIGHT
     limit_calls_in_flight(calls)
-    with use_lm(metered(open_lm(lm, api_base=api_base, **opened))), ExitStack() as stack:
+    with ExitStack() as stack:
+        kept = stack.enter_context(open_answers(out, questions, settings, resume=resume)) if out else None
+        stack.enter_context(use_lm(metered(open_lm(lm, api_base=api_base, **opened))))
         if question is not None:
             _answer_one(program, question, question_type, as_json=as_json, trace=trace)
             return
@@ -190,17 +192,10 @@ def command(
             lm_at = address or api_base or base_of(spec)
             work = AskedWork(source, options, retriever, place, reranker, identity, spec, lm_at, opened)
             answering = stack.enter_context(ray_workers(work, number, threads=threads, calls=calls))
-        outcomes = answer_questions(
-            answering,
-            questions,
-            threads=threads,
-            journal=journal,
-            settings=settings,
-            max_failures=max_failures,
-            caps=SpendingCaps(**nested(caps)["caps"]),
-            on_notice=say,
-        )
-        _answer_many(questions, outcomes, out=out, journal=journal, trace=trace)
+        _answer_many(
+            questions, out, trace=trace, program=answering, threads=threads, store=kept.store if kept else None,
+            max_failures=max_failures, caps=SpendingCaps(**nested(caps)["caps"]), on_notice=say,
+        )  # fmt: skip
 
 
 def _read_questions(file: Path) -> list[AskedQuestion]:
@@ -240,53 +235,36 @@ def _answer_one(program: Program, question: str, question_type: str | None, *, a
         say(f"\nNo passage is cited. Read: {', '.join(p.id for p in answer.passages)}")
 
 
-def _answer_many(
-    questions: list[AskedQuestion],
-    ended: Iterable[Outcome],
-    *,
-    out: Path | None,
-    journal: Path | None,
-    trace: bool,
-) -> None:
+def _answer_many(questions: list[AskedQuestion], out: Path | None, *, trace: bool, **how: Any) -> None:
     from typedrag.cli.progress import counting, in_words
+    from typedrag.experiments import answer_questions
     from typedrag.experiments.evaluate.results import Tally
     from typedrag.lms.spending import Spending
 
-    outcomes: dict[int, Outcome] = {}
+    ended: dict[int, Outcome] = {}
     printed = 0
     with counting("questions", total=len(questions)) as on_progress:
-        for outcome in ended:
-            outcomes[outcome.index] = outcome
-            on_progress(len(outcomes))
-            while out is None and printed in outcomes:
-                click.echo(_line(outcomes[printed]))
+
+        def show(outcome: Outcome) -> None:
+            nonlocal printed
+            ended[outcome.index] = outcome
+            on_progress(len(ended))
+            while out is None and printed in ended:
+                click.echo(_line(ended[printed]))
                 printed += 1
             if trace and outcome.answer:
                 _draw(outcome.answer)
-    if out and journal:
-        done = journal.with_suffix(".done")
-        write_text(done, "".join(_line(outcomes[i]) + "\n" for i in range(len(questions))))
-        done.replace(out)
-        journal.unlink()
-    for outcome in outcomes.values():
+
+        outcomes = answer_questions(questions=questions, on_outcome=show, **how)
+    if out:
+        write_text(out, "".join(_line(outcome) + "\n" for outcome in outcomes))
+    for outcome in outcomes:
         if outcome.answer is None:
             say(f"question {outcome.question.id}: {outcome.error}")
-    tally = Tally.of(outcome.answer for outcome in outcomes.values())
+    tally = Tally.of(outcome.answer for outcome in outcomes)
     say(f"{tally.questions - tally.failed} of {len(questions)} questions have an answer" + (f": {out}" if out else ""))
     say(f"of the answers: {tally.sources}")
-    say(f"spent: {in_words(sum((outcome.spent for outcome in outcomes.values()), Spending()))}")
-
-
-def _journal(out: Path, *, resume: bool) -> Path:
-    journal = out.with_name(out.name + ".part")
-    if not out.parent.is_dir():
-        raise InputError(f"the folder of {out} does not exist", "Make it, or name another --out")
-    claim(out)
-    if journal.exists() and not resume:
-        raise InputError(f"{journal} is left of a run that was stopped", "Continue it with --resume, or delete it")
-    if out.exists():
-        raise InputError(f"{out} exists already", "Name another --out, or delete it")
-    return journal
+    say(f"spent: {in_words(sum((outcome.spent for outcome in outcomes), Spending()))}")
 
 
 def _line(outcome: Outcome) -> str:

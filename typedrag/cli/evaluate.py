@@ -99,7 +99,7 @@ def command(
 
     from typedrag.experiments.evaluate.config_file import read_config
     from typedrag.experiments.evaluate.evaluate import run_evaluation
-    from typedrag.experiments.evaluate.run_store import is_run
+    from typedrag.runs import is_run
 
     job = read_config(config, values, settings)
     if only is not None:

@@ -144,17 +144,22 @@ def cli(ctx: click.Context, verbose: bool) -> None:
 read_environment(cli, _Commands.variables)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does."""
+_SIGNALS = {
+    signal.SIGINT: ("Interrupted", ExitCode.INTERRUPTED),
+    signal.SIGTERM: ("Terminated", ExitCode.TERMINATED),
+}
+_received: list[int] = []
 
 
-def _terminate(*_: object) -> None:
+def _stop(number: int, _: object) -> None:
+    _received.append(number)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # shut down in order
-    raise Terminated
+    raise KeyboardInterrupt
 
 
-def _leave(message: str, status: ExitCode) -> NoReturn:
-    """Exit without waiting for calls in threads."""
+def _leave(number: int) -> NoReturn:
+    """Exit for a signal, without waiting for calls in threads: at an interpreter's usual end, they would crash it."""
+    message, status = _SIGNALS[signal.Signals(number)]
     with suppress(OSError):
         click.echo(message, err=True)
         sys.stdout.flush()
@@ -163,20 +168,21 @@ def _leave(message: str, status: ExitCode) -> NoReturn:
 
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in _SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as a shell sets it for what runs in the background
+            signal.signal(number, _stop)
     try:
         with errors_said():
             sys.exit(cli(prog_name="typedrag", standalone_mode=False))  # click returns the status of ctx.exit
     except click.ClickException as error:
         error.show()
         sys.exit(ExitCode.BAD_INPUT)
-    except (KeyboardInterrupt, click.Abort) as error:
-        if isinstance(error, Terminated) or isinstance(error.__cause__, Terminated):
-            _leave("Terminated", ExitCode.TERMINATED)
-        _leave("Interrupted", ExitCode.INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)
+    finally:
+        if _received:  # whatever became of the exception on its way
+            _leave(_received[0])
 
 
 if __name__ == "__main__":

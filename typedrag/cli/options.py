@@ -192,11 +192,13 @@ cap_options = together(
     click.option("--max-lm-calls", "caps__lm_calls", type=click.IntRange(1), help="Stop after so many LM calls."),
     click.option("--max-cost", "caps__cost", type=click.FloatRange(0, min_open=True),
         help="Stop where so many dollars are spent."),
+    click.option("--max-minutes", "caps__minutes", type=click.FloatRange(0, min_open=True),
+        help="Stop after so many minutes."),
 )  # fmt: skip
 
 tracking_options = together(
     click.option("--tracking/--no-tracking", "tracking__enabled", default=None,
         help="Whether to track in MLflow; default: yes."),
     click.option("--tracking-uri", "tracking__uri",
-        help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."),
+        help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's data folder."),
 )  # fmt: skip

@@ -11,8 +11,8 @@ from typedrag.cli.opening import say
 from typedrag.errors import LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
-    from typedrag.experiments.evaluate.evaluate import Progress as RunProgress
     from typedrag.lms.spending import Spending
+    from typedrag.runs import Progress as RunProgress
 
 _SECONDS_BETWEEN_LINES = 60
 _ESTIMATE_SECONDS = 600.0

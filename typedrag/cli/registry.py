@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 140
 _tracking_uri = click.option(
-    "--tracking-uri", help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's cache folder."
+    "--tracking-uri", help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's data folder."
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from typedrag.cli.opening import say
-from typedrag.cli.options import executor_options, field_option, set_option, timeout_option, together
+from typedrag.cli.options import (
+    cap_options,
+    executor_options,
+    field_option,
+    nested,
+    set_option,
+    timeout_option,
+    together,
+)
 from typedrag.cli.progress import RunsProgress
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
@@ -121,6 +129,7 @@ def run(
 @click.option("--register", "register_as", help="Register the best in MLflow as a version of the model of this name.")
 @_SETTINGS
 @timeout_option
+@cap_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def best(
     folder: Path,
@@ -132,12 +141,14 @@ def best(
     fields: dict[str, str],
     settings: tuple[str, ...],
     as_json: bool,
+    **caps: Any,
 ) -> None:
     """Measure the best trial of a sweep on held-out questions, and save it as a program.
 
     STUDY is the --out of a sweep. The program is saved in its folder best/program. The original program is measured
     too; the part of the gain that is lost on held-out questions was due to the choice.
     """
+    from typedrag.experiments.evaluate.config import SpendingCaps
     from typedrag.optimizers.sweep import open_sweep
     from typedrag.optimizers.sweep.best import choose, measure_best, parse_within
     from typedrag.optimizers.sweep.files import read_kept
@@ -147,7 +158,10 @@ def best(
     with open_sweep(config, folder) as sweep, RunsProgress() as display:
         chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
         say(f"trial {chosen.trial}, {chosen.chosen}: {_point(chosen.point)}")
-        result = measure_best(sweep, chosen, register_as=register_as, on_progress=display.show, on_notice=say)
+        result = measure_best(
+            sweep, chosen, register_as=register_as, caps=SpendingCaps(**nested(caps)["caps"]),
+            on_progress=display.show, on_notice=say,
+        )  # fmt: skip
     if as_json:
         click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
     else:

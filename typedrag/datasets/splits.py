@@ -69,8 +69,8 @@ def given_splits(examples: Sequence[dspy.Example], field: str) -> Splits:
 def official_splits(examples: Sequence[dspy.Example], field: str = "subset") -> Splits:
     """The splits that a source publishes; empty unless a field of all examples names them, including train.
 
-    Many sources publish no answers for test, or no validation. The published part besides train is then test,
-    and train and validation are drawn from the source's train alone.
+    Many sources publish no answers for test, or no validation. The published part besides train is then test, and a
+    quarter of the source's train is drawn as validation.
     """
     named = {e.id: _CALLED.get(str(e.get(field) or "")) for e in examples}
     parts = set(named.values())
@@ -79,8 +79,8 @@ def official_splits(examples: Sequence[dspy.Example], field: str = "subset") -> 
     if len(parts) == len(SPLITS):
         return given_splits(examples, field)
     drawn = drawn_splits([e for e in examples if named[e.id] == "train"])
-    learned = {i: split for i, split in drawn.items() if split != "test"}
-    return _apart(examples, {**learned, **{i: "test" for i in named if i not in drawn}})
+    splits = {i: "validation" if drawn[i] == "validation" else "train" for i in drawn}
+    return _apart(examples, {i: splits.get(i, "test") for i in named})
 
 
 def _apart(examples: Sequence[dspy.Example], splits: Splits) -> Splits:

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.batch import SPENT, spent_of_line
-from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, FILE, SpendingRecords, read_records
+from typedrag.experiments.evaluate.batch import SPENT, answers_of, spent_of_line
+from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, SpendingRecords, read_records
 from typedrag.files.journal import Journal
 from typedrag.lms.prices import Price
 from typedrag.lms.spending import LEDGER, Spending
 from typedrag.records import Usage
+from typedrag.runs.folder import FILE
 
 JUDGMENTS, CANDIDATES = "judgments", "candidates"
 _HEAD = 2
-"""The lines of a file that are looked at for spending: the first may hold settings, the second is an answer."""
+"""The lines of a file that are looked at for spending: the first may be of a question that was refused."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,9 @@ def costs_of(paths: Iterable[Path], price: Price | None = None) -> list[RunSpend
 def _is_spending(file: Path) -> bool:
     if not file.is_file():
         return False
-    return file.name in (FILE, LEDGER) or (
-        file.suffix in (".jsonl", ".part") and any(map(_tells_spending, _lines(file, _HEAD)))
-    )
+    if file.name == FILE:
+        return not answers_of(file.parent).is_file()  # the lines of a finished file of answers tell it themselves
+    return file.name == LEDGER or (file.suffix == ".jsonl" and any(map(_tells_spending, _lines(file, _HEAD))))
 
 
 def _tells_spending(line: Mapping[str, Any]) -> bool:
@@ -108,7 +109,7 @@ def _cost_of(file: Path, price: Price | None) -> RunSpending:
     if file.name == LEDGER:
         calls = [(CANDIDATES, Spending.from_dict(line)) for line in Journal(file)]
         return RunSpending(file.parent, None, _sums(calls, price))
-    answers = [line for line in _lines(file) if "settings" not in line]
+    answers = list(_lines(file))
     spent = [(ANSWERS, spent_of_line(line)) for line in answers if _tells_spending(line)]
     return RunSpending(file, len(answers), _sums(spent, price))
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, FILE, SpendingRecords, read_records
+from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, SpendingRecords, read_records
 from typedrag.lms.spending import Spending, in_dollars
+from typedrag.runs.folder import FILE
 
 ENOUGH = 5
 """The number of questions that a projection needs."""

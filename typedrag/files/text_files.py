@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple, TextIO
+from uuid import uuid4
 
 from pydantic import AfterValidator
 
@@ -19,6 +20,8 @@ from typedrag.errors import InputError
 
 LONGEST_LINE = 20_000_000
 """Characters of a line at most: a small gzipped file can hold a line larger than memory. It is Lucene's limit too."""
+PART = ".part"
+"""The end of the names of files that are being written, or that a killed process left."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -195,5 +198,5 @@ def naming(file: Path) -> Iterator[None]:
 
 
 def part_of(file: Path) -> Path:
-    """The temporary path of a file while it is being written."""
-    return file.with_name(f"{file.name}.part")
+    """A temporary path for a file while it is being written, no other writer's."""
+    return file.with_name(f".{file.name}.{uuid4().hex[:8]}{PART}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from types import FrameType
 from typing import Any, TypeVar
 
 from typedrag.call_context import call_context, carry, use_context
@@ -16,6 +19,9 @@ from typedrag.call_context import call_context, carry, use_context
 T = TypeVar("T")
 
 
+GRACE = 5.0
+"""Seconds in which jobs under way may end after a signal that ends the process: an LM's calls may hang for minutes."""
+_LOOK_AGAIN = 0.2
 AWAITED_AT_ONCE = 64
 """Calls of `in_thread` that run at once in a process, unless `limit_awaited` says otherwise. asyncio's own pool has
 only four more threads than there are processors."""
@@ -114,6 +120,9 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
             under way, since a result may lead to further jobs.
         threads: Jobs under way at once.
 
+    A signal that ends the process, such as Ctrl-C, waits until the jobs under way have ended and been yielded, for
+    `GRACE` seconds at most; a second one does not wait.
+
     Raises:
         BaseException: The first error of a job, once the jobs under way have ended and been yielded.
 
@@ -124,20 +133,94 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
     """
     running: set[Future[T]] = set()
     fault: BaseException | None = None
-    with workers(threads) as pool:
-        while True:
-            while fault is None and len(running) < threads and (job := next_job()):
-                running.add(pool.submit(carry(job)))
-            if not running:
-                break
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                if error := future.exception():
-                    fault = fault or error
-                else:
-                    yield future.result()
+    with signals_held() as signals:
+        with workers(threads) as pool:
+            while True:
+                while not (fault or signals.first) and len(running) < threads and (job := next_job()):
+                    running.add(pool.submit(carry(job)))
+                if not running:
+                    break
+                finished, running = wait(running, _LOOK_AGAIN, FIRST_COMPLETED)
+                for future in finished:
+                    if error := future.exception():
+                        fault = fault or error
+                    else:
+                        yield future.result()
+                if signals.overdue:
+                    signals.deliver()
+        signals.deliver()
     if fault is not None:
         raise fault
+
+
+class HeldSignals:
+    """The signals that would have ended this process, by SIGINT or SIGTERM, had they not been held.
+
+    Attributes:
+        first: The first one; None if none came.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self._came = 0.0
+        self._handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def hold(self, number: int, frame: FrameType | None) -> None:
+        """Hold a signal, as its handler; a second one is not held."""
+        if self.first is not None:
+            self._handle(number)
+        self.first, self._came = number, time.monotonic()
+
+    @property
+    def overdue(self) -> bool:
+        """True if a signal has been held for `GRACE` seconds."""
+        return self.first is not None and time.monotonic() > self._came + GRACE
+
+    def deliver(self) -> None:
+        """Let the held signal do what it would have done, if there is one."""
+        if self.first is not None:
+            self._handle(self.first)
+
+    def _handle(self, number: int) -> None:
+        handler = self._handlers[signal.Signals(number)]
+        if callable(handler):
+            handler(number, None)
+        elif handler == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def __enter__(self) -> None:
+        for number in self._handlers:
+            signal.signal(number, self.hold)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) == self.hold:
+                signal.signal(number, handler)
+
+
+_signals: HeldSignals | None = None
+
+
+@contextmanager
+def signals_held() -> Iterator[HeldSignals]:
+    """Hold signals that would end this process within; they wait for whoever calls `deliver`.
+
+    Only the main thread gets signals, and within another `signals_held` they are already held.
+    """
+    global _signals
+    if threading.current_thread() is not threading.main_thread():
+        yield HeldSignals()
+        return
+    if _signals is not None:
+        yield _signals
+        return
+    _signals = HeldSignals()
+    try:
+        with _signals:
+            yield _signals
+    finally:
+        _signals = None
 
 
 @contextmanager

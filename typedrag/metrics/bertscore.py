@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.errors import Unavailable
-from typedrag.extras import require
+from typedrag.extras import importing
 from typedrag.lms import models
 from typedrag.metrics.gold import gold_texts
 from typedrag.metrics.metric import Metric, Scored, metric
@@ -51,8 +51,7 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
 
 @cache
 def _scorer(model: str, layer: int | None) -> Any:
-    require("bert_score")
-    with loading(f"the model '{model}' for BERTScore", error=Unavailable):
+    with importing("bert_score"), loading(f"the model '{model}' for BERTScore", error=Unavailable):
         from bert_score import BERTScorer
         from bert_score.utils import model2layers
         from transformers import AutoConfig

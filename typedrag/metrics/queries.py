@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.errors import NotMeasurable
+from typedrag.extras import importing
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.text_overlap import token_f1
@@ -26,7 +27,8 @@ def query_match(written: Sequence[str], expected: Sequence[str]) -> float:
     """
     if not written or not expected:
         return 0.0
-    from scipy.optimize import linear_sum_assignment
+    with importing("scipy"):
+        from scipy.optimize import linear_sum_assignment
 
     table = [[token_f1(query, [other]) for other in expected] for query in written]
     rows, columns = linear_sum_assignment(table, maximize=True)

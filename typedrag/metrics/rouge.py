@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import dspy
 
+from typedrag.extras import importing
 from typedrag.metrics.gold import gold_texts, sub_answers
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.texts.words import words_of
@@ -77,7 +78,8 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
 @cache
 def rouge_scorer(kinds: tuple[str, ...], stemmer: bool = False) -> Any:
     """The `RougeScorer` of some kinds, for texts of all scripts."""
-    from rouge_score.rouge_scorer import RougeScorer
+    with importing("rouge_score"):
+        from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(list(kinds), tokenizer=_Tokenizer(stemmer))
 
@@ -86,7 +88,8 @@ class _Tokenizer:
     """A tokenizer like rouge-score's own, for texts of all scripts."""
 
     def __init__(self, stemmer: bool) -> None:
-        from nltk.stem.porter import PorterStemmer
+        with importing("nltk"):
+            from nltk.stem.porter import PorterStemmer
 
         self._stemmer = PorterStemmer() if stemmer else None
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.errors import InputError
-from typedrag.experiments.evaluate.run_store import AGAIN, is_run, read_records
+from typedrag.experiments.evaluate.run_store import AGAIN, read_records
 from typedrag.experiments.projection import ENOUGH, projected
 from typedrag.lms.prices import own_price
 from typedrag.lms.spending import Spending
 from typedrag.papers.config import PaperTable, spec_of
 from typedrag.records import Usage
+from typedrag.runs import is_run
 
 
 class _Typical(NamedTuple):

@@ -18,7 +18,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
 from typedrag.experiments.evaluate.config_file import laid, validated, variables_in, with_settings
-from typedrag.experiments.evaluate.evaluate import JUDGMENTS, Progress, run_evaluation
+from typedrag.experiments.evaluate.evaluate import JUDGMENTS, run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.evaluate.run_store import spent_below
 from typedrag.experiments.judges.judging import Stage, unseen
@@ -34,6 +34,7 @@ from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
 from typedrag.papers.config import PaperTable, RankersConfig, Where
 from typedrag.records import Estimate
 from typedrag.retrieval import open_reranker
+from typedrag.runs import Progress
 from typedrag.texts.words import question_key, words_of
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.extras import require
+from typedrag.extras import importing
 from typedrag.lms.asking import ask
 from typedrag.lms.trail import Stopwatch, record
 from typedrag.programs.options import Options
@@ -69,7 +69,8 @@ class TrainedComplexity(dspy.Module):
             LMUnavailable: If the model cannot be loaded.
             InputError: If it knows no such letters.
         """
-        import torch
+        with importing("torch", "transformers"):
+            import torch
 
         watch = Stopwatch()
         with _running, torch.inference_mode():
@@ -96,7 +97,6 @@ class _Loaded(NamedTuple):
 
 @cache
 def _load(name: str) -> _Loaded:
-    require("torch", "transformers")
     place = str(Path(name).expanduser())
     mend = "Check the name and the network, give a folder, or use adaptive.classifier=lm"
     with loading(f"the classifier '{name}'", mend, LMUnavailable):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from typedrag.errors import RetrievalError, TypedRAGError, Unavailable, first_line
-from typedrag.extras import require
+from typedrag.extras import importing
 from typedrag.lms import models
 
 
@@ -33,12 +33,12 @@ def loading(
         mend: The advice if it cannot be loaded.
         error: The class of the error then.
     """
-    require("sentence_transformers")
     try:
-        from transformers.utils import logging
+        with importing("sentence_transformers"):
+            from transformers.utils import logging
 
-        logging.disable_progress_bar()
-        yield
+            logging.disable_progress_bar()
+            yield
     except TypedRAGError:
         raise
     except Exception as reason:  # the hub's client and transformers raise errors of many kinds

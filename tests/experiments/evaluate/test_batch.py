@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import threading
 import time
 import tracemalloc
@@ -13,9 +12,11 @@ import pytest
 from tests.scripted import scripted
 from typedrag.errors import InputError, LMUnavailable, RetrievalError, StepFailed
 from typedrag.experiments import AskedQuestion, answer_questions, read_question_file, read_questions
+from typedrag.experiments.evaluate.batch import open_answers
 from typedrag.files import text_files
 from typedrag.programs import DirectLM, Program
 from typedrag.records import Passage
+from typedrag.runs import read_folder
 
 QUESTIONS = [AskedQuestion(f"q{n}", f"Why {n}? ß😀") for n in range(8)]
 
@@ -45,10 +46,6 @@ class Echo(Program):
         if question in self.fails:
             raise self.fails[question]
         return dspy.Prediction(answer=question.upper(), passages=(Passage("p1", "naïve"),), citations=("p1",))
-
-
-def by_index(outcomes):
-    return sorted(outcomes, key=lambda outcome: outcome.index)
 
 
 # reading questions
@@ -133,37 +130,40 @@ def test_no_question_is_refused(lines):
 # answering them
 
 
+def opened(out, questions=QUESTIONS, settings=None, *, resume=True):
+    return open_answers(out, questions, settings or {}, resume=resume)
+
+
 @pytest.mark.parametrize("threads", [1, 3, 20])
 def test_every_question_has_its_outcome(threads):
-    outcomes = by_index(answer_questions(Echo(), QUESTIONS, threads=threads))
+    outcomes = answer_questions(Echo(), QUESTIONS, threads=threads)
     assert [o.question for o in outcomes] == QUESTIONS
     assert [o.answer.answer for o in outcomes] == [q.question.upper() for q in QUESTIONS]
     assert [o.to_dict()["id"] for o in outcomes] == [q.id for q in QUESTIONS]
 
 
 def test_one_thread_answers_in_the_order_asked():
-    program = Echo()
-    outcomes = list(answer_questions(program, QUESTIONS, threads=1))
+    program, outcomes = Echo(), []
+    answer_questions(program, QUESTIONS, threads=1, on_outcome=outcomes.append)
     assert [o.index for o in outcomes] == list(range(8))
     assert program.asked == [q.question for q in QUESTIONS]
 
 
 def test_as_many_questions_as_threads_are_under_way():
     program = Echo(seconds=0.03)
-    list(answer_questions(program, QUESTIONS, threads=3))
+    answer_questions(program, QUESTIONS, threads=3)
     assert program.most_at_once == 3
 
 
 def test_outcomes_come_as_they_are_done():
-    program = Echo()
-    first = next(answer_questions(program, QUESTIONS, threads=1))
-    assert first.index == 0
-    assert len(program.asked) < len(QUESTIONS)
+    program, asked = Echo(), []
+    answer_questions(program, QUESTIONS, threads=1, on_outcome=lambda outcome: asked.append(len(program.asked)))
+    assert asked == list(range(1, 9))
 
 
 def test_threads_carry_the_caller_s_lm():
     with scripted() as engine:
-        outcomes = list(answer_questions(DirectLM(), QUESTIONS, threads=4))
+        outcomes = answer_questions(DirectLM(), QUESTIONS, threads=4)
     assert {o.answer.answer for o in outcomes} == {"AnswerWithoutPassages says so."}
     assert len(engine.prompts) == len(QUESTIONS)
 
@@ -171,7 +171,7 @@ def test_threads_carry_the_caller_s_lm():
 def test_a_question_that_is_refused_or_cannot_be_answered_has_its_reason():
     questions = [AskedQuestion("empty", " "), *QUESTIONS[:3]]
     program = Echo({QUESTIONS[1].question: StepFailed("answer", "no reply could be read")})
-    outcomes = by_index(answer_questions(program, questions, threads=2))
+    outcomes = answer_questions(program, questions, threads=2)
     assert [bool(o.answer) for o in outcomes] == [False, True, False, True]
     assert outcomes[0].to_dict() == {
         "id": "empty",
@@ -181,105 +181,73 @@ def test_a_question_that_is_refused_or_cannot_be_answered_has_its_reason():
     assert outcomes[2].error == "step 'answer' failed: no reply could be read"
 
 
+# kept in a folder
+
+
 @pytest.mark.parametrize("fault", [LMUnavailable("no server"), RetrievalError("no index"), KeyError("a bug")])
 def test_a_fault_of_the_system_ends_the_run_and_keeps_what_was_done(tmp_path, fault):
-    journal = tmp_path / "journal"
-    program = Echo({QUESTIONS[3].question: fault}, seconds=0.02)
-    outcomes = []
-    with pytest.raises(type(fault)) as raised:
-        outcomes.extend(_keep(outcomes, answer_questions(program, QUESTIONS, threads=2, journal=journal)))
-    assert raised.value is fault
-    assert {0, 1, 2} <= {o.index for o in outcomes}
-    assert len(program.asked) < len(QUESTIONS)
-    assert len(journaled(journal)) == len(outcomes)
+    program, outcomes = Echo({QUESTIONS[3].question: fault}, seconds=0.02), []
+    with opened(tmp_path / "out") as run:
+        with pytest.raises(type(fault)) as raised:
+            answer_questions(program, QUESTIONS, threads=2, store=run.store, on_outcome=outcomes.append)
+        assert raised.value is fault
+        assert {0, 1, 2} <= {o.index for o in outcomes}
+        assert len(program.asked) < len(QUESTIONS)
+        assert len(run.store.read().results) == len(outcomes)
     mended = Echo()
-    assert len(list(answer_questions(mended, QUESTIONS, threads=2, journal=journal))) == len(QUESTIONS)
+    with opened(tmp_path / "out") as run:
+        assert len(answer_questions(mended, QUESTIONS, threads=2, store=run.store)) == len(QUESTIONS)
     assert len(mended.asked) == len(QUESTIONS) - len(outcomes)
 
 
-def _keep(kept, outcomes):
-    """Add each to the list as it comes, so that what came before an error is not lost."""
-    for outcome in outcomes:
-        kept.append(outcome)
-    return ()
+def test_the_folder_holds_each_outcome_before_it_is_told(tmp_path):
+    with opened(tmp_path / "out") as run:
+
+        def look(outcome):
+            assert str(outcome.index) in {result.item for result in read_folder(run.path).results}
+
+        answer_questions(Echo(), QUESTIONS, threads=2, store=run.store, on_outcome=look)
 
 
-# the journal
-
-
-def journaled(journal):
-    """The outcomes that it holds, without its first line, which holds the settings."""
-    return [json.loads(line) for line in journal.read_text("utf-8").splitlines()[1:]]
-
-
-def test_the_journal_holds_each_outcome_before_it_is_yielded(tmp_path):
-    journal = tmp_path / "journal"
-    for count, outcome in enumerate(answer_questions(Echo(), QUESTIONS, threads=2, journal=journal), 1):
-        rows = journaled(journal)
-        assert len(rows) >= count
-        assert outcome.index in [row["index"] for row in rows]
-
-
-@pytest.mark.parametrize("cut", range(1, 400, 19))
-def test_a_killed_run_goes_on_without_asking_again(tmp_path, cut):
-    journal = tmp_path / "journal"
-    whole = by_index(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))
-    written = journal.read_bytes()
-    journal.write_bytes(written[:-cut])  # killed in the middle of a line, perhaps of a character
-    kept = journal.read_bytes().count(b"\n") - 1
-    program = Echo()
-    resumed = by_index(answer_questions(program, QUESTIONS, threads=1, journal=journal))
-    assert program.asked == [q.question for q in QUESTIONS[kept:]]
-    assert [(o.question, o.answer.answer, o.answer.passages) for o in resumed] == [
-        (o.question, o.answer.answer, o.answer.passages) for o in whole
-    ]
-    assert resumed[:kept] == whole[:kept]
-    assert [row["index"] for row in journaled(journal)] == list(range(8))
-
-
-def test_a_finished_journal_asks_nothing(tmp_path):
-    journal = tmp_path / "journal"
+def test_a_finished_run_asks_nothing_and_has_the_same_outcomes(tmp_path):
     questions = [*QUESTIONS, AskedQuestion("empty", "")]
-    first = by_index(answer_questions(Echo(), questions, threads=4, journal=journal))
-    program = Echo()
-    assert by_index(answer_questions(program, questions, threads=4, journal=journal)) == first
+    with opened(tmp_path / "out", questions) as run:
+        first = answer_questions(Echo(), questions, threads=4, store=run.store)
+    program, outcomes = Echo(), []
+    with opened(tmp_path / "out", questions) as run:
+        again = answer_questions(program, questions, threads=4, store=run.store, on_outcome=outcomes.append)
+    assert again == first and sorted(outcomes, key=lambda o: o.index) == first
     assert program.asked == []
 
 
 @pytest.mark.parametrize(
-    "others",
-    [QUESTIONS[:3], QUESTIONS[::-1], [AskedQuestion("q0", "Another?"), *QUESTIONS[1:]]],
+    ("others", "said"),
+    [
+        (QUESTIONS[:3], "another limit"),
+        (QUESTIONS[::-1], "other questions"),
+        ([AskedQuestion("q0", "Another?"), *QUESTIONS[1:]], "other questions"),
+    ],
 )
-def test_a_journal_of_other_questions_is_refused_and_left_alone(tmp_path, others):
-    journal = tmp_path / "journal"
-    list(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))
-    written = journal.read_bytes()
-    program = Echo()
-    with pytest.raises(InputError, match="belongs to other questions"):
-        list(answer_questions(program, others, threads=1, journal=journal))
-    assert journal.read_bytes() == written
-    assert program.asked == []
+def test_a_run_of_other_questions_is_refused_and_left_alone(tmp_path, others, said):
+    with opened(tmp_path / "out") as run:
+        answer_questions(Echo(), QUESTIONS, threads=1, store=run.store)
+    before = read_folder(run.path)
+    with pytest.raises(InputError, match=said):
+        opened(tmp_path / "out", others)
+    assert read_folder(run.path) == before
 
 
-def test_a_journal_of_other_settings_is_refused(tmp_path):
-    journal = tmp_path / "journal"
-    before, now = {"program": "rag", "lm": "a"}, {"program": "rag", "lm": "b"}
-    list(answer_questions(Echo(), QUESTIONS[:2], threads=1, journal=journal, settings=before))
+def test_a_run_of_other_settings_is_refused(tmp_path):
+    opened(tmp_path / "out", settings={"program": "rag", "lm": "a"}).close()
     with pytest.raises(InputError, match="a run with another lm"):
-        list(answer_questions(Echo(), QUESTIONS[:2], threads=1, journal=journal, settings=now))
+        opened(tmp_path / "out", settings={"program": "rag", "lm": "b"})
+    with pytest.raises(InputError, match=r"holds a run\. Continue it with --resume"):
+        opened(tmp_path / "out", settings={"program": "rag", "lm": "a"}, resume=False)
 
 
-def test_a_journal_cut_in_its_first_line_begins_anew(tmp_path):
-    journal = tmp_path / "journal"
-    journal.write_bytes(b'{"settings": {"pro')
-    assert len(list(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))) == len(QUESTIONS)
-    assert len(journaled(journal)) == len(QUESTIONS)
-
-
-@pytest.mark.parametrize("content", [b"notes\n", b"[1]\n", b'{"index": 0}\nrest', b"\xff\n"])
-def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path, content):
-    journal = tmp_path / "journal"
-    journal.write_bytes(content)
-    with pytest.raises(InputError, match="line 1 is not as it was written"):
-        list(answer_questions(Echo(), QUESTIONS, threads=1, journal=journal))
-    assert journal.read_bytes() == content
+def test_a_file_that_is_of_no_run_is_left_alone(tmp_path):
+    (tmp_path / "out").write_text("notes")
+    for resume in (False, True):
+        with pytest.raises(InputError, match="out exists already"):
+            opened(tmp_path / "out", resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -13,7 +13,8 @@ from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import long_where_few
 from tests.serving.index_server import served_index
-from typedrag.errors import InputError
+from typedrag.errors import InputError, TypedRAGError
+from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.loading import load_program
 from typedrag.optimizers.sweep import SweepConfig, open_sweep
@@ -208,6 +209,17 @@ def test_a_registered_program_is_looked_up_in_the_store_that_the_sweep_names(swe
         mlflow.set_tracking_uri(new_store(tmp_path / "other"))  # as others of the process may
         found = measure_best(held, choose(held))
     assert Compiled.read(found.folder).program == "rag"
+
+
+def test_limits_hold_while_the_best_is_measured(sweep, opened, server):
+    sweep(**few({"program": "rag"}, threads=1))
+    before = len(server.calls)
+    with opened(**few({"program": "rag"}, threads=1)) as held:
+        for _ in range(2):
+            with pytest.raises(TypedRAGError, match=r"1 LM calls are made of the 1 allowed\. Allow more"):
+                measure_best(held, choose(held), caps=SpendingCaps(lm_calls=1))
+            assert len(server.calls) == before + 1
+        assert measure_best(held, choose(held)).settings["n"] == 2
 
 
 def test_of_no_trials_there_is_no_best(opened):

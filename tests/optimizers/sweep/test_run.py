@@ -309,6 +309,16 @@ def test_limits_stop_a_sweep_that_the_same_command_continues(sweep, server):
     assert max(Counter((c.question, c.wanted, json.dumps(c.request)) for c in server.calls).values()) == 1
 
 
+def test_limits_hold_within_a_trial_which_goes_on(sweep, server):
+    given = {"metrics": ["length"], "scorer": None, "knobs": {"top_k": [1]}, "threads": 1}
+    for stop, reason in (({"tokens": 400}, "440 tokens are spent of the 400"), ({"minutes": 1e-6}, "have passed")):
+        swept = sweep(stop=stop, **given)
+        assert reason in swept.stopped and not complete(swept)
+        assert len(server.calls) == 4
+    assert len(complete(sweep(**given))) == 1
+    assert len(server.calls) == 6
+
+
 def test_what_a_trial_had_spent_before_it_was_taken_up_again_counts_once(sweep, server):
     stop = {"tokens": 400}
     given = {"pruning": {"enabled": True, "first": 2}, "metrics": ["length"], "scorer": None}

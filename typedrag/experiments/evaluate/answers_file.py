@@ -12,13 +12,13 @@ import dspy
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import ProgramConfig
-from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
+from typedrag.experiments.evaluate.run_store import ANSWERS, answer_result, read_run
 from typedrag.experiments.loading import ProgramSource
 from typedrag.files.digests import digest_of
 from typedrag.files.text_files import WholeText
-from typedrag.lms.spending import Spending
 from typedrag.programs import Options, Program
 from typedrag.records import ELSEWHERE, Answer, Passage, Step, Usage
+from typedrag.runs import Store, is_run
 from typedrag.texts.words import question_key
 
 PREFIX = "answers:"
@@ -105,13 +105,13 @@ class AnswersFile(ProgramSource):
         answered = sum(self.answer_to(e) is not None for e in examples)
         return f"{self.path} answers {answered:,} of {len(examples):,} questions" if answered < len(examples) else ""
 
-    def fill(self, store: RunStore, examples: Iterable[dspy.Example]) -> None:
+    def fill(self, store: Store, examples: Iterable[dspy.Example]) -> None:
         """Add the answers to a run that lacks them; nothing is spent."""
-        held = {q.id for q in store.read().questions}
+        held = {result.item for result in store.read().results if result.step == ANSWERS}
         for example in examples:
             answer = self.answer_to(example)
             if answer and str(example.id) not in held:
-                store.add_answer(str(example.id), answer.answer, answer.error, Spending())
+                store.add(answer_result(str(example.id), answer.answer, answer.error))
 
 
 def read_answers(program: ProgramConfig) -> AnswersFile | None:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dspy
 
 from typedrag.datasets.reading import TABLES, Entry, Id, Layout, TypeName, decode, misfit, parse, read_rows
-from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
+from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import ANSWERS
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.projection import Projection
-from typedrag.files.journal import Journal
 from typedrag.files.text_files import WholeText, open_text, usable_lines
-from typedrag.lms.faults import Faults, fail, too_many
-from typedrag.lms.spending import Account, Spending, charging
-from typedrag.lms.threads import run_jobs
+from typedrag.lms.spending import Spending
 from typedrag.programs import Program
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
+from typedrag.runs import AnyOf, MaxFailures, Progress, Result, RunFolder, Store, is_run, work
 
 SPENT = "spent"
+_SUFFIX = ".run"
 
 
 @dataclass(frozen=True)
@@ -56,15 +53,6 @@ class Outcome:
         fields = self.answer.to_dict() if self.answer else {"question": self.question.question, "error": self.error}
         spent = {SPENT: self.spent.to_dict()} if self.spent.usage.lm_calls else {}
         return {"id": self.question.id, **fields, **spent}
-
-    @classmethod
-    def from_dict(cls, index: int, question: AskedQuestion, data: Mapping[str, Any]) -> Outcome:
-        """The outcome that `to_dict` gave."""
-        spent = spent_of_line(data)
-        if "error" in data:
-            return cls(index, question, None, data["error"], spent)
-        answer = Answer.from_dict({name: value for name, value in data.items() if name not in ("id", SPENT)})
-        return cls(index, question, answer, "", spent)
 
 
 def spent_of_line(data: Mapping[str, Any]) -> Spending:
@@ -128,125 +116,88 @@ def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion
     return questions
 
 
+def open_answers(
+    out: Path, questions: Sequence[AskedQuestion], settings: Mapping[str, Any], *, resume: bool
+) -> RunFolder:
+    """Open the folder, beside a file of answers, in which these are kept as they come.
+
+    Raises:
+        InputError: See `RunFolder.open`; or the file is there already and is of no run to go on with.
+    """
+    folder = out.with_name(out.name + _SUFFIX)
+    if out.exists() and not (resume and is_run(folder)):
+        raise InputError(f"{out} exists already", "Name another --out, or delete it")
+    return RunFolder.open(folder, settings, kind="answers", resume=resume, items=_items(questions))
+
+
+def answers_of(folder: Path) -> Path:
+    """The file of answers that a folder of `open_answers` belongs to; another folder itself."""
+    return folder.with_name(folder.name.removesuffix(_SUFFIX))
+
+
 def answer_questions(
     program: Program | Executor,
     questions: Sequence[AskedQuestion],
     *,
     threads: int,
-    journal: Path | None = None,
-    settings: Mapping[str, Any] | None = None,
+    store: Store | None = None,
     max_failures: float = 1.0,
     caps: SpendingCaps | None = None,
+    on_outcome: Callable[[Outcome], object] = lambda outcome: None,
     on_notice: Callable[[str], None] = lambda notice: None,
-) -> Iterator[Outcome]:
-    """Answer questions in threads that carry the context; yield outcomes as they come.
+) -> list[Outcome]:
+    """Answer questions in threads that carry the context, and return the outcomes in their order.
 
     The outcome of a question that is refused, that the LM fails at while it answers others, or whose answer
     cannot be read, is the reason. A fault of the system ends the batch after questions under way are done and
-    written; questions that it struck are asked again the next time.
+    kept; questions that it struck are asked again the next time.
 
     Args:
         program: Called within the caller's `use_lm`, whose LM is metered; or an executor, which answers elsewhere.
         questions: In any number.
         threads: Questions under way at once.
-        journal: A file that each outcome is appended to at once. Outcomes that it holds already are
-            yielded without being asked again.
-        settings: What the answers depend on besides the questions, as JSON values; the journal's
-            first line. One of a run with other settings is refused.
-        max_failures: The share of questions that may fail; those that are refused do not count.
-        caps: What may be spent, outcomes of the journal counted in.
+        store: Keeps each outcome, see `open_answers`; questions whose outcome it has are not asked again.
+        max_failures: The share of questions that may fail.
+        caps: What may be spent, earlier outcomes counted in.
+        on_outcome: Called with each outcome as it comes, earlier ones first.
         on_notice: Called with what the questions will take in all, once some are done.
 
     Raises:
-        InputError: If the journal belongs to other questions or settings.
-        TypedRAGError: If a larger share fails, or a cap is reached before the last is asked; what was done is written.
+        TypedRAGError: If a larger share fails, or a cap is reached before the last is asked; what was done is kept.
         Unavailable: If the LM or the index cannot be used.
     """
-    log = Journal(journal, durable=True) if journal else None
-    done = _done_before(log, questions, dict(settings or {})) if log else {}
-    caps = caps or SpendingCaps()
-    projection = Projection(len(questions), caps, on_notice)
-    records = [(ANSWERS, outcome.spent) for outcome in done.values()]
-    account = Account(sum((outcome.spent for outcome in done.values()), Spending()))
-    projection.watch(len(records), lambda: records)
-    yield from done.values()
-    begun = len(done)
     executor = Here(program, {}) if isinstance(program, Program) else program
-    todo = (partial(_answer, executor, i, q) for i, q in enumerate(questions) if i not in done)
-    faults = Faults(answered=any(outcome.answer for outcome in done.values()))
-    ended: deque[tuple[Outcome, TypedRAGError | None]] = deque()
-    tried, failed = 0, 0
+    kept, caps = store or Store(), caps or SpendingCaps()
+    outcomes = [_outcome(questions, result) for result in kept.read().results]
+    projection = Projection(len(questions), caps, on_notice)
 
-    def next_job() -> Callable[[], tuple[Outcome, TypedRAGError | None]] | None:
-        nonlocal begun
-        job = None if caps.reached(account.spent) else next(todo, None)
-        begun += job is not None
-        return partial(fail, faults.fault) if job and faults.fault else job
+    def show(progress: Progress) -> None:
+        if progress.result:
+            outcomes.append(_outcome(questions, progress.result))
+            on_outcome(outcomes[-1])
+        projection.watch(len(outcomes), lambda: [(ANSWERS, outcome.spent) for outcome in outcomes])
 
-    def keep() -> Iterator[Outcome]:
-        nonlocal tried, failed
-        while ended:
-            outcome, failure = ended.popleft()
-            if log:
-                log.append({"index": outcome.index, **outcome.to_dict()})
-            records.append((ANSWERS, outcome.spent))
-            projection.watch(len(records), lambda: records)
-            yield outcome
-            tried += not isinstance(failure, InputError)
-            failed += outcome.answer is None and not isinstance(failure, InputError)
-            if too_many(failed, tried, max_failures):
-                raise TypedRAGError(
-                    f"{failed} of {tried} questions failed, where {max_failures:.0%} are allowed; the last: {failure}",
-                    "Allow more: --max-failures",
-                )
+    def answer(item: str, *_: object) -> Any:
+        question = questions[int(item)]
+        return executor.answer(dspy.Example(question=question.question), question.question_type).to_dict()
 
-    for outcome, failure in run_jobs(next_job, threads):
-        account.add(outcome.spent)
-        if isinstance(failure, CallFailed):
-            faults.hold(failure, partial(ended.append, (outcome, failure)))
-        else:
-            ended.append((outcome, failure))
-        if outcome.answer:
-            faults.answer()
-        yield from keep()
-    faults.settle(too_many=too_many(failed + len(faults), tried + len(faults), max_failures))
-    yield from keep()
-    if begun < len(questions):
+    for outcome in outcomes:
+        on_outcome(outcome)
+    stop = AnyOf(caps.stopper(), MaxFailures(max_failures, {ANSWERS: "questions"}))
+    ended = work(_items(questions), answer, kept, steps=(ANSWERS,), threads=threads, stop=stop, listener=show)
+    if ended.stopped:
+        hint = "; what is done is kept: go on with --resume" if store else ""
         raise TypedRAGError(
-            f"stopped after {begun:,} of {len(questions):,} questions: {caps.reached(account.spent)}",
-            "Allow more" + ("; what is done is kept: go on with --resume" if log else ""),
+            f"stopped after {len(outcomes):,} of {len(questions):,} questions: {ended.stopped}", f"Allow more{hint}"
         )
+    return sorted(outcomes, key=lambda outcome: outcome.index)
 
 
-def _answer(executor: Executor, index: int, question: AskedQuestion) -> tuple[Outcome, TypedRAGError | None]:
-    with charging(Account()) as account:
-        try:
-            answer = executor.answer(dspy.Example(question=question.question), question.question_type)
-        except (InputError, StepFailed, CallFailed) as error:
-            return Outcome(index, question, None, str(error), account.spent), error
-    return Outcome(index, question, answer, spent=account.spent), None
+def _items(questions: Sequence[AskedQuestion]) -> dict[str, Any]:
+    return {str(place): {"id": q.id, "question": q.question.strip()} for place, q in enumerate(questions)}
 
 
-def _done_before(journal: Journal, questions: Sequence[AskedQuestion], settings: dict[str, Any]) -> dict[int, Outcome]:
-    """The outcomes in a journal; a new journal gets its first line."""
-    done: dict[int, Outcome] = {}
-    number = 0
-    for number, data in enumerate(journal, 1):
-        try:
-            if number == 1:
-                before = data["settings"]
-                if changed := [n for n in {**before, **settings} if before.get(n) != settings.get(n)]:
-                    raise InputError(
-                        f"{journal.path} belongs to a run with another {' and '.join(changed)}",
-                        "Continue it with the same settings, or delete it",
-                    )
-                continue
-            index, question = data.pop("index"), data["question"]
-        except (KeyError, TypeError):
-            raise journal.unreadable(number) from None
-        if index >= len(questions) or questions[index].question.strip() != question.strip():
-            raise InputError(f"{journal.path} belongs to other questions", "Delete it, or name another --out")
-        done[index] = Outcome.from_dict(index, questions[index], data)
-    if not number:
-        journal.append({"settings": settings})
-    return done
+def _outcome(questions: Sequence[AskedQuestion], result: Result) -> Outcome:
+    place = int(result.item)
+    answer = Answer.from_dict(result.value) if result.value else None
+    return Outcome(place, questions[place], answer, result.problem, result.spent)

@@ -22,11 +22,11 @@ from pydantic import (
 from typedrag.errors import InputError
 from typedrag.experiments.executors.names import ray_address
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
-from typedrag.lms.prices import PRICES
 from typedrag.lms.spending import Spending, in_dollars
 from typedrag.lms.vllm.spec import split_addresses
 from typedrag.programs.classifier_spec import ClassifierSpec
 from typedrag.programs.knobs import Knob
+from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxTokens, Stopper
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -210,19 +210,22 @@ class SpendingCaps(BaseModel):
     cost: PositiveFloat | None = None
     """The same in dollars, for LMs whose prices are known: by LiteLLM's table or the one of `TYPEDRAG_PRICES`."""
 
-    def reached(self, spent: Spending) -> str:
-        """The cap that is reached, and how; empty if none is."""
-        if self.tokens is not None and spent.tokens >= self.tokens:
-            return f"{spent.tokens:,} tokens are spent of the {self.tokens:,} allowed"
-        if self.tokens is not None and spent.usage.uncounted:
-            return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}"
-        if self.lm_calls is not None and spent.usage.lm_calls >= self.lm_calls:
-            return f"{spent.usage.lm_calls:,} LM calls are made of the {self.lm_calls:,} allowed"
-        if self.cost is not None and spent.dollars >= self.cost:
-            return f"{in_dollars(spent.dollars)} are spent of the {in_dollars(self.cost)} allowed"
-        if self.cost is not None and spent.unpriced:
-            return f"a cap of cost cannot be kept, since the price of an LM in use is not known: give it in {PRICES}"
-        return ""
+    minutes: PositiveFloat | None = None
+    """The most minutes of this session."""
+
+    @property
+    def of_spending(self) -> bool:
+        """True if there is a limit that earlier spending counts against."""
+        return any((self.tokens, self.lm_calls, self.cost))
+
+    def stopper(self) -> Stopper:
+        """The stopper at the first limit that is reached; minutes are counted from now."""
+        return AnyOf(
+            *([MaxTokens(self.tokens)] if self.tokens else []),
+            *([MaxCalls(self.lm_calls)] if self.lm_calls else []),
+            *([MaxCost(self.cost)] if self.cost else []),
+            *([Deadline(self.minutes)] if self.minutes else []),
+        )
 
     def too_low_for(self, expected: Spending) -> str:
         """The caps that stop a run before it has spent so much; empty if none does."""
@@ -249,7 +252,7 @@ class TrackingConfig(BaseModel):
     enabled: bool = True
     """Log runs to MLflow."""
     uri: str | None = None
-    """The tracking store; by default `MLFLOW_TRACKING_URI`, else SQLite in typedrag's cache folder."""
+    """The tracking store; by default `MLFLOW_TRACKING_URI`, else SQLite in typedrag's data folder."""
     experiment: str = "typedrag"
     """The name of MLflow's experiment."""
     tracing: bool = False

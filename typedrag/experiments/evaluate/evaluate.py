@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dspy
 
-from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.errors import InputError
 from typedrag.experiments.evaluate.answers_file import AnswersFile
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
-from typedrag.experiments.evaluate.results import MetricResult, Run
-from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_records, read_run, spent_below, taken
+from typedrag.experiments.evaluate.results import PlannedQuestion, Run
+from typedrag.experiments.evaluate.run_store import (
+    ANSWERS,
+    KIND,
+    METRIC,
+    items_of,
+    read_records,
+    read_run,
+    run_of,
+    spent_below,
+    value_of,
+)
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_cluster import connected
@@ -26,31 +35,16 @@ from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_json
 from typedrag.lms.calls import limit_calls_in_flight
-from typedrag.lms.faults import Faults, fail, too_many
 from typedrag.lms.lm import use_lm
 from typedrag.lms.reply_store import REPLIES, use_reply_store
 from typedrag.lms.spending import Account, Spending, charging
-from typedrag.lms.threads import run_jobs
 from typedrag.programs import Program
 from typedrag.records import Answer
+from typedrag.runs import AnyOf, MaxFailures, Outcome, Progress, RunFolder, Stopper, is_run, work
+from typedrag.runs.folder import exists_error
 
 RESULTS = "results.json"
 JUDGMENTS = "judgments.sqlite"
-_ANSWERS = "answers"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a run: finished and planned questions, and the cost of all runs so far.
-
-    A question that is answered but not yet measured counts in part. `failed` counts answers and judgments.
-    """
-
-    run: str
-    done: float
-    planned: int
-    failed: int
-    spent: Spending
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,7 @@ def run_evaluation(
     """Make the runs of an evaluation, one after the other; yield each as it ends.
 
     Finished work is kept in each run's folder at once, and survives a kill. Programs that ask the LM the
-    same get the same reply, which is stored beside the judgments; see `Replies`.
+    same get the same reply, which is stored beside the judgments; see `ReplyStore`.
 
     Args:
         config: The configuration of the evaluation.
@@ -100,11 +94,9 @@ def run_evaluation(
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
     if not resume and (there := next(filter(is_run, folders.values()), None)):
-        raise taken(there)
-    capped = any((config.caps.tokens, config.caps.lm_calls, config.caps.cost))
-    own = (folder for folder in folders.values() if is_run(folder))
-    # without caps, no other run has to be readable
-    account = Account(spent_below(out) if capped else sum((read_run(folder).spent for folder in own), Spending()))
+        raise exists_error(there)
+    own = sum((read_run(folder).spent for folder in folders.values() if is_run(folder)), Spending())
+    account = Account(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
     with charging(account):  # naming types may ask the LM
         _ = parts.questions
     for answers in parts.given.values():
@@ -112,19 +104,19 @@ def run_evaluation(
             on_notice(f"{notice} of split '{parts.split}'; the others are left out")
     for program in config.programs:  # no run begins if another is refused
         if is_run(folders[program.name]):
-            _open_store(parts, program, folders[program.name], resume=resume).close()
+            open_run(parts, program, folders[program.name], resume=resume).close()
     if not all(map(is_run, folders.values())):
         parts.check_measurable()
     check_store(config.tracking, parts.redactor)
-    threads, calls = config.threads, config.calls_in_flight
+    threads, calls, limits = config.threads, config.calls_in_flight, config.caps.stopper()
     with connected(config.executor, config.workers, threads=threads, calls=calls) as workers:
         for program in config.programs:
             evaluated = _make_run(
-                parts, program, folders[program.name], account, judgments, workers,
+                parts, program, folders[program.name], account, limits, judgments, workers,
                 resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
             )  # fmt: skip
             yield evaluated
-            if reason := config.caps.reached(account.spent):
+            if reason := limits(Progress(spent=account.spent)):
                 if evaluated.stopped or program is not config.programs[-1]:
                     on_notice(f"{reason}; what is done is kept")
                 return
@@ -135,6 +127,7 @@ def _make_run(
     config: ProgramConfig,
     folder: Path,
     account: Account,
+    limits: Stopper,
     judgments: Path,
     workers: int,
     *,
@@ -148,13 +141,13 @@ def _make_run(
     program = None if answers else parts.program(config)  # first, so that a refusal leaves no folder
     metrics = parts.metrics
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
-    with _open_store(parts, config, folder, resume=resume) as store:
-        if retry_failed and (again := store.forget_failures()):
+    with open_run(parts, config, folder, resume=resume) as held:
+        if retry_failed and (again := held.store.forget_failures()):
             on_notice(f"{again} failed answers and judgments are made again")
         if answers:
-            answers.fill(store, parts.examples)
-        begin_run(tracker, store)
-        before = store.read()
+            answers.fill(held.store, parts.examples)
+        before = run_of(held.store.read(), folder)
+        begin_run(tracker, before, held.store.note)
         others = account.spent + before.spent.times(-1)
         projection = Projection(
             before.planned, parts.config.caps, lambda words: on_notice(f"{before.name}: {words}"), others
@@ -169,9 +162,12 @@ def _make_run(
         stopped = "a fault ended it"
         try:
             with _executor(parts, config, program, judgments, workers) as executor, trace_calls(tracker):
-                stopped = Runner(parts, executor, store, parts.examples, account, tracker, show).run()
+                stopped = answer_and_judge(
+                    parts, executor, held, parts.examples, name=before.name, account=account, tracker=tracker,
+                    stop=limits, on_progress=show,
+                ).stopped  # fmt: skip
         finally:
-            run = store.read()
+            run = run_of(held.store.read(), folder)
             summary = summarize(run, metrics)
             log_run(tracker, run, summary, stopped)
             write_json(folder / RESULTS, summary.to_dict())
@@ -197,151 +193,71 @@ def _executor(
         yield pool
 
 
-def _open_store(parts: Resources, program: ProgramConfig, folder: Path, *, resume: bool) -> RunStore:
-    settings, notes = parts.settings(program), parts.notes(program)
-    return RunStore(folder, parts.questions, settings, notes=notes, resume=resume, redact=parts.redactor)
+def open_run(
+    parts: Resources,
+    program: ProgramConfig,
+    folder: Path,
+    *,
+    resume: bool,
+    questions: Sequence[PlannedQuestion] | None = None,
+    notes: Mapping[str, Any] | None = None,
+    durable: bool = True,
+) -> RunFolder:
+    """Open the run of a program in a folder, which may get more metrics and questions.
+
+    Args:
+        questions: Those that are planned; all of the evaluation by default.
+        notes: Notes besides those of the components.
+
+    Raises:
+        InputError: See `RunFolder.open`.
+    """
+    settings = parts.settings(program)
+    return RunFolder.open(
+        folder,
+        settings,
+        kind=KIND,
+        resume=resume,
+        items=items_of(parts.questions if questions is None else questions),
+        additions=[name for name in settings if name.startswith(METRIC)],
+        notes={**parts.notes(program), **(notes or {})},
+        redact=parts.redactor,
+        durable=durable,
+    )
 
 
-class Runner:
-    """Answers and judges what is left of a run that is open, whose planned examples these are."""
+def answer_and_judge(
+    parts: Resources,
+    executor: Executor,
+    folder: RunFolder,
+    examples: Sequence[dspy.Example],
+    *,
+    name: str,
+    account: Account,
+    tracker: Tracker,
+    stop: Stopper,
+    on_progress: Callable[[Progress], object],
+) -> Outcome:
+    """Answer what is left of the examples of an open run, and judge the answers; see `work`.
 
-    def __init__(
-        self,
-        parts: Resources,
-        executor: Executor,
-        store: RunStore,
-        examples: Sequence[dspy.Example],
-        account: Account,
-        tracker: Tracker,
-        on_progress: Callable[[Progress], None],
-    ) -> None:
-        self.metrics, self.config, self.lm = parts.metrics, parts.config, parts.answering_lm
-        self.executor, self.store, self.account = executor, store, account
-        self.tracker, self.on_progress = tracker, on_progress
-        run = store.read()
-        self.name, self.planned = run.name, run.planned
-        self.steps_done = 0
-        self.tried: Counter[str] = Counter()
-        self.failed: Counter[str] = Counter()
-        self.last_problem: dict[str, str] = {}
-        self.faults = {what: Faults() for what in (_ANSWERS, *self.metrics)}
-        self.judging: deque[tuple[dspy.Example, Answer, str]] = deque()
-        held = {q.id: q for q in run.questions}
-        for example in examples:
-            if question := held.get(str(example.id)):
-                self._answered(example, question.answer, question.error, set(question.metrics))
-                for name, result in question.metrics.items():
-                    self._judged(name, result)
-        self.asking = iter([e for e in examples if str(e.id) not in held])
+    Args:
+        name: The name of the run.
+        account: The spending that limits go by.
+        stop: Tells the reasons to stop, besides too many failures.
+    """
+    by_id, metrics, lm = {str(e.id): e for e in examples}, parts.metrics, parts.answering_lm
+    too_many = MaxFailures(parts.config.caps.failures, {metric: f"judgments of '{metric}'" for metric in metrics})
 
-    def run(self) -> str:
-        """Do all that is left, unless there is a reason to stop; gives that reason, or nothing.
+    def do(item: str, step: str, answer: Any) -> Any:
+        example = by_id[item]
+        if step == ANSWERS:
+            with tracker.span("answer", item):
+                return executor.answer(example).to_dict()
+        with tracker.span(step, item) if metrics[step].scorer else nullcontext():
+            return value_of(executor.measure(step, example, Answer.from_dict(answer)))
 
-        Raises:
-            Unavailable: If an LM, the index or a reranker cannot be used, once what was under way is kept.
-        """
-        stopped = ""
-
-        def next_job() -> Callable[[], Callable[[], None]] | None:
-            nonlocal stopped
-            stopped = stopped or self._reason_to_stop()
-            job = None if stopped else self._next_job()
-            fault = next((held.fault for held in self.faults.values() if held.fault), None)
-            return partial(fail, fault) if job and fault else job
-
-        self._report()
-        with use_lm(self.lm) if self.lm else nullcontext(), charging(self.account):
-            for take in run_jobs(next_job, self.config.threads):
-                take()
-                self._report()
-        for what, held in self.faults.items():
-            failed, tried = self.failed[what] + len(held), self.tried[what] + len(held)
-            held.settle(too_many=too_many(failed, tried, self.config.caps.failures))
-        self._report()
-        return stopped if self.judging or list(self.asking) else ""
-
-    def _next_job(self) -> Callable[[], Callable[[], None]] | None:
-        # judgments come first, so that few questions are half done if the run is stopped
-        if self.judging:
-            return partial(self._judge, *self.judging.popleft())
-        if example := next(self.asking, None):
-            return partial(self._answer, example)
-        return None
-
-    def _answer(self, example: dspy.Example) -> Callable[[], None]:
-        answer, error, fault = None, "", None
-        with charging(Account()) as account, self.tracker.span("answer", example.id):
-            try:
-                answer = self.executor.answer(example)
-            except (InputError, StepFailed) as failure:
-                error = str(failure)
-            except CallFailed as failure:
-                fault, error = failure, str(failure)
-        keep = partial(self.store.add_answer, str(example.id), answer, error, account.spent)
-        return self._kept(_ANSWERS, fault, keep, partial(self._answered, example, answer, error, set()))
-
-    def _judge(self, example: dspy.Example, answer: Answer, name: str) -> Callable[[], None]:
-        span = self.tracker.span(name, example.id) if self.metrics[name].scorer else nullcontext()
-        fault = None
-        with charging(Account()) as account, span:
-            try:
-                result = self.executor.measure(name, example, answer)
-            except NotMeasurable as reason:
-                result = MetricResult(None, problem=str(reason), measurable=False)
-            except StepFailed as failure:
-                result = MetricResult(None, problem=str(failure))
-            except CallFailed as failure:
-                fault, result = failure, MetricResult(None, problem=str(failure))
-        keep = partial(self.store.add_result, str(example.id), name, result, account.spent)
-        return self._kept(name, fault, keep, partial(self._judged, name, result))
-
-    def _kept(
-        self, what: str, fault: CallFailed | None, keep: Callable[[], None], count: Callable[[], None]
-    ) -> Callable[[], None]:
-        """Keep the result of a call at once; a failed one only once it is known not to be the LM's fault."""
-        if fault is None:
-            keep()
-            return count
-
-        def keep_and_count() -> None:
-            keep()
-            count()
-
-        return partial(self.faults[what].hold, fault, keep_and_count)
-
-    def _answered(self, example: dspy.Example, answer: Answer | None, error: str, judged: set[str]) -> None:
-        self.steps_done += 1
-        self._count(_ANSWERS, error, failed=answer is None)
-        if answer is None:
-            self.steps_done += len(self.metrics)  # there is nothing to measure
-        else:
-            self.judging.extend((example, answer, name) for name in self.metrics if name not in judged)
-
-    def _judged(self, name: str, result: MetricResult) -> None:
-        if name in self.metrics:
-            self.steps_done += 1
-            if result.measurable:
-                self._count(name, result.problem, failed=result.score is None)
-
-    def _count(self, what: str, problem: str, *, failed: bool) -> None:
-        self.tried[what] += 1
-        if failed:
-            self.failed[what] += 1
-            self.last_problem[what] = problem
-        else:
-            self.faults[what].answer()
-
-    def _reason_to_stop(self) -> str:
-        if reason := self.config.caps.reached(self.account.spent):
-            return reason
-        allowed = self.config.caps.failures
-        for what, failed in self.failed.items():
-            if too_many(failed, tried := self.tried[what], allowed):
-                named = what if what == _ANSWERS else f"judgments of '{what}'"
-                last = self.last_problem[what]
-                return f"{failed} of {tried} {named} failed, where {allowed:.0%} are allowed; the last: {last}"
-        return ""
-
-    def _report(self) -> None:
-        done = self.steps_done / (1 + len(self.metrics))
-        self.on_progress(Progress(self.name, done, self.planned, self.failed.total(), self.account.spent))
+    with use_lm(lm) if lm else nullcontext():
+        return work(
+            by_id, do, folder.store, steps=(ANSWERS, *metrics), threads=parts.config.threads,
+            stop=AnyOf(stop, too_many), listener=on_progress, account=account, name=name,
+        )  # fmt: skip

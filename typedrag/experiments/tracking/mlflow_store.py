@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_data_dir
+
 from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.extras import require
 from typedrag.files.locks import turn_at
-from typedrag.files.text_files import part_of
-from typedrag.lms.models import cache_dir
+from typedrag.files.text_files import PART, part_of
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else needs to know what is evaluated
@@ -30,8 +31,13 @@ _SQLITE = "sqlite:///"
 
 
 def tracking_uri(config: TrackingConfig) -> str:
-    """The URI of the store: the configuration's, `MLFLOW_TRACKING_URI`, else SQLite in the cache folder."""
-    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{cache_dir() / 'mlflow' / 'mlflow.db'}"
+    """The URI of the store: the configuration's, `MLFLOW_TRACKING_URI`, else SQLite in the data folder."""
+    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{data_dir() / 'mlflow' / 'mlflow.db'}"
+
+
+def data_dir() -> Path:
+    """The folder of what nobody can make again, such as registered models: `TYPEDRAG_DATA`, else the platform's."""
+    return Path(os.environ.get("TYPEDRAG_DATA") or user_data_dir("typedrag", appauthor=False))
 
 
 def connect(config: TrackingConfig) -> Any:
@@ -68,9 +74,9 @@ def _make_store(file: Path, artifacts: str) -> None:
             return
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-        part = part_of(file)
-        for left in file.parent.glob(f"{part.name}*"):  # left by a killed process
+        for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
             left.unlink()
+        part = part_of(file)
         store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
         store.engine.dispose()
         part.replace(file)

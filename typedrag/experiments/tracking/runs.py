@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
-from typedrag.experiments.evaluate.run_store import RunStore
 from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
 from typedrag.experiments.tracking.tracker import Tracker
 
 NOTE = "mlflow run"
 
 
-def begin_run(tracker: Tracker, store: RunStore, tags: Mapping[str, str] | None = None) -> None:
-    """Begin MLflow's run, or resume the earlier run of the store; see `Tracker.begin`."""
-    run = store.read()
+def begin_run(
+    tracker: Tracker, run: Run, note: Callable[[str, str], None], tags: Mapping[str, str] | None = None
+) -> None:
+    """Begin MLflow's run, or resume the one that the run's note names; `note` makes that note. See `Tracker.begin`."""
     settings = {name: value for name, value in run.settings.items() if name != NOTE}
-    tracker.begin(run.name, settings, run.settings.get(NOTE), partial(store.note, NOTE), tags=tags)
+    tracker.begin(run.name, settings, run.settings.get(NOTE), partial(note, NOTE), tags=tags)
 
 
 def log_run(

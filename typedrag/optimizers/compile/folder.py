@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from typedrag.datasets.dataset import plain
 from typedrag.errors import InputError
-from typedrag.files.text_files import part_of, write_json
+from typedrag.files.text_files import PART, write_json
 from typedrag.lms.lm import lm_identity
 from typedrag.optimizers.compile.teleprompters.compilation import CompileRequest
 from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
@@ -87,7 +87,7 @@ def check_identity(folder: Path, identity: dict[str, Any]) -> None:
     """
     file = folder / IDENTITY
     if not file.exists():
-        if any(other.name not in (LOCK, part_of(file).name) for other in folder.iterdir()):
+        if any(other.name != LOCK and other.suffix != PART for other in folder.iterdir()):
             raise InputError(f"{folder} holds something else", "Name an empty folder, or that of the same compile")
         write_json(file, identity)
         return

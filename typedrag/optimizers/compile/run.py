@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.truth import TRUTH
-from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
+from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
@@ -45,6 +45,7 @@ from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
+from typedrag.runs import Progress
 
 PROGRAM, JUDGE, TEST, RESULT = "program", "judge", "test", "result.json"
 ESTIMATE = "estimate"

@@ -15,13 +15,13 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
-from typedrag.errors import InputError
+from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments.compare.compare import ALL, COSTS, compare
 from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
 from typedrag.experiments.compare.weighted import with_objective
-from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig
-from typedrag.experiments.evaluate.evaluate import Progress, run_evaluation
+from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, SpendingCaps
+from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.resources import reranker_of
 from typedrag.experiments.tracking.registry import check_registration
@@ -37,6 +37,7 @@ from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import PROGRAM, log_best
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.records import Estimate
+from typedrag.runs import Progress
 
 FOLDER, RESULT = "best", "best.json"
 HELD_OUT, BASE = "held-out", "base"
@@ -184,6 +185,7 @@ def measure_best(
     chosen: Best,
     *,
     register_as: str | None = None,
+    caps: SpendingCaps | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Best:
@@ -191,6 +193,7 @@ def measure_best(
 
     Args:
         register_as: The registered model in MLflow that the program becomes a version of, if any.
+        caps: The limits of all measurements on held-out questions, earlier ones included.
 
     Raises:
         InputError: If the program cannot be saved, or no model can be registered by this name.
@@ -199,7 +202,7 @@ def measure_best(
     """
     parts, config = sweep.parts, sweep.parts.config
     check_registration(register_as, config.tracking)
-    point = chosen.point
+    point, limits = chosen.point, (caps or SpendingCaps()).model_dump()
     lm = parts.lm_of(point)
     data = config.held_out
     questions = parts.base.dataset.split(data.split)
@@ -216,7 +219,7 @@ def measure_best(
         typed = evaluation.dataset.model_copy(update={"type_classifier": parts.base.type_classifier})
         evaluation = evaluation.model_copy(
             update={
-                "caps": CapsConfig(failures=1.0),  # to the end, as compiled programs are tested
+                "caps": CapsConfig(failures=1.0, **limits),  # to the end, as compiled programs are tested
                 "tracking": config.tracking.disabled(),
                 "dataset": typed,
                 "metrics": metrics_at(metrics, point) if of_point else metrics,
@@ -255,6 +258,8 @@ def _evaluated(
 ) -> Run:
     [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
     run = evaluated.run
+    if evaluated.stopped:
+        raise TypedRAGError(f"{run.name}: {evaluated.stopped}", "Allow more: the same command goes on")
     if failed := sum(_has_failed(question) for question in run.questions):
         on_notice(f"{run.name}: {failed} of {run.planned} questions have no answer, or lack a judgment of it")
     return run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import CallFailed
 from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.evaluate.evaluate import Progress
 from typedrag.experiments.projection import in_words
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.calls import limit_calls_in_flight
@@ -27,6 +26,7 @@ from typedrag.optimizers.sweep.storage import Storage, open_storage
 from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, spent_on, values_of_trial
 from typedrag.optimizers.sweep.tracking import begin_sweep, log_sweep
 from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
+from typedrag.runs import AnyOf, Deadline, MaxTokens, Progress, Stopper
 from typedrag.texts.words import question_key
 
 _LOOK_AGAIN = 1.0
@@ -147,7 +147,8 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
 class _Worker:
     def __init__(self, sweep: Sweep, tracker: Tracker, watching: SweepProgress) -> None:
         self.sweep, self.tracker, self.watching = sweep, tracker, watching
-        self.began = time.monotonic()
+        minutes = sweep.parts.config.stop.minutes
+        self.deadline: Stopper = Deadline(minutes) if minutes else AnyOf()
         self.faults = Faults()
         self.projected = False
 
@@ -184,6 +185,7 @@ class _Worker:
                         self.sweep.parts,
                         study,
                         trial,
+                        stop=self._stopper(trial),
                         parent=self.tracker.id,
                         may_go_on=lambda: not self._reason_to_stop(),
                         on_progress=self.watching.progress,
@@ -222,12 +224,17 @@ class _Worker:
     def _frozen(self, trial: Trial) -> FrozenTrial:
         return next(t for t in self.sweep.study.trials() if t.number == trial.number)
 
+    def _stopper(self, trial: Trial) -> Stopper:
+        """The sweep's limits as those of a trial, on top of what the others have spent until now."""
+        tokens = self.sweep.parts.config.stop.tokens
+        others = sum((spent_on(t) for t in self.sweep.study.trials() if t.number != trial.number), Spending())
+        of_all = AnyOf(*([MaxTokens(tokens)] if tokens else []), self.deadline)
+        return lambda progress: of_all(replace(progress, spent=others + progress.spent))
+
     def _reason_to_stop(self) -> str:
         config = self.sweep.parts.config
-        minutes = (time.monotonic() - self.began) / 60
-        if config.stop.minutes is not None and minutes >= config.stop.minutes:
-            return f"{minutes:.1f} minutes have passed of the {config.stop.minutes:g} allowed"
-        return why_enough(self.sweep.study.trials(), config.stop, self.sweep.parts.config.objectives)
+        late = self.deadline(Progress())
+        return late or why_enough(self.sweep.study.trials(), config.stop, config.objectives)
 
 
 def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[ObjectiveConfig]) -> str:

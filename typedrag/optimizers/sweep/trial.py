@@ -10,9 +10,9 @@ from optuna.trial import Trial, TrialState
 
 from typedrag.errors import CallFailed, InputError, StepFailed, TypedRAGError
 from typedrag.experiments.compare.weighted import with_objective
-from typedrag.experiments.evaluate.evaluate import Progress, Runner
+from typedrag.experiments.evaluate.evaluate import answer_and_judge, open_run
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.evaluate.run_store import RunStore, is_run, read_run
+from typedrag.experiments.evaluate.run_store import items_of, read_run, run_of
 from typedrag.experiments.evaluate.summary import summarize
 from typedrag.experiments.executors.executor import Here
 from typedrag.experiments.tracking.runs import begin_run, log_run
@@ -34,6 +34,7 @@ from typedrag.optimizers.sweep.study import (
     unless_taken_up,
     values_of_trial,
 )
+from typedrag.runs import Progress, Stopper, is_run
 
 TRIALS = "trials"
 POINT_TAG, STATE_TAG, NUMBER_TAG = "typedrag.point", "typedrag.state", "typedrag.trial"
@@ -48,6 +49,7 @@ def run_trial(
     study: Study,
     trial: Trial,
     *,
+    stop: Stopper,
     parent: str = "",
     may_go_on: Callable[[], bool] = lambda: True,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -57,6 +59,7 @@ def run_trial(
 
     Args:
         parent: The id of MLflow's run of the study; empty if there is none.
+        stop: Tells why the sweep is to stop within the trial.
         may_go_on: Called before each further set of questions.
 
     Raises:
@@ -76,28 +79,33 @@ def run_trial(
         _end(study, trial, parts, {}, parts.redactor(str(error)))
         return
     folder = parts.out / TRIALS / key_of(point)
-    held = read_run(folder).planned if is_run(folder) else 0
-    sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= held]
+    planned = read_run(folder).planned if is_run(folder) else 0
+    sizes = [n for n in question_sets(len(base.questions), parts.config.pruning) if n >= planned]
     executor = Here(program, here.metrics)
     tags = {PARENT: parent, POINT_TAG: key_of(point), NUMBER_TAG: str(trial.number)}
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
-    notes = {**here.notes(config), "knobs": dict(point), "trial": trial.number}
-    settings, questions = here.settings(config), base.questions
-    begun = questions[: sizes[0]]
-    with RunStore(
-        folder, begun, settings, notes=notes, resume=True, redact=parts.redactor, durable=False
-    ) as store:  # answers lost from it are found among the stored replies
+    notes = {"knobs": dict(point), "trial": trial.number}
+    questions = base.questions
+    with open_run(
+        here, config, folder, resume=True, questions=questions[: sizes[0]], notes=notes, durable=False
+    ) as held:  # answers lost from it are found among the stored replies
         try:
-            begin_run(tracker, store, tags)
+            begin_run(tracker, run_of(held.store.read(), folder), held.store.note, tags)
         except TypedRAGError as error:  # the store worked when the sweep began
             on_notice(f"trial {trial.number} is not logged to MLflow: {error}")
         state, stopped, ending = "", "a fault ended it", {}
         try:
             for size in sizes:
-                store.grow(questions[:size])
+                held.store.plan(items_of(questions[:size]))
                 with _track_spending(trial, account), trace_calls(tracker):
-                    stopped = Runner(here, executor, store, base.examples[:size], account, tracker, on_progress).run()
-                done = with_objective(store.read(), parts.config.weights)
+                    ended = answer_and_judge(
+                        here, executor, held, base.examples[:size], name=config.name, account=account,
+                        tracker=tracker, stop=stop, on_progress=on_progress,
+                    )  # fmt: skip
+                stopped = ended.stopped
+                if stopped and stop(ended.progress):
+                    raise Paused
+                done = with_objective(run_of(held.store.read(), folder), parts.config.weights)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
                 values = _report_values(trial, done, [q.id for q in questions[:size]], parts)
@@ -110,7 +118,7 @@ def run_trial(
             _end(study, trial, parts, values, state)
             ending = {STATE_TAG: "complete" if state == _COMPLETE else f"pruned: {state}"}
         finally:
-            run = replace(store.read(), name=config.name)
+            run = replace(run_of(held.store.read(), folder), name=config.name)
             log_run(tracker, run, summarize(run, here.metrics), stopped, ending)
 
 

@@ -31,7 +31,7 @@ from typedrag.retrieval.index.index import (
 )
 from typedrag.retrieval.index.rows import FieldMap
 from typedrag.retrieval.index.sources import Placed, places_of, read_placed
-from typedrag.retrieval.index.workshop import BM25_PARTS, MANIFEST, PARTS, begun, check_begun, workshop
+from typedrag.retrieval.index.workshop import BM25_PARTS, MANIFEST, PARTS, begun, check_begun, settle, workshop
 from typedrag.retrieval.opening import has_bm25
 from typedrag.retrieval.search.bm25 import BM25Retriever
 
@@ -68,7 +68,7 @@ def build_parts(
         encoder: Makes the dense part; by default there is none.
         approximate: Of the dense part; see `build_dense`.
         force: Replace an index that is there.
-        resume: Continue a killed build.
+        resume: Continue a killed build; one that is finished stays as it is.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
         contexts: The sources are files of questions, whose contexts are the passages; see `read_contexts`.
 
@@ -93,8 +93,10 @@ def build_parts(
     check_parameters(k1, b)
     names, manifests = [str(s) for s in sources], list[Built]()
     read = reader_of(sources, fields, contexts=contexts, skip_bad=skip_bad)
-    # Lucene's part is complete, and only to be embedded
-    there = bm25 and encoder is not None and is_served(out) and (not sources or (resume and not begun(out)))
+    settle(out)
+    finished = is_served(out) if bm25 else has_dense(out) and not has_bm25(out)
+    # there is nothing to index: the passages are only to be embedded, or all is done
+    there = finished and (not sources or (resume and not begun(out)))
     keep: tuple[str, ...] = ()
     if there and not (sources and force):
         check_free(out)
@@ -102,7 +104,7 @@ def build_parts(
         check_begun(out, "building", resume=resume, force=force)
     else:
         check_folder(out, force=force, resume=resume)
-    passages = peeked(_passages(read), names) if not keep else iter(())
+    passages = peeked(_passages(read), names) if not (keep and bm25) else iter(())
     with workshop(out, "building", keep=keep, resume=resume, force=force) as folder:
         finished = (folder / MANIFEST).is_file()
         if bm25 and not finished and not sources:
@@ -110,8 +112,11 @@ def build_parts(
         if not bm25 and has_bm25(folder):
             raise InputError(f"the build of index {out} that was begun has a BM25 part", "Continue it as it was begun")
         if bm25 and finished:
-            _check_same(read_manifest(folder), out, names, named)
-        if bm25 and not (finished and encoder):
+            held = read_manifest(folder)
+            _check_same(held, out, names, named)
+            if encoder is None:
+                return [held]
+        elif bm25:
             with stage("passages") as on_progress, places_named(read):
                 manifests.append(
                     build_index(
@@ -134,7 +139,7 @@ def build_parts(
 def _check_same(held: Manifest, out: Path, sources: Sequence[str], settings: Mapping[str, object]) -> None:
     """Refuse other sources and settings than those of a BM25 part that is not built again."""
     others = [f"{name} {getattr(held, name)}" for name in settings if settings[name] not in (None, getattr(held, name))]
-    if sources and {Path(s).resolve() for s in sources} != {Path(s).resolve() for s in held.sources}:
+    if sources and set(_places(sources)) != set(_places(held.sources)):
         others.insert(0, f"the sources {', '.join(held.sources)}")
     if others:
         raise InputError(
@@ -161,10 +166,13 @@ def append_parts(
         InputError: If a passage does not fit or is there already, or another process is at work on the index.
         RetrievalError: If there is no finished index, or Lucene or the encoder fails.
     """
+    settle(out)
     names, manifests = [str(s) for s in sources], list[Built]()
     dense = read_dense_manifest(out) if has_dense(out) else None
     encoder = dense.encoder.encoder() if dense else None
     indexed = indexed_sources(out) or (dense.sources if dense else ())
+    if resume and begun(out) is None and _places(names) == _places(indexed[-len(names) :]):  # it was finished
+        return [*([read_manifest(out)] if has_bm25(out) else []), *([dense] if dense else [])]
     read = partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed)
     if not has_bm25(out) and encoder:
         with stage("passages embedded") as on_progress, places_named(read):
@@ -184,6 +192,10 @@ def append_parts(
         if encoder:
             manifests.append(_embed_all(folder, encoder, stage, resume=resume))
     return manifests
+
+
+def _places(sources: Sequence[str]) -> list[Path]:
+    return [Path(s).resolve() for s in sources]
 
 
 def _passages(read: Callable[[], Iterator[Placed]]) -> Iterator[Passage]:

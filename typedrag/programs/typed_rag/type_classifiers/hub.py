@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.extras import require
+from typedrag.extras import importing
 from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval.local_models import loading
@@ -38,8 +38,8 @@ class HubTypeClassifier(ProbabilityClassifier):
             LMUnavailable: If the hub cannot be reached or the model cannot be loaded.
             InputError: If it is no classifier of question types.
         """
-        require("torch", "transformers")
-        import torch
+        with importing("torch", "transformers"):
+            import torch
 
         with _running:
             model = _load(self.name)

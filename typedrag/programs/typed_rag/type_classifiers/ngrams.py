@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.extras import require
+from typedrag.extras import importing
 
 _START, _END = "\u2402", "\u2403"
 _TOKEN = re.compile(rf"\b\w+\b|[?!{_START}{_END}]")
@@ -67,7 +67,7 @@ class TfIdf:
 
 def vectorizer(analyzer: Analyzer, min_df: int = 1) -> Any:
     """A scikit-learn vectorizer that learns a vocabulary and weighs like `TfIdf`."""
-    require("sklearn")
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    with importing("sklearn"):
+        from sklearn.feature_extraction.text import TfidfVectorizer
 
     return TfidfVectorizer(analyzer=analyzer, sublinear_tf=True, min_df=min_df)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from typedrag.lms.spending import Spending
+from typedrag.records import Usage
+from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxFailures, MaxTokens, Progress
+
+SPENT = Progress(spent=Spending(Usage(3, 200, 50), dollars=0.5))
+
+
+@pytest.mark.parametrize(
+    ("stopper", "reason"),
+    [
+        (MaxTokens(250), "250 tokens are spent of the 250 allowed"),
+        (MaxTokens(251), ""),
+        (MaxCalls(3), "3 LM calls are made of the 3 allowed"),
+        (MaxCalls(4), ""),
+        (MaxCost(0.5), "$0.50 are spent of the $0.50 allowed"),
+        (MaxCost(0.51), ""),
+        (AnyOf(MaxCalls(4), MaxTokens(9), MaxCost(0.1)), "250 tokens are spent of the 9 allowed"),
+        (AnyOf(), ""),
+    ],
+)
+def test_spending_is_limited(stopper, reason):
+    assert stopper(SPENT) == reason
+
+
+def test_a_limit_that_cannot_be_known_to_hold_stops_at_once():
+    unknown = Progress(spent=Spending(Usage(1, uncounted=1), unpriced=1))
+    assert "a cap of tokens cannot be kept" in MaxTokens(9)(unknown)
+    assert "the price of an LM in use is not known: give it in TYPEDRAG_PRICES" in MaxCost(9)(unknown)
+
+
+def test_failures_are_limited_step_by_step_once_enough_were_tried():
+    stop = MaxFailures(0.3, {"answers": "questions"})
+    for failed, tried, reason in (
+        (3, 10, ""),
+        (4, 9, ""),
+        (4, 10, "4 of 10 questions failed, where 30% are allowed; the last: no"),
+    ):
+        progress = Progress(
+            tried={"tiny": 20, "answers": tried}, failures={"tiny": 5, "answers": failed}, problems={"answers": "no"}
+        )
+        assert stop(progress) == reason
+
+
+def test_a_deadline_is_counted_from_when_it_was_made():
+    stop = Deadline(2.0)
+    assert stop(Progress()) == ""
+    assert Deadline(2.0, began=time.monotonic() - 121)(Progress()) == "2.0 minutes have passed of the 2 allowed"

@@ -1,0 +1,154 @@
+"""The folder of a run, which one process at a time works in, and which belongs to one identity."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from typedrag.errors import InputError
+from typedrag.files.locks import alone_in
+from typedrag.runs.store import KIND, Contents, Store, read_contents
+
+FILE = "run.sqlite"
+
+
+class RunFolder:
+    """The folder of a run that is open for work, until it is closed.
+
+    Attributes:
+        path: The folder.
+        store: The results in it.
+    """
+
+    def __init__(self, path: Path, store: Store, held: ExitStack) -> None:
+        self.path, self.store, self._held = path, store, held
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        identity: Mapping[str, Any],
+        *,
+        kind: str,
+        resume: bool,
+        items: Mapping[str, Any],
+        additions: Collection[str] = (),
+        notes: Mapping[str, Any] | None = None,
+        redact: Callable[[str], str] = str,
+        durable: bool = True,
+    ) -> RunFolder:
+        """Begin a run in a folder, or go on with the one that it holds, finished or not.
+
+        Args:
+            path: The folder, made if need be.
+            identity: The settings that results depend on, as JSON values.
+            kind: The kind of run, such as `evaluation`.
+            resume: Go on with a run that is there.
+            items: The items to work on by id, as JSON values. A run that goes on may get more, after those it had.
+            additions: The settings that a run may get when it goes on.
+            notes: Other facts, such as versions; those of its beginning are kept.
+            redact: See `Store`.
+            durable: See `Store`.
+
+        Raises:
+            InputError: If the folder holds a run that is not to be resumed, or one of another kind, identity or
+                other items, or another process is at work in it.
+        """
+        now, planned = (json.loads(json.dumps(dict(values))) for values in (identity, items))  # as they come back
+        with ExitStack() as held:
+            held.enter_context(alone_in(path))
+            store = Store(path / FILE, redact=redact, durable=durable)
+            held.callback(store.close)
+            with store.transaction():
+                before = store.read()
+                if before.kind:
+                    if not resume:
+                        raise exists_error(path)
+                    _check_same(path, before, kind, now, planned, additions)
+                else:
+                    store.identify({KIND: kind})
+                    for name, value in (notes or {}).items():
+                        store.note(name, value)
+                store.identify({name: value for name, value in now.items() if name not in before.identity})
+                store.plan(planned)
+            return cls(path, store, held.pop_all())
+
+    def close(self) -> None:
+        """Let other processes work in the folder."""
+        self._held.close()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def is_run(folder: Path) -> bool:
+    """True if a folder holds a run."""
+    return (folder / FILE).is_file()
+
+
+def exists_error(folder: Path) -> InputError:
+    """The error for a folder that holds a run already."""
+    return InputError(f"{folder} holds a run", "Continue it with --resume, or name another --out")
+
+
+def read_folder(folder: Path) -> Contents:
+    """The contents of the run that a folder holds, finished or still in the making.
+
+    Raises:
+        InputError: If it holds no run that can be read.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        raise InputError(f"{folder} holds no run", "Make one: typedrag evaluate … --out FOLDER")
+    try:
+        return read_contents(file, "mode=ro")
+    except sqlite3.OperationalError:  # a folder where SQLite cannot put its lock
+        pass
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{file} is no run ({error})", "Name another folder") from None
+    try:
+        return read_contents(file, "immutable=1")
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{file} cannot be read ({error})", "Name another folder") from None
+
+
+def _check_same(
+    path: Path,
+    before: Contents,
+    kind: str,
+    identity: Mapping[str, Any],
+    items: Mapping[str, Any],
+    additions: Collection[str],
+) -> None:
+    if before.kind != kind:
+        raise InputError(f"{path} holds a run of another kind ({before.kind}, now {kind})", "Name another --out")
+    same = {name: value for name, value in identity.items() if name in before.identity or name not in additions}
+    if changes := list(_changes(before.identity, same)):
+        raise InputError(
+            f"{path} belongs to a run with another {' and '.join(changes)}",
+            "Continue it with the same settings, or name another --out",
+        )
+    held, planned = list(before.items.items()), list(items.items())
+    if held[: len(planned)] != planned[: len(held)]:
+        raise InputError(f"{path} belongs to a run with other questions", "Name another --out")
+    if len(planned) < len(held):
+        raise InputError(
+            f"{path} belongs to a run with another limit ({len(held)} questions, now {len(planned)})",
+            "Continue it with as many questions, or more",
+        )
+
+
+def _changes(before: Any, now: Any, path: str = "") -> Iterator[str]:
+    """Yield the names of the settings that differ, with both values."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in {**before, **now}:
+            yield from _changes(before.get(name), now.get(name), f"{path}.{name}" if path else name)
+    elif before != now:
+        yield f"{path} ({', now '.join(json.dumps(value, ensure_ascii=False) for value in (before, now))})"

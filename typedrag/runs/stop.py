@@ -1,0 +1,139 @@
+"""Reasons to stop a run before its end: functions of its progress, which are asked before each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from typedrag.lms.faults import too_many
+from typedrag.lms.prices import PRICES
+from typedrag.lms.spending import Spending, in_dollars
+
+if TYPE_CHECKING:
+    from typedrag.runs.store import Result
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a run.
+
+    Attributes:
+        run: Its name.
+        done: The items that are done; one of whose steps some are done counts in part.
+        planned: The items of the whole run.
+        spent: What counts against limits: the cost of this run so far, and perhaps of others.
+        tried: The number of results by step, without those that were skipped.
+        failures: The number of failed ones among them.
+        problems: The problem of the last failure, by step.
+        result: The result that was kept just now; None at the beginning and at the end.
+    """
+
+    run: str = ""
+    done: float = 0.0
+    planned: int = 0
+    spent: Spending = field(default_factory=Spending)
+    tried: Mapping[str, int] = field(default_factory=dict)
+    failures: Mapping[str, int] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    result: Result | None = None
+
+    @property
+    def failed(self) -> int:
+        """The number of all failures."""
+        return sum(self.failures.values())
+
+
+class Stopper(Protocol):
+    """Tells why a run is to stop; calls under way still end."""
+
+    def __call__(self, progress: Progress) -> str:
+        """The reason in words; empty if there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class MaxTokens:
+    """Stop where LMs have read and written so many tokens."""
+
+    most: int
+
+    def __call__(self, progress: Progress) -> str:
+        """See `Stopper`."""
+        spent = progress.spent
+        if spent.tokens >= self.most:
+            return f"{spent.tokens:,} tokens are spent of the {self.most:,} allowed"
+        return f"a cap of tokens cannot be kept, after {spent.usage.in_words()}" if spent.usage.uncounted else ""
+
+
+@dataclass(frozen=True)
+class MaxCalls:
+    """Stop after so many LM calls."""
+
+    most: int
+
+    def __call__(self, progress: Progress) -> str:
+        """See `Stopper`."""
+        calls = progress.spent.usage.lm_calls
+        return f"{calls:,} LM calls are made of the {self.most:,} allowed" if calls >= self.most else ""
+
+
+@dataclass(frozen=True)
+class MaxCost:
+    """Stop where so many dollars are spent, or the price of a call is not known."""
+
+    most: float
+
+    def __call__(self, progress: Progress) -> str:
+        """See `Stopper`."""
+        spent = progress.spent
+        if spent.dollars >= self.most:
+            return f"{in_dollars(spent.dollars)} are spent of the {in_dollars(self.most)} allowed"
+        unknown = f"a cap of cost cannot be kept, since the price of an LM in use is not known: give it in {PRICES}"
+        return unknown if spent.unpriced else ""
+
+
+@dataclass(frozen=True)
+class MaxFailures:
+    """Stop where a larger share of a step's results fails, once some were tried.
+
+    Attributes:
+        share: The share that may fail.
+        names: The names of results by step, for the reason; by default the step's own.
+    """
+
+    share: float
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, progress: Progress) -> str:
+        """See `Stopper`."""
+        for step, failed in progress.failures.items():
+            if too_many(failed, tried := progress.tried[step], self.share):
+                what, last = self.names.get(step, step), progress.problems.get(step, "")
+                return f"{failed} of {tried} {what} failed, where {self.share:.0%} are allowed; the last: {last}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """Stop so many minutes after this was made."""
+
+    minutes: float
+    began: float = field(default_factory=time.monotonic)
+
+    def __call__(self, progress: Progress) -> str:
+        """See `Stopper`."""
+        passed = (time.monotonic() - self.began) / 60
+        return f"{passed:.1f} minutes have passed of the {self.minutes:g} allowed" if passed >= self.minutes else ""
+
+
+class AnyOf:
+    """Stop for the first reason that there is."""
+
+    def __init__(self, *stoppers: Stopper) -> None:
+        self._stoppers = stoppers
+
+    def __call__(self, progress: Progress) -> str:
+        """See `Stopper`."""
+        return next((reason for stopper in self._stoppers if (reason := stopper(progress))), "")
