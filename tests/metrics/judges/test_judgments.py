@@ -64,8 +64,12 @@ def test_what_was_judged_is_found_by_another_instance_of_the_judge(judgments):
     assert is_found(judgments, Judge(), {"answer": "a"}, lm())
 
 
-def test_where_the_lm_is_served_and_its_key_make_no_difference(judgments):
-    assert is_found(judgments, Judge(), {"answer": "a"}, lm(api_base="http://localhost:2", api_key="k", timeout=3))
+def test_the_key_and_the_timeout_of_the_lm_make_no_difference(judgments):
+    assert is_found(judgments, Judge(), {"answer": "a"}, lm(api_key="k", timeout=3))
+
+
+def test_an_lm_at_another_address_is_another_one(judgments):
+    assert not is_found(judgments, Judge(), {"answer": "a"}, lm(api_base="http://localhost:2"))
 
 
 @pytest.mark.parametrize(
