@@ -222,9 +222,9 @@ def test_a_module_that_there_is_not_is_refused_before_the_index_is_opened(compil
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"modules": "answer-without-passages"}, "differs in: modules"),
-        ({"test_limit": 3}, "differs in: test limit"),
-        ({"program": {"program": "rag", "options": {"top_k": 3}}}, "differs in: options"),
+        ({"modules": "answer-without-passages"}, "another modules"),
+        ({"test_limit": 3}, "another test limit"),
+        ({"program": {"program": "rag", "options": {"top_k": 3}}}, "another options"),
     ],
 )
 def test_another_compile_is_not_taken_for_the_one_that_is_there(other, said, compile_, server):

@@ -73,7 +73,7 @@ def costs_of(paths: Iterable[Path], price: Price | None = None) -> list[RunSpend
             )
         for file in files:
             costs.setdefault(file.resolve(), _cost_of(file, price))
-    return list(costs.values())
+    return [cost for cost in costs.values() if cost.roles]  # else it has asked nothing, such as a training
 
 
 def _is_spending(file: Path) -> bool:

@@ -89,8 +89,7 @@ class _Work:
         self.failures: Counter[str] = Counter()
         self.problems: dict[str, str] = {}
         self.faults = {step: Faults() for step in steps}
-        self.first: dict[str, Any] = {}
-        self.begun: deque[tuple[str, str]] = deque()
+        self.begun: deque[tuple[str, str, Any]] = deque()
         held: dict[str, dict[str, Result]] = {}
         for result in store.read().results:
             held.setdefault(result.item, {})[result.step] = result
@@ -121,20 +120,20 @@ class _Work:
         if self.stopped:
             return None
         if self.begun:
-            item, step = self.begun.popleft()
+            job = partial(self._take, *self.begun.popleft())
         elif (new := next(self.new, None)) is not None:
-            item, step = new, self.steps[0]
+            job = partial(self._take, new, self.steps[0], None)
         else:
             return None
         fault = next((held.fault for held in self.faults.values() if held.fault), None)
-        return partial(fail, fault) if fault else partial(self._take, item, step)
+        return partial(fail, fault) if fault else job
 
-    def _take(self, item: str, step: str) -> Callable[[], Result | None]:
+    def _take(self, item: str, step: str, first: Any) -> Callable[[], Result | None]:
         """Take a step, in a thread; returns what the caller's thread does then."""
         result, fault = Result(item, step), None
         with charging(Account()) as account:
             try:
-                result = replace(result, value=self.do(item, step, self.first.get(item)))
+                result = replace(result, value=self.do(item, step, first))
             except NotMeasurable as reason:
                 result = replace(result, problem=str(reason), skipped=True)
             except (InputError, StepFailed) as failure:
@@ -168,8 +167,7 @@ class _Work:
             if result.problem:
                 self.steps_done += len(self.steps) - 1  # the others need what it did not give
             else:
-                self.first[result.item] = result.value
-                self.begun.extend((result.item, step) for step in self.steps[1:] if step not in besides)
+                self.begun.extend((result.item, step, result.value) for step in self.steps[1:] if step not in besides)
         return result
 
     def _progress(self, result: Result | None = None) -> Progress:

@@ -84,9 +84,9 @@ def test_a_compile_stopped_by_its_budget_goes_on_with_a_larger_one(tmp_path):
 def test_another_compile_is_refused_in_the_same_folder(tmp_path):
     engine = Engine()
     compile_module(request_for(tmp_path, engine), build_optimizer("labeled-few-shot"))
-    with pytest.raises(InputError, match="which differs in: optimizer, options"):
+    with pytest.raises(InputError, match=r"another optimizer .* and options"):
         compile_module(request_for(tmp_path, engine), build_optimizer("bootstrap"))
-    with pytest.raises(InputError, match="which differs in: seed, trainset, valset"):
+    with pytest.raises(InputError, match=r"another seed .* and trainset .* and valset"):
         compile_module(request_for(tmp_path, engine, seed=1), build_optimizer("labeled-few-shot"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
@@ -98,9 +98,9 @@ def test_a_program_with_other_options_is_another_compile(tmp_path):
     engine = Engine()
     optimizer = build_optimizer("labeled-few-shot")
     compile_module(request_for(tmp_path, engine, depends_on={"index": "a"}), optimizer)
-    with pytest.raises(InputError, match="which differs in: index"):
+    with pytest.raises(InputError, match="another index"):
         compile_module(request_for(tmp_path, engine, depends_on={"index": "b"}), optimizer)
-    with pytest.raises(InputError, match="which differs in: index"):
+    with pytest.raises(InputError, match="another index"):
         compile_module(request_for(tmp_path, engine), optimizer)
 
     class WithOptions(Tiny):
@@ -111,7 +111,7 @@ def test_a_program_with_other_options_is_another_compile(tmp_path):
     for folder, options in (("a", {}), ("b", {"top_k": 3})):
         request = request_for(tmp_path / folder, engine, student=WithOptions(**options))
         compile_module(request, optimizer)
-    with pytest.raises(InputError, match="which differs in: modules"):
+    with pytest.raises(InputError, match="another modules"):
         compile_module(request_for(tmp_path / "a", engine, student=WithOptions(top_k=3)), optimizer)
 
 
@@ -120,7 +120,7 @@ def test_a_folder_is_compiled_into_by_one_process(processes, tmp_path):
         other = processes.Process(target=compile_process.run, args=("bootstrap", server.api_base, str(tmp_path)))
         other.start()
         _wait_for(server, 1)
-        with pytest.raises(InputError, match="another process compiles into"):
+        with pytest.raises(InputError, match="another process is writing"):
             compile_process.run("bootstrap", server.api_base, str(tmp_path))
         other.kill()
         other.join()

@@ -62,8 +62,9 @@ def test_adapter_and_merged_model_reply_the_same(trained, program):
 
 
 def test_a_folder_holds_one_training(trained, base, dataset, program, tmp_path):
-    with pytest.raises(InputError, match="a finished training"):
+    with pytest.raises(InputError, match=r"holds a run\. Continue it with --resume"):
         train_revelator(str(base), dataset, program, trained.folder, QUICK)
+    assert train_revelator(str(base), dataset, program, trained.folder, QUICK, resume=True) == trained
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     with pytest.raises(InputError, match="is in use"):
@@ -92,7 +93,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, p
     with pytest.raises(InputError, match="--resume"):
         train_revelator(str(base), dataset, program, out, QUICK)
     other = QUICK.model_copy(update={"lora_rank": 4})
-    with pytest.raises(InputError, match="a training with other settings"):
+    with pytest.raises(InputError, match=r"another settings.lora_rank \(8, now 4\)"):
         train_revelator(str(base), dataset, program, out, other, resume=True)
     torn = out / CHECKPOINTS / "checkpoint-30"  # as another kill would leave it
     torn.mkdir()

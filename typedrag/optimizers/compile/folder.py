@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from typedrag.datasets.dataset import plain
 from typedrag.errors import InputError
-from typedrag.files.text_files import PART, write_json
 from typedrag.lms.lm import lm_identity
 from typedrag.optimizers.compile.teleprompters.compilation import CompileRequest
 from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
 from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.runs import RunFolder, is_run
 
 FORMAT = 1
-IDENTITY, LOG, LOCK = "compile.json", "optimizer.log", "compile.lock"
+KIND, LOG = "compile", "optimizer.log"
 
 
 def identity_of(
@@ -66,49 +65,22 @@ _one_at_a_time = threading.Lock()
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse to compile while another compile runs in this process (DSPy has one cache) or in this folder."""
+def compile_folder(folder: Path, identity: dict[str, Any]) -> Iterator[None]:
+    """Compile into a folder of this identity within; one compile at a time in this process, as DSPy has one cache.
+
+    Raises:
+        InputError: If the folder holds another compile or something else, or another compile is under way here or
+            in the folder.
+    """
     if not _one_at_a_time.acquire(blocking=False):
         raise InputError("another compile is under way in this process", "Compile in another process")
     try:
-        with FileLock(folder / LOCK).acquire(timeout=0):
+        if not is_run(folder) and any(file.name != ".lock" for file in folder.iterdir()):
+            raise InputError(f"{folder} holds something else", "Name an empty folder, or that of the same compile")
+        with RunFolder.open(folder, identity, kind=KIND, resume=True, items={}):
             yield
-    except Timeout:
-        raise InputError(f"another process compiles into {folder}", "Wait for it, or name another folder") from None
     finally:
         _one_at_a_time.release()
-
-
-def check_identity(folder: Path, identity: dict[str, Any]) -> None:
-    """Write the identity of a compile to its folder, or refuse a folder of another one.
-
-    Raises:
-        InputError: If the folder holds another compile, or something else.
-    """
-    file = folder / IDENTITY
-    if not file.exists():
-        if any(other.name != LOCK and other.suffix != PART for other in folder.iterdir()):
-            raise InputError(f"{folder} holds something else", "Name an empty folder, or that of the same compile")
-        write_json(file, identity)
-        return
-    check_same(file, identity)
-
-
-def check_same(file: Path, identity: dict[str, Any]) -> None:
-    """Refuse a compile whose identity differs from that in a file.
-
-    Raises:
-        InputError: If the identities differ, or the file cannot be read.
-    """
-    try:
-        before = json.loads(file.read_text("utf-8"))
-        others = [name for name in {**before, **identity} if before.get(name) != identity.get(name)]
-    except (ValueError, AttributeError):
-        raise InputError(f"{file} is not of a compile", "Name another folder") from None
-    if others:
-        raise InputError(
-            f"{file.parent} holds another compile, which differs in: {', '.join(others)}", "Name another folder"
-        )
 
 
 def _fingerprint(examples: Sequence[dspy.Example]) -> str:

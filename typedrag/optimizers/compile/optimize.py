@@ -1,6 +1,6 @@
 """Compile a program within a budget; a compile can be stopped, killed and resumed.
 
-A compile has a folder of its own. `compile.json` holds its identity, `candidates.jsonl` the evaluated
+A compile has a folder of its own. `run.sqlite` holds its identity, `candidates.jsonl` the evaluated
 candidates, `best.json` the best so far, `spending.jsonl` a line for each LM call, `replies.sqlite` the
 replies of LMs (unless several compiles share a file elsewhere), and `optimizer.log` DSPy's output.
 """
@@ -25,7 +25,7 @@ from typedrag.lms.asking import unavailable
 from typedrag.lms.reply_store import REPLIES, use_reply_store
 from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.lms.trail import run_concurrently
-from typedrag.optimizers.compile.folder import alone_in, check_identity, identity_of, logged
+from typedrag.optimizers.compile.folder import compile_folder, identity_of, logged
 from typedrag.optimizers.compile.teleprompters.budget import (
     Budget,
     BudgetSpent,
@@ -179,8 +179,7 @@ def _begun(
     teacher = kept(request.teacher_lm) if request.teacher_lm else task
     prompt = kept(request.prompt_lm) if request.prompt_lm else task
     with ExitStack() as stack:
-        stack.enter_context(alone_in(folder))
-        check_identity(folder, identity_of(request, optimizer, trainset, valset))
+        stack.enter_context(compile_folder(folder, identity_of(request, optimizer, trainset, valset)))
         stack.enter_context(use_reply_store(folder / REPLIES))
         gate = Gate(budget, Ledger(folder / LEDGER))
         scoring = Scoring(request.metric, gate)

@@ -1,6 +1,6 @@
 """Compile a configuration to a folder that a server loads, and test it on held-out questions.
 
-The folder of a compile holds `compile.json`, its identity; `program` (or `judge`), the best so far and in
+The folder of a compile holds `run.sqlite`, with its identity; `program` (or `judge`), the best so far and in
 the end the compiled one; `compile`, a folder for each target, and `replies.sqlite`, from which a killed
 compile resumes; `test`, the runs of base and compiled program over the test split, with each compiled
 program that was tested; and `result.json`.
@@ -26,7 +26,7 @@ from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_of, with_fingerprints
 from typedrag.experiments.tracking.tracker import Tracker, check_store
-from typedrag.files.text_files import write_json, write_text
+from typedrag.files.text_files import write_text
 from typedrag.lms.calls import limit_calls_in_flight
 from typedrag.lms.lm import default_spec
 from typedrag.lms.reply_store import REPLIES, use_reply_store
@@ -34,7 +34,7 @@ from typedrag.lms.spending import Spending
 from typedrag.metrics import Judgments, Metric
 from typedrag.optimizers.compile.checked_judge import check_saved_judge
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.folder import IDENTITY, check_same
+from typedrag.optimizers.compile.folder import KIND
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
 from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module, measure_run_cost, spent_in
 from typedrag.optimizers.compile.resources import COMPILE, JUDGMENTS, CompileResources
@@ -45,7 +45,7 @@ from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
-from typedrag.runs import Progress
+from typedrag.runs import Progress, RunFolder, is_run
 
 PROGRAM, JUDGE, TEST, RESULT = "program", "judge", "test", "result.json"
 ESTIMATE = "estimate"
@@ -191,7 +191,7 @@ def run_compile(
 def is_begun(out: Path) -> bool:
     """True if the folder holds more than an estimate or a refused compile may have left."""
     left = (JUDGMENTS, REPLIES, COMPILE)
-    return out.is_dir() and any(file.name == IDENTITY or not file.name.startswith(left) for file in out.iterdir())
+    return out.is_dir() and any(not file.name.startswith(left) for file in out.iterdir())
 
 
 def tested_as(program: Path) -> str:
@@ -224,14 +224,21 @@ class _Compile:
         return Plan(named, parts.budget, 2 * len(parts.test_examples), parts.types)
 
     def run(self) -> CompileResult:
-        parts, identity = self.parts, self.out / IDENTITY
-        check_store(self.config.tracking, parts.redactor)
-        if identity.exists():  # each target checks its own identity in its own folder
-            check_same(identity, parts.identity)
+        check_store(self.config.tracking, self.parts.redactor)
+        if is_run(self.out):  # so that nothing is paid for another compile
+            self._open().close()
         self.watching.plan(self.plan())
-        if parts.risk:
-            self.watching.notice(parts.risk)
-        write_json(identity, parts.identity)
+        if self.parts.risk:
+            self.watching.notice(self.parts.risk)
+        with self._open():
+            return self._make()
+
+    def _open(self) -> RunFolder:
+        """The folder of all targets, each of which has one of its own in it."""
+        return RunFolder.open(self.out, self.parts.identity, kind=KIND, resume=True, items={})
+
+    def _make(self) -> CompileResult:
+        parts = self.parts
         self.tracker.begin_folder(self.out, parts.public_settings, {RISK: parts.risk})
         several = len(parts.targets) > 1
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,14 +14,15 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.extras import require
-from typedrag.files.locks import alone_in
 from typedrag.files.text_files import write_json
 from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
 from typedrag.optimizers.trainer import check_one_process, keep_to_one_device, last_checkpoint
 from typedrag.programs import HANRAG
 from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.runs import RunFolder, Store, is_run
 
 ADAPTER, MODEL, CHECKPOINTS, REPORT = "adapter", "model", "checkpoints", "revelator.json"
+_BEFORE, _TRAINED = "loss before", "trained"
 _WATCHED = 500
 """The most rows that the loss is measured on."""
 
@@ -106,7 +106,7 @@ def train_revelator(
         dataset: Dataset `revelator`: part train is trained on, part validation measures the loss.
         program: The program whose prompts are trained on, with their demonstrations.
         out: A new folder, or that of the training to resume.
-        resume: Continue from the last checkpoint in `out`.
+        resume: Continue from the last checkpoint in `out`; a finished training stays as it is.
         on_step: Called with the step, the number of steps, and the loss if it is known.
 
     Raises:
@@ -116,17 +116,17 @@ def train_revelator(
     check_one_process()
     settings = settings or TrainingSettings()
     identity = _identity(base, dataset, program, settings)
-    with alone_in(out):
-        _check_folder(out, identity, resume=resume)
-        transformers, peft = _libraries()
-        tokenizer, model = _load(base, transformers)
-        transformers.set_seed(settings.seed)
-        train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
-        if not train:
-            raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
-        if not (out / REPORT).exists():
-            out.mkdir(parents=True, exist_ok=True)
-            write_json(out / REPORT, identity)
+    if not is_run(out) and out.exists() and any(file.name != ".lock" for file in out.iterdir()):
+        raise InputError(f"{out} is in use", "Name another --out")
+    transformers, peft = _libraries()
+    tokenizer, model = _load(base, transformers)
+    transformers.set_seed(settings.seed)
+    train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
+    if not train:
+        raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
+    with RunFolder.open(out, identity, kind="training of a revelator", resume=resume, items={}) as run:
+        if trained := run.store.read().notes.get(_TRAINED):
+            return Trained(out, **trained)
         watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
         validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
 
@@ -150,12 +150,13 @@ def train_revelator(
             callbacks=[_watching(on_step, transformers)],
         )
         trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
-        before = _loss_before(out, trainer)
+        before = _loss_before(run.store, trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
         after = trainer.evaluate()["eval_loss"]
-        trained = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
-        _save(trained, identity, trainer.model, tokenizer, settings)
-        return trained
+        result = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
+        _save(result, identity, trainer.model, tokenizer, settings)
+        run.store.note(_TRAINED, {name: value for name, value in asdict(result).items() if name != "folder"})
+        return result
 
 
 def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: Any) -> Any:
@@ -229,29 +230,11 @@ def _identity(base: str, dataset: Dataset, program: HANRAG, settings: TrainingSe
     }
 
 
-def _check_folder(out: Path, identity: dict[str, Any], *, resume: bool) -> None:
-    """Refuse a folder that holds anything but this training."""
-    report = out / REPORT
-    if report.exists():
-        held = json.loads(report.read_text("utf-8"))
-        if "loss_after" in held:
-            raise InputError(f"{out} holds a finished training", "Name another --out")
-        if not resume:
-            raise InputError(f"{out} holds a training that was stopped", "Continue it with --resume")
-        if changed := [name for name in identity if held.get(name) != identity[name]]:
-            raise InputError(f"{out} holds a training with other {' and '.join(changed)}", "Name another --out")
-        return
-    if out.exists() and any(file.name != ".lock" for file in out.iterdir()):
-        raise InputError(f"{out} is in use", "Name another --out")
-
-
-def _loss_before(out: Path, trainer: Any) -> float:
-    """The loss of the base, measured once and kept for resumed trainings."""
-    held = json.loads((out / REPORT).read_text("utf-8"))
-    if "loss_before" not in held:
-        held["loss_before"] = trainer.evaluate()["eval_loss"]
-        write_json(out / REPORT, held)
-    return float(held["loss_before"])
+def _loss_before(store: Store, trainer: Any) -> float:
+    """The loss of the base, measured once for resumed trainings too."""
+    if _BEFORE not in store.read().notes:
+        store.note(_BEFORE, trainer.evaluate()["eval_loss"])
+    return float(store.read().notes[_BEFORE])
 
 
 def _save(trained: Trained, identity: dict[str, Any], model: Any, tokenizer: Any, settings: TrainingSettings) -> None:
