@@ -61,7 +61,13 @@ def told(uri, out):
         compile_tracker.candidates("program", CANDIDATES[:number])
     estimates = {"baseline": Estimate(0.5, 0.4, 0.6, n=9), "other": Estimate(0.7, 0.6, 0.8, n=9)}
     difference = Difference(
-        OBJECTIVE, "compiled", Stratum("type", "reason"), 9, {}, **estimates, difference=Estimate(0.2, 0.1, 0.3, n=9)
+        measure=OBJECTIVE,
+        run="compiled",
+        stratum=Stratum("type", "reason"),
+        n=9,
+        left_out={},
+        **estimates,
+        difference=Estimate(0.2, 0.1, 0.3, n=9),
     )
     registered = compile_tracker.end(
         {"program": CANDIDATES},

@@ -17,6 +17,7 @@ from typedrag.experiments.evaluate.summary import summarize
 from typedrag.experiments.executors.executor import Here
 from typedrag.experiments.tracking.runs import Tracker
 from typedrag.lms.spending import Account, charging
+from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.sweep.components import SweepComponents
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.objectives import Values, mean_of, values_of, violations
@@ -82,6 +83,7 @@ def run_trial(
     notes = {**here.notes(config), "knobs": dict(point), "trial": trial.number}
     settings, questions = here.settings(config), base.questions
     begun = questions[: sizes[0]]
+    measurable = measurable_by(here.metrics.values(), base.examples)
     with RunStore(
         folder, begun, settings, notes=notes, resume=True, redact=parts.redactor, durable=False
     ) as store:  # answers lost from it are found among the stored replies
@@ -95,7 +97,7 @@ def run_trial(
                 store.grow(questions[:size])
                 with _told(trial, account):
                     stopped = Runner(here, executor, store, base.examples[:size], account, tracker, on_progress).run()
-                done = with_objective(store.read(), parts.config.weights)
+                done = with_objective(store.read(), parts.config.weights, measurable)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
                 values = _tell(trial, done, [q.id for q in questions[:size]], parts)
