@@ -94,8 +94,8 @@ def _print(run: str, baseline: str, differences: Sequence[Difference], console: 
     console.print(table)
     for d in differences:
         if d.stratum.by == "all" and d.answered and d.answered.difference:
-            found = format_estimate(d.answered.difference, signed=True)
-            console.print(escape(f"{d.measure} over the {d.answered.n} questions that both answered: {found}"))
+            of_both = format_estimate(d.answered.difference, signed=True)
+            console.print(escape(f"{d.measure} over the {d.answered.n} questions that both answered: {of_both}"))
     for reasons, measures in _left_out(differences).items():
         console.print(escape(f"left out of {', '.join(measures)}: {reasons}"))
 

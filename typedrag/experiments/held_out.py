@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is known of the difference between a base and another program.
+    """The difference between a base and another program, and whether it is more than chance.
 
     Attributes:
         n: The number of values that both have.

@@ -241,7 +241,7 @@ def measurable_by(metrics: Iterable[Metric], examples: Iterable[dspy.Example]) -
 
 
 def _lack_of(metric: Metric, example: dspy.Example) -> str:
-    """What an example lacks to be measured by a metric; empty if nothing."""
+    """The reason why a metric cannot measure an example; empty if it can."""
     try:
         metric.require(example)
     except NotMeasurable as lack:

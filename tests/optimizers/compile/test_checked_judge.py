@@ -102,7 +102,7 @@ def test_a_judge_of_coverage_takes_the_place_of_the_metric_s_own(tmp_path):
     folder, judge = tmp_path / "judge", CoverageJudge(sub_questions_per_call=5)
     judge.find.signature = judge.find.signature.with_instructions(LEARNT)
     save_judge(judge, folder)
-    with pytest.raises(InputError, match="1 questions are too few for a verdict, which takes 6.*--limit"):
+    with pytest.raises(InputError, match=r"1 questions are too few for a verdict, which takes 6.*--limit"):
         check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, store := Judgments())
     assert len(store) == 0  # refused before anything was paid
     of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, store, CheckSettings(limit=9))

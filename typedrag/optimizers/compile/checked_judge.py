@@ -120,7 +120,7 @@ def check_test(examples: Sequence[dspy.Example], dataset: Dataset, flag: str) ->
 
 
 def _pair(labels: HumanLabels, base: Judged, compiled: Judged) -> Pair:
-    """What two judges have right of each labelled item, evenly spread over the items of a question."""
+    """The shares of labelled items that two judges have right, the same for all items of a question."""
     counts = [labels.counts(judged) for judged in (base, compiled)]
     sides = [[right / of for right, of in side for _ in range(of)] for side in counts]
     return Pair(sides[0], sides[1], [question for question, (_, of) in enumerate(counts[0]) for _ in range(of)])
