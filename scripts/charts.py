@@ -71,14 +71,15 @@ def described(panels: Sequence[Panel]) -> str:
 
 def beyond(dot: Estimate, line: float | None) -> bool:
     """True if an interval leaves the line out."""
-    return line is not None and not dot.low <= line <= dot.high
+    return line is not None and dot.interval is not None and not dot.interval[0] <= line <= dot.interval[1]
 
 
 def _outcome(panel: Panel) -> str:
     if panel.line is None:
         return ", ".join(f"{label} {format_value(dot.value)}" for label, dot in panel.dots.items())
-    sides = (("above", [k for k, d in panel.dots.items() if d.low > panel.line]),
-             ("below", [k for k, d in panel.dots.items() if d.high < panel.line]))  # fmt: skip
+    outside = {label: dot.value > panel.line for label, dot in panel.dots.items() if beyond(dot, panel.line)}
+    sides = ((side, [k for k, above in outside.items() if above is is_above])
+             for side, is_above in (("above", True), ("below", False)))  # fmt: skip
     parts = (f"{', '.join(labels)} {side} the line" for side, labels in sides if labels)
     return "; ".join(parts) or "every interval holds the line"
 
@@ -96,5 +97,12 @@ def _draw_panel(axes: Any, panel: Panel, *, labelled: bool, wrap: int) -> None:
         axes.axvline(panel.line, color=INK, linestyle="--", linewidth=1, clip_on=False)
     for at, dot in enumerate(panel.dots.values()):
         color = BEYOND if beyond(dot, panel.line) else WITHIN
-        axes.plot((dot.low, dot.high), (at, at), color=color, linewidth=2, solid_capstyle="round", clip_on=False)
+        axes.plot(
+            dot.interval or (dot.value, dot.value),
+            (at, at),
+            color=color,
+            linewidth=2,
+            solid_capstyle="round",
+            clip_on=False,
+        )
         axes.plot(dot.value, at, "o", color=color, markersize=7, clip_on=False)

@@ -16,11 +16,10 @@ from typedrag.experiments.compare.compare import (
     RunComparison,
     belongs,
     compare,
-    higher_is_better,
     run_labels,
     strata,
 )
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.evaluate.results import Run, higher_is_better
 from typedrag.experiments.formats import format_count, format_estimate, format_p, markdown_table
 from typedrag.metrics.rouge import rouge_scorer
 from typedrag.question_types import QuestionType
@@ -187,7 +186,8 @@ def _section(section: Section) -> Iterator[str]:
     yield from (f"### Against {comparison.baseline}", "")
     yield from (
         "Difference with its 95% interval (paired bootstrap), p of the paired permutation test, p corrected for all "
-        "tests of the comparison, and how many questions would show a difference like it.",
+        "tests of the comparison, and how many questions would show a difference like it. An answer that failed counts "
+        "as a wrong one.",
         "",
     )
     overall = [d for d in comparison.differences if d.stratum == ALL]

@@ -332,19 +332,33 @@ class Estimate:
 
     Attributes:
         value: The value on the sample.
-        low: The lower end of the interval.
-        high: The upper end of the interval.
+        low: The lower end of the interval; None if the sample has too few units for an interval.
+        high: The upper end of the interval; None if the sample has too few units for an interval.
         n: The number of observations in the sample.
+        units: The number of independent units, such as questions, if it is not the number of observations.
 
     Example:
-        >>> print(Estimate(0.5, 0.4, 0.6, 100))
-        0.500 [0.400, 0.600]
+        >>> print(Estimate(0.5, 0.4, 0.6, 100), Estimate(0.5, None, None, 40, units=3), sep="; ")
+        0.500 [0.400, 0.600]; 0.500 (n = 3 questions)
     """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     n: int
+    units: int | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Both ends of the interval; None if there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def size(self) -> str:
+        """The number of units in words, to be shown where there is no interval."""
+        count = self.n if self.units is None else self.units
+        return f"(n = {count:,} question{'s' * (count != 1)})"
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        ends = self.interval
+        return f"{self.value:.3f} " + (f"[{ends[0]:.3f}, {ends[1]:.3f}]" if ends else self.size)

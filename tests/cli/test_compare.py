@@ -33,14 +33,20 @@ def test_the_table_is_readable_in_120_columns(folders):
     assert max(map(len, printed.splitlines())) <= 120
     assert "typed_rag against rag" in printed
     cells = next(line for line in printed.splitlines() if line.strip().startswith("linkage/mrr")).split()
-    assert cells[:4] == ["linkage/mrr", "22", "0.367", "0.629"]
-    assert "+" in cells
-    assert "<0.001" in cells
+    assert cells[:4] == ["linkage/mrr", "23", "0.366", "0.601"]
+    assert "+" not in cells  # of linkage the score is tested
+    score = next(line for line in printed.splitlines() if line.strip().startswith("linkage/score")).split()
+    assert score[1] == "23" and score[-2] == "1.000"
+    printed = compared(*folders[:2], "--measure", "linkage/mrr", "--measure", "cost")
+    cells = next(line for line in printed.splitlines() if line.strip().startswith("linkage/mrr")).split()
+    assert "+" in cells and "<0.001" in cells
     [tokens] = (line for line in printed.splitlines() if line.strip().startswith("cost/tokens"))
     assert " - " in tokens
     assert "+ better, - worse" in printed
-    assert "typed_rag: 0 (0 %) not answered, 0 (0 %) from the LM's knowledge" in printed
-    assert "left out of linkage/mrr, linkage/expected_rank: 1 no answer, 1 judge failed" in printed
+    assert "typed_rag: 1 of 24 failed; 0 (0 %) not answered, 0 (0 %) from the LM's knowledge" in printed
+    assert "rag: 0 of 24 failed; 0 (0 %) not answered" in printed
+    assert "linkage/mrr over the 22 questions that both answered: +0.26" in printed
+    assert "left out of linkage/mrr: 1 judge failed" in printed
     assert "left out of cost/tokens, cost/lm_calls, cost/seconds: 1 no answer" in printed
 
 
@@ -57,7 +63,8 @@ def test_json_for_machines(folders):
     assert data["runs"] == ["typed_rag"]
     [line] = data["differences"]
     assert line["verdict"] == "better"
-    assert line["left_out"] == {"no answer": 1, "judge failed": 1}
+    assert line["left_out"] == {"judge failed": 1}
+    assert (line["n"], line["answered"]["n"]) == (23, 22)  # the failed answer counts as a wrong one
 
 
 def test_runs_over_other_data_are_refused_unless_forced(folders):

@@ -66,7 +66,8 @@ def judged(name: str, *truths: float, **ranks: Sequence[float]) -> Run:
     for i, truth in enumerate(truths):
         told = {"truthfulness": truth, "right": float(truth == 1), "wrong": float(truth == -1)}
         ranked = question(i, {measure: values[i] for measure, values in ranks.items()})
-        metrics = {**ranked.metrics, "truthfulness": MetricResult((truth + 1) / 2, measures=told)}
+        linkage = replace(ranked.metrics["linkage"], score=ranks["mrr"][i] if "mrr" in ranks else 0.5)
+        metrics = {"linkage": linkage, "truthfulness": MetricResult((truth + 1) / 2, measures=told)}
         questions.append(replace(ranked, metrics=metrics))
     return run(name, *questions)
 

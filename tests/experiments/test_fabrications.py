@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dspy
 import pytest
 
@@ -59,6 +61,16 @@ def test_it_is_told_by_kind_how_often_the_right_answer_comes_first():
 def test_truthfulness_is_told_by_references_alone_and_of_silence_by_its_field():
     measures = {name: e.value for name, e in rows()["truthfulness, by support"].measures.items()}
     assert measures == {"fabricated": 1, "exchanged": 1, "falsified": 1, "nothing-found": 1}
+
+
+def test_a_row_without_references_is_left_out_of_what_needs_them_and_the_check_goes_on():
+    labelled = dataset()
+    first, second = labelled.examples
+    lacking = replace(labelled, examples=(first.copy(references=()), second))
+    [made] = check_judges({"fabrications": lacking}, (), Judgments(), CheckSettings(threads=2)).checks
+    compared = {a.judge: a.n for a in made.agreements}
+    assert compared["truthfulness, by support"] == compared["LINKAGE, combined"] == 3
+    assert compared["similarity to the question"] == 6
 
 
 def test_bertscore_is_of_the_gold_answers():

@@ -317,7 +317,7 @@ def test_the_page_has_every_row_with_its_intervals(data):
     assert "typedrag judges check --data labels" in page
     assert found.date in page
     assert "scripted (temperature 0.0" in page
-    assert "| LM | scripted | 4 | 0 | 0.500 [" in page
+    assert "| LM | scripted | 4 | 0 | 0.500 (n = 4 questions) |" in page
     assert "| comparison | 0 | 0 | 0 | 1 |" in page
     assert "| LM | scripted | 4 | 4 | 40 | 20 |" in page
     assert "4 questions; LMs are asked about 4" in page

@@ -52,9 +52,12 @@ class Length(Metric):
 
     name: ClassVar[str] = "length"
 
-    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+    def require(self, example: dspy.Example, measure: str = "") -> None:
         if example.get("question_type") == "debate":
             raise NotMeasurable("debates have no length")
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        self.require(example)
         share = min(1.0, len(prediction.answer) / 1000)
         return Scored(share, measures={"share": share})
 

@@ -6,7 +6,7 @@ import pytest
 from tests.scripted import scripted
 from typedrag import signatures
 from typedrag.errors import InputError, Unavailable
-from typedrag.experiments.compare.compare import higher_is_better
+from typedrag.experiments.evaluate.results import higher_is_better
 from typedrag.metrics import build_metric
 from typedrag.metrics.contradictions import contradictions_by
 from typedrag.programs import RAG

@@ -75,6 +75,38 @@ def test_what_cannot_be_measured_is_left_out_of_its_mean():
     assert nothing.measurable([EXAMPLE]) == [] and objective.measurable([EXAMPLE]) == [EXAMPLE]
 
 
+def test_an_answer_that_escapes_a_metric_scores_0_by_it():
+    """Faithfulness 0.2 and linkage 0.8 are more than linkage 0.8 and no passage to be faithful to."""
+
+    class Faithful(Metric):
+        name: ClassVar[str] = "faithful"
+
+        def score(self, example, prediction):
+            if not prediction.get("passages"):
+                raise NotMeasurable("the answer has no passages")
+            return Scored(0.2)
+
+    objective = Objective([(Faithful(), 1.0), (metric("linkage", 0.8), 1.0)])
+    assert objective(EXAMPLE, dspy.Prediction(answer="So.", passages=["p"])).score == pytest.approx(0.5)
+    escaped = objective(EXAMPLE, PREDICTION)
+    assert escaped.score == pytest.approx(0.4) and "the answer has no passages" in escaped.feedback
+    assert objective.counts == Counts(scored=2)
+
+
+@pytest.mark.parametrize("found", [Scored(float("nan")), Scored(0.5, measures={"mrr": float("nan")})])
+def test_nan_is_refused_where_a_metric_returns_it(found):
+    class Undefined(Metric):
+        name: ClassVar[str] = "undefined"
+
+        def score(self, example, prediction):
+            return found
+
+    with pytest.raises(
+        InputError, match=r"metric 'undefined' gives question 'q1' no number as its (score|mrr), but NaN"
+    ):
+        Undefined()(dspy.Example(id="q1", question="Why?"), PREDICTION)
+
+
 def test_a_judge_that_fails_leaves_no_score_and_is_counted():
     objective = Objective([(metric("a", 0.5), 1.0), (metric("b", StepFailed("rank", "unreadable")), 1.0)])
 

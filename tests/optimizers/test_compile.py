@@ -33,7 +33,8 @@ def compile_(server, tmp_path, sample_index, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
 
     def run(out: str = "out", watching: CompileProgress | None = None, resume: bool = False, **given):
-        given = {"optimizer": {"name": "labeled-few-shot"}, "index": sample_index, **given}
+        small = {"test_limit": 99}  # fewer than a verdict takes, as a user may allow
+        given = {"optimizer": {"name": "labeled-few-shot"}, "index": sample_index, **small, **given}
         lms = {"lm": {"spec": "vllm:stub"}, "scorer": {"spec": "vllm:stub"}}
         config = CompileConfig.model_validate({**lms, "tracking": {"enabled": False}, "threads": 2, **given})
         return run_compile(config, tmp_path / out, watching=watching, resume=resume)
@@ -345,6 +346,22 @@ def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, t
     whole = compile_("whole", **{**given, "modules": ""}, test_limit=2)
     digests = [Compiled.read(found.folder).about.test_questions for found in (result, few, whole)]
     assert all(digests) and len(set(digests)) == 3
+
+
+def test_a_test_split_too_small_for_a_verdict_is_refused_before_anything_is_paid(compile_, server, tmp_path):
+    given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"]}
+    with pytest.raises(InputError, match=r"5 questions are too few for a verdict, which takes 6.*--test-limit 5"):
+        compile_(**given, test_limit=None)
+    assert server.calls == [] and not (tmp_path / "out" / "program").exists()
+    assert compile_(**given, test_limit=5).test.verdict == ""
+
+
+def test_a_judge_s_test_split_too_small_for_a_verdict_is_refused_before_anything_is_paid(compile_, server, tmp_path):
+    write_antique(file := tmp_path / "antique.json", questions=12)
+    given = {"modules": "linkage-judge", "dataset": {"name": "antique", "path": file}}
+    with pytest.raises(InputError, match=r"3 questions are too few for a verdict, which takes 6"):
+        compile_(**given, test_limit=None)
+    assert server.calls == [] and not (tmp_path / "out" / "judge").exists()
 
 
 def test_an_order_of_modules_is_refused_before_the_first_is_paid_for(compile_, server):

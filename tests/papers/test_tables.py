@@ -114,7 +114,7 @@ def test_what_a_cell_shows_is_what_the_runs_hold(make):
     judged = [s for q in run.questions for s in q.metrics["coverage"].details["sub_questions"] if s["type"] == "core"]
     ours = cells["Metric #1 (core)", "You.com"]["ours"]
     assert ours["value"] == pytest.approx(100 * sum(s["answered"] for s in judged) / len(judged))
-    assert ours["low"] < ours["value"] < ours["high"]
+    assert ours["low"] is ours["high"] is None  # of six questions
     by_position = cells["Metric #6", "You.com"]["ours"]["value"]
     metric = build_metric("coverage", cite="similarity")
     scored = [Scored(r.score or 0, "", r.measures, r.details) for q in run.questions for r in q.metrics.values()]

@@ -37,10 +37,12 @@ def command(
 ) -> None:
     """Compare runs with RUN_A on the questions that they share.
 
-    Each difference has its 95 % interval (paired bootstrap), the p-value of the paired permutation
-    test, that p-value corrected for all the tests shown (Benjamini and Hochberg; costs apart), and the
-    number of questions needed to show it with a probability of 0.8. If the corrected p-value is below
-    0.05, + marks a better and - a worse run. A warning tells if judges prefer less truthful answers.
+    A question that a run failed to answer counts as answered wrongly. Each difference has its 95 %
+    interval (paired bootstrap; none for fewer than 10 questions) and the number of questions needed to
+    show it with a probability of 0.8. One measure of a metric is tested: it has the p-value of the
+    paired permutation test, and that p-value corrected for all the tests shown (Bonferroni; costs, types
+    and subsets apart). If the corrected one is below 0.05, + marks a better and - a worse run. A warning
+    tells if a run is better by a judge and less truthful, both beyond chance.
     """
     from rich.markup import escape
 
@@ -59,7 +61,7 @@ def command(
     for run, differences in groupby(comparison.differences, key=lambda d: d.run):
         _print(run, comparison.baseline, list(differences), console)
     for label, tally in comparison.tallies.items():
-        console.print(escape(f"{label}: {tally.sources}"))
+        console.print(escape(f"{label}: {tally.failed} of {tally.questions} failed; {tally.sources}"))
     console.print("+ better, - worse: corrected p below 0.05")
     console.print("needs: how many questions would show such a difference")
     for warning in comparison.warnings:
@@ -90,6 +92,10 @@ def _print(run: str, baseline: str, differences: Sequence[Difference], console: 
             format_count(d.questions_needed),
         )
     console.print(table)
+    for d in differences:
+        if d.stratum.by == "all" and d.answered and d.answered.difference:
+            of_both = format_estimate(d.answered.difference, signed=True)
+            console.print(escape(f"{d.measure} over the {d.answered.n} questions that both answered: {of_both}"))
     for reasons, measures in _left_out(differences).items():
         console.print(escape(f"left out of {', '.join(measures)}: {reasons}"))
 

@@ -163,22 +163,27 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 
 def _draw(test: HeldOut, result: CompileResult) -> None:
     from typedrag.experiments.compare.truth import say_truth, say_verdict
+    from typedrag.experiments.formats import format_estimate
 
     if test.comparison is None:
         click.echo("verdict: no better: no candidate did better than the base on the validation examples")
         return
     _draw_table(test)
-    overall, truth = test.overall, test.truth
+    overall, truth = test.overall, test.truth.difference if test.truth else None
     if overall is None or overall.difference is None:
         click.echo("verdict: none: no test question could be measured of both base and compiled program")
         return
     corrected = f", corrected for {test.tests} compiled programs tested on them" if test.tests > 1 else ""
+    difference = format_estimate(overall.difference, signed=True)
     click.echo(
-        f"verdict: {say_verdict(test.verdict, truth)}: {overall.difference.value:+.3f} [{overall.difference.low:+.3f}, "
-        f"{overall.difference.high:+.3f}] on {overall.n} test questions, p = {test.p:.4f}{corrected}"
+        f"verdict: {say_verdict(test.verdict, truth)}: {difference} on {overall.n} test questions, "
+        f"p = {test.p:.4f}{corrected}"
     )
     if truth and test.verdict != "less truthful":
         click.echo(say_truth(truth))
+    if overall.answered and overall.answered.difference:
+        of_answered = format_estimate(overall.answered.difference, signed=True)
+        click.echo(f"over the {overall.answered.n} questions that both answered: {of_answered}")
     for warning in test.comparison.warnings:
         say(warning)
     click.echo(f"what changed: typedrag diff BASE {result.folder}")

@@ -286,12 +286,17 @@ def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 def _draw_best(best: Best) -> None:
     from typedrag.cli.tables import draw_table
     from typedrag.experiments.compare.truth import say_truth, say_verdict
+    from typedrag.experiments.formats import format_estimate
     from typedrag.optimizers.sweep.page import measured_row
 
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
     draw_table(headings, map(measured_row, best.measured), title=title)
     verdict = say_verdict(best.verdict, best.truth)
-    click.echo(f"verdict: {verdict}, against the program as it was, by {best.measured[0].measure}")
+    programs = best.settings["programs"]
+    corrected = f", corrected for {programs} trials measured on these questions" if programs > 1 else ""
+    click.echo(f"verdict: {verdict}, against the program as it was, by {best.measured[0].measure}{corrected}")
+    if answered := best.measured[0].gain_answered:
+        click.echo(f"over the questions that both answered: {format_estimate(answered, signed=True)}")
     if best.truth and best.verdict != "less truthful":
         click.echo(say_truth(best.truth))

@@ -36,7 +36,7 @@ def format_value(value: float | None, places: int | None = None, *, signed: bool
 
 
 def format_interval(estimate: Estimate | None, *, signed: bool = False) -> str:
-    """Both ends of an interval.
+    """Both ends of an interval, or the number of questions where there is none.
 
     Example:
         >>> format_interval(Estimate(0.0, -0.1, 0.25, n=20), signed=True)
@@ -44,22 +44,22 @@ def format_interval(estimate: Estimate | None, *, signed: bool = False) -> str:
     """
     if estimate is None:
         return ""
-    places = decimals(estimate.value, estimate.low, estimate.high)
-    return (
-        f"[{format_value(estimate.low, places, signed=signed)}, {format_value(estimate.high, places, signed=signed)}]"
-    )
+    if estimate.interval is None:
+        return estimate.size
+    places = decimals(estimate.value, *estimate.interval)
+    return f"[{', '.join(format_value(end, places, signed=signed) for end in estimate.interval)}]"
 
 
 def format_estimate(estimate: Estimate | None, *, signed: bool = False) -> str:
-    """A value with its interval.
+    """A value with its interval, or with the number of questions where there is none.
 
     Example:
-        >>> format_estimate(Estimate(62.5, 55.0, 70.25, n=20))
-        '62.5 [55.0, 70.2]'
+        >>> format_estimate(Estimate(62.5, 55.0, 70.25, n=20)), format_estimate(Estimate(0.5, None, None, n=3))
+        ('62.5 [55.0, 70.2]', '0.500 (n = 3 questions)')
     """
     if estimate is None:
         return NONE
-    places = decimals(estimate.value, estimate.low, estimate.high)
+    places = decimals(estimate.value, *(estimate.interval or ()))
     return f"{format_value(estimate.value, places, signed=signed)} {format_interval(estimate, signed=signed)}"
 
 

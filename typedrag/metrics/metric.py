@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import dspy
@@ -143,15 +144,22 @@ class Metric:
             NotMeasurable: If the example lacks what the metric needs.
             CallFailed: If the scorer fails at this answer, or refuses every call.
             LMUnavailable: If the scorer cannot be used.
+            InputError: If the metric gives NaN.
         """
         # a judge's calls are not the program's: they use another LM and stay out of its trace
         scorer = use_lm(self.scorer) if self.scorer else nullcontext()
         with dspy.context(trace=None), scorer, unless_all_is_refused():
             scored = self.score(gold, pred)
+        measures = dict(scored.measures) or {"score": scored.score}
+        if unknown := [name for name, value in {"score": scored.score, **measures}.items() if isnan(value)]:
+            raise InputError(
+                f"metric '{self.name}' gives question '{gold.get('id')}' no number as its {unknown[0]}, but NaN",
+                "Let it raise NotMeasurable where there is nothing to measure",
+            )
         return dspy.Prediction(
             score=scored.score,
             feedback=scored.feedback,
-            measures=dict(scored.measures) or {"score": scored.score},
+            measures=measures,
             details=dict(scored.details),
         )
 

@@ -54,8 +54,9 @@ class Counts:
 class Objective:
     """A weighted mean of metrics' scores, callable like a DSPy metric.
 
-    A metric that cannot measure an example is left out of its mean. The score does not depend on the
-    predictor that the feedback is for. Safe to call from many threads.
+    A metric that cannot measure an example is left out of its mean. One that can measure the example, but not this
+    answer, such as faithfulness of an answer without passages, scores 0: no answer wins by escaping a metric. The score
+    does not depend on the predictor that the feedback is for. Safe to call from many threads.
 
     Args:
         metrics: The metrics, each with its weight, above 0.
@@ -117,16 +118,19 @@ class Objective:
 
     def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
-        return [e for e in examples if any(_can_measure(metric, e) for metric, _ in self.metrics)]
+        return [e for e in examples if not all(_lack_of(metric, e) for metric, _ in self.metrics)]
 
     def _measure(self, gold: dspy.Example, pred: dspy.Prediction) -> list[tuple[Metric, float, Scored]]:
         measured: list[tuple[Metric, float, Scored]] = []
         reasons = []
         for metric, weight in self.metrics:
+            if lack := _lack_of(metric, gold):
+                reasons.append(lack)
+                continue
             try:
                 one = metric(gold, pred)
             except NotMeasurable as reason:
-                reasons.append(str(reason))
+                measured.append((metric, weight, Scored(0.0, f"{metric.name}: {reason}.")))
             except (StepFailed, CallFailed):
                 self._count(failed=1)
                 raise
@@ -230,12 +234,19 @@ def _check(weights: Mapping[str, float | None], named: int) -> None:
             raise InputError(f"the weight of metric '{name}' is {weight:g}", "Give a number above 0")
 
 
-def _can_measure(metric: Metric, example: dspy.Example) -> bool:
+def measurable_by(metrics: Iterable[Metric], examples: Iterable[dspy.Example]) -> dict[str, frozenset[str]]:
+    """The ids of the examples that each metric can measure, as far as can be told without a prediction."""
+    examples = list(examples)
+    return {m.name: frozenset(str(e.id) for e in examples if not _lack_of(m, e)) for m in metrics}
+
+
+def _lack_of(metric: Metric, example: dspy.Example) -> str:
+    """The reason why a metric cannot measure an example; empty if it can."""
     try:
         metric.require(example)
-    except NotMeasurable:
-        return False
-    return True
+    except NotMeasurable as lack:
+        return str(lack) or "nothing to measure by"
+    return ""
 
 
 def _on_score(score: float, measured: Sequence[tuple[Metric, float, Scored]]) -> str:

@@ -28,6 +28,7 @@ from typedrag.lms.lm import use_lm
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.lms.trail import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
+from typedrag.metrics.arithmetic.estimate import FEWEST_UNITS, percentiles
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.optimizers.list_ranker.evaluate import rank_pool
 from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
@@ -238,11 +239,13 @@ def _over_all(metric: Metric, questions: Sequence[QuestionResult]) -> dict[str, 
         return {}
     groups = list(units.values())
     values = metric.over_all([s for group in groups for s in group])
-    draws = np.random.default_rng(0).integers(len(groups), size=(_RESAMPLES if len(groups) > 1 else 0, len(groups)))
+    if len(groups) < FEWEST_UNITS:
+        return {name: Estimate(value, None, None, len(groups)) for name, value in values.items()}
+    draws = np.random.default_rng(0).integers(len(groups), size=(_RESAMPLES, len(groups)))
     resampled = [metric.over_all([s for place in draw for s in groups[place]]) for draw in draws]
     estimates = {}
     for name, value in values.items():
-        ends = np.quantile([r[name] for r in resampled if name in r] or [value], [0.025, 0.975])
+        ends = np.quantile([r[name] for r in resampled if name in r], percentiles(len(groups)))
         estimates[name] = Estimate(value, float(ends[0]), float(ends[1]), len(groups))
     return estimates
 

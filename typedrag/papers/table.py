@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Cell:
             >>> str(Cell("Debate", "NQ-NF", Estimate(1, 1, 1, 1), 1))
             '1 / 1'
         """
-        certain = self.ours and self.ours.low == self.ours.high
+        certain = self.ours and self.ours.interval == (self.ours.value, self.ours.value)
         ours = _number(self.ours.value) if self.ours and certain else format_estimate(self.ours)
         return f"{ours} / {_number(self.published)}"
 
@@ -176,7 +176,8 @@ def _cell(table: PaperTable, row: Any, column: Any, published: float | None, res
     if isinstance(value, str):
         return Cell(row.name, column.name, None, published, value)
     scale = where.scale or 1.0
-    scaled = Estimate(value.value * scale, value.low * scale, value.high * scale, value.n)
+    low, high = (end * scale for end in value.interval) if value.interval else (None, None)
+    scaled = replace(value, value=value.value * scale, low=low, high=high)
     return Cell(row.name, column.name, scaled, published)
 
 

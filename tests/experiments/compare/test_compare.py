@@ -9,8 +9,8 @@ import pytest
 
 from tests.experiments.runs import SETTINGS, SUBSETS, TYPES, question, run, run_of
 from typedrag.errors import InputError
-from typedrag.experiments.compare.compare import ALL, Stratum, compare, conflicts_between, higher_is_better, run_labels
-from typedrag.experiments.evaluate.results import MetricResult, Run
+from typedrag.experiments.compare.compare import ALL, Stratum, compare, conflicts_between, run_labels
+from typedrag.experiments.evaluate.results import MetricResult, Run, higher_is_better
 from typedrag.experiments.evaluate.summary import summarize
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 
@@ -30,7 +30,7 @@ def overall(comparison, measure=MRR):
 def test_means_and_difference_are_over_the_same_questions():
     found = overall(compare([run_of("rag", [0.25, 0.5, 1.0]), run_of("typed", [0.5, 1.0])]))
     assert (found.n, found.baseline.value, found.other.value) == (2, 0.375, 0.75)
-    assert (found.difference.value, found.difference.low, found.difference.high) == (0.375, 0.25, 0.5)
+    assert (found.difference.value, found.difference.interval) == (0.375, None)
     assert found.p == 0.5  # of 2^2 signs, two are as extreme
     assert found.left_out == {"not in both runs": 1}
 
@@ -77,13 +77,9 @@ def test_what_is_left_out_is_counted_by_its_reason():
         question(7, {"mrr": 1.0}),
     )
     found = overall(compare([rag, typed]))
-    assert found.n == 1
-    assert found.left_out == {
-        "judge failed": 1,
-        "no answer": 2,
-        "nothing to measure by": 2,
-        "not in both runs": 2,
-    }
+    assert (found.n, found.baseline.value, found.other.value) == (2, 0.25, 1.0)  # question 2 counts as wrong
+    assert (found.answered.n, found.answered.baseline.value) == (1, 0.5)
+    assert found.left_out == {"judge failed": 2, "nothing to measure by": 2, "not in both runs": 2}
     assert overall(compare([typed, rag])).left_out == found.left_out
 
 
@@ -131,8 +127,10 @@ def test_a_clear_difference_is_marked_and_chance_is_not():
 def test_less_is_better_of_ranks_and_costs():
     before = [question(i, {"expected_rank": 3.0}) for i in range(20)]
     after = [question(i, {"expected_rank": 2.0 - i % 2}, tokens=200) for i in range(20)]
-    comparison = compare([run("rag", *before), run("typed", *after)])
-    assert overall(comparison, "linkage/expected_rank").verdict == "better"
+    runs = [run("rag", *before), run("typed", *after)]
+    comparison = compare(runs)
+    assert overall(comparison, "linkage/expected_rank").verdict == ""  # the score is tested
+    assert overall(compare(runs, measures=["linkage/expected_rank"]), "linkage/expected_rank").verdict == "better"
     assert overall(comparison, "cost/tokens").verdict == "worse"
     assert higher_is_better("coverage/core")
     assert not higher_is_better("coverage/follow_up")
@@ -194,10 +192,15 @@ def test_measures_are_chosen_by_name_or_metric():
     def chosen(*wanted: str) -> list[str]:
         return list(dict.fromkeys(d.measure for d in compare(runs, measures=wanted, by=()).differences))
 
-    assert chosen() == [MRR, "linkage/mpr", "cost/tokens", "cost/lm_calls", "cost/seconds"]
-    assert chosen("linkage") == [MRR, "linkage/mpr"]
+    measures = ["linkage/score", MRR, "linkage/mpr"]
+    assert chosen() == [*measures, "cost/tokens", "cost/lm_calls", "cost/seconds"]
+    assert chosen("linkage") == measures
+    tested = {d.measure for d in compare(runs, measures=["linkage"], by=()).differences if d.p is not None}
+    assert tested == {"linkage/score"}
+    tested = {d.measure for d in compare(runs, measures=["linkage/mpr", MRR], by=()).differences if d.p is not None}
+    assert tested == {"linkage/mpr"}
     assert chosen("cost/seconds", "linkage/score") == ["cost/seconds", "linkage/score"]
-    with pytest.raises(InputError, match=r"measure 'bleu'.*Measures: linkage/mrr"):
+    with pytest.raises(InputError, match=r"measure 'bleu'.*Measures: linkage/score"):
         chosen("bleu")
 
 
@@ -223,4 +226,12 @@ def test_it_can_be_written_as_json():
     assert data["baseline"] == "rag"
     line = data["differences"][1]
     assert (line["by"], line["stratum"]) == ("type", "evidence-based")
-    assert set(line["difference"]) == {"value", "low", "high", "n"}
+    assert set(line["difference"]) == {"value", "low", "high", "n", "units"}
+
+
+def test_ranks_have_no_verdict_where_an_answer_failed_since_a_failure_has_no_rank():
+    rag = run("rag", *(question(n, {"expected_rank": 3.0}) for n in range(40)))
+    failing = (question(n, {"expected_rank": 1.0}) if n % 2 else question(n, answer=None) for n in range(40))
+    [found] = compare([rag, run("typed", *failing)], measures=["linkage/expected_rank"], by=()).differences
+    assert (found.n, found.difference.value, found.p, found.verdict) == (20, -2.0, None, "")
+    assert found.left_out == {"no answer": 20}

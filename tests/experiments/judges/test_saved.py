@@ -11,7 +11,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check, load_judge, save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.records import Estimate
 
 TARGETS = [
@@ -20,7 +20,9 @@ TARGETS = [
     pytest.param(SubQuestionTyperTarget(), typed(), id="types"),
 ]
 MORE = Estimate(0.1, 0.02, 0.18, 40)
-CHECK = JudgeCheck("a/model", "accuracy", Estimate(0.6, 0.5, 0.7, 40), Estimate(0.7, 0.6, 0.8, 40), "labels", MORE)
+CHECK = JudgeCheck(
+    "a/model", "accuracy", Estimate(0.6, 0.5, 0.7, 40), Estimate(0.7, 0.6, 0.8, 40), "labels", MORE, p=0.01
+)
 
 
 def compiled(target, dataset) -> dspy.Module:
@@ -31,18 +33,21 @@ def compiled(target, dataset) -> dspy.Module:
     return target.put_back(None, student)
 
 
+def check_of(judge: dspy.Module) -> JudgeCheck:
+    return replace(CHECK, judge=fingerprint(state_of(judge)))
+
+
 @pytest.fixture
 def saved(tmp_path):
-    save_judge(
-        compiled(LinkageJudgeTarget(), ranked()), tmp_path / "judge", about={"optimizer": "gepa"}, checks=[CHECK]
-    )
+    judge = compiled(LinkageJudgeTarget(), ranked())
+    save_judge(judge, tmp_path / "judge", about={"optimizer": "gepa"}, checks=[check_of(judge)])
     return tmp_path / "judge"
 
 
 @pytest.mark.parametrize(("target", "dataset"), TARGETS)
 def test_a_judge_comes_back_as_it_was(target, dataset, tmp_path):
     judge = compiled(target, dataset)
-    save_judge(judge, tmp_path / "judge", checks=[CHECK])
+    save_judge(judge, tmp_path / "judge", checks=[check_of(judge)])
     loaded = load_judge(tmp_path / "judge", target.name, "a/model")
     assert type(loaded) is type(judge) and state_of(loaded) == state_of(judge)
     [before], [after] = judge.predictors(), loaded.predictors()
@@ -59,12 +64,13 @@ def test_a_judge_that_was_not_shown_to_be_better_is_not_used(saved):
     assert isinstance(load_judge(saved, "linkage-judge", "a/model"), LinkageJudge)
     with pytest.raises(InputError, match=r"not checked .* with 'another/model', only with a/model.*--compiled"):
         load_judge(saved, "linkage-judge", "another/model")
-    for unsure in (None, Estimate(0.1, 0.0, 0.2, 40), Estimate(-0.1, -0.18, -0.02, 40)):
-        add_check(saved, replace(CHECK, difference=unsure))
-        with pytest.raises(InputError, match=r"was not shown to agree better|on too few questions"):
+    [check] = SavedJudge.read(saved).checks
+    for p, difference in ((None, None), (0.06, MORE), (0.01, replace(MORE, value=-0.1))):
+        add_check(saved, replace(check, difference=difference, p=p))
+        with pytest.raises(InputError, match="was not shown to agree better"):
             load_judge(saved, "linkage-judge", "a/model")
     assert len(SavedJudge.read(saved).checks) == 1
-    add_check(saved, replace(CHECK, scorer="another/model"))
+    add_check(saved, replace(check, scorer="another/model"))
     assert isinstance(load_judge(saved, "linkage-judge", "another/model"), LinkageJudge)
     assert SavedJudge.read(saved).about == {"optimizer": "gepa"}
     assert SavedJudge.read(saved).check_by("another/model").date

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
 
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 
-values = st.lists(st.floats(-1, 1), min_size=2, max_size=30)
+values = st.lists(st.floats(-1, 1), min_size=10, max_size=30)
 
 
 @settings(max_examples=30)
@@ -69,7 +71,7 @@ def test_undefined_resamples_are_left_out_without_a_warning() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        estimate = bootstrap_estimate(share_of_ones, [0, 0, 0, 1])
+        estimate = bootstrap_estimate(share_of_ones, [0] * 9 + [1])
         assert bootstrap_estimate(share_of_ones, [0, 0]) is None
     assert estimate is not None and (estimate.low, estimate.high) == (1, 1)
 
@@ -78,4 +80,22 @@ def test_one_observation_and_none() -> None:
     assert mean_estimate([]) is None
     assert bootstrap_estimate(np.mean, []) is None
     estimate = bootstrap_estimate(np.mean, [0.2, 0.4], groups=["q", "q"])
-    assert estimate is not None and estimate.low == estimate.high == estimate.value
+    assert estimate is not None and (estimate.interval, str(estimate)) == (None, "0.300 (n = 1 question)")
+
+
+@pytest.mark.parametrize("estimate_of", [mean_estimate, partial(bootstrap_estimate, np.mean)])
+def test_one_question_with_forty_observations_has_no_interval_and_ten_questions_have_one(estimate_of) -> None:
+    luck = np.random.default_rng(0)
+    one, nine, ten = (estimate_of(list(luck.random(40)), groups=[n % of for n in range(40)]) for of in (1, 9, 10))
+    assert (one.interval, one.n, one.units, nine.interval) == (None, 40, 1, None)
+    assert ten.low < ten.value < ten.high
+
+
+def test_the_interval_of_few_differences_is_as_wide_as_that_of_the_t_distribution() -> None:
+    """Plain percentiles are a fifth narrower: they hold the truth in 90 of 100 samples of ten."""
+    ratios = []
+    for seed in range(50):
+        numbers = np.random.default_rng(seed).normal(size=10)
+        estimate, by_t = mean_estimate(list(numbers)), ttest_1samp(numbers, 0).confidence_interval()
+        ratios.append((estimate.high - estimate.low) / (by_t.high - by_t.low))
+    assert np.mean(ratios) == pytest.approx(1, abs=0.05)

@@ -102,9 +102,30 @@ def test_a_judge_of_coverage_takes_the_place_of_the_metric_s_own(tmp_path):
     folder, judge = tmp_path / "judge", CoverageJudge(sub_questions_per_call=5)
     judge.find.signature = judge.find.signature.with_instructions(LEARNT)
     save_judge(judge, folder)
-    of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, Judgments())
+    with pytest.raises(InputError, match=r"1 questions are too few for a verdict, which takes 6.*--limit"):
+        check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, store := Judgments())
+    assert len(store) == 0  # refused before anything was paid
+    of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, store, CheckSettings(limit=9))
     assert of_one.compiled.value > of_one.base.value and not of_one.is_better  # nobody knows how it does on others
     found = check_saved_judge(folder, {"sub-question-coverage": covered(32)}, SCORER, Judgments())
     assert found.is_better
     metric = build_metric("coverage", SCORER.lm, **with_judges("coverage", {"judge": folder}, SCORER.lm))
     assert metric.judge.sub_questions_per_call == 5 and metric.judge.find.signature.instructions == LEARNT
+
+
+def test_p_is_corrected_for_all_judges_that_were_ever_checked_on_the_labels(tmp_path):
+    """The least p of 6 questions is 2 / 2^6: enough for the first judge that is looked at, and not for the second."""
+    folder, dataset = tmp_path / "judge", {"antique": ranked(24)}
+    count = len({e.question for e in LinkageJudgeTarget().examples(dataset["antique"], "test")})
+    assert count == 6
+    save_judge(taught(), folder)
+    first = check_saved_judge(folder, dataset, SCORER, Judgments())
+    assert (first.tests, first.p, first.is_better) == (1, 2 / 2**6, True)
+    assert check_saved_judge(folder, dataset, SCORER, Judgments()).tests == 1  # the same judge again
+    other = taught()
+    other.rank.signature = other.rank.signature.with_instructions(f"{LEARNT} Take your time.")
+    save_judge(other, folder, checks=SavedJudge.read(folder).checks)
+    second = check_saved_judge(folder, dataset, SCORER, Judgments())
+    assert (second.tests, second.p, second.is_better) == (2, 4 / 2**6, False)
+    with pytest.raises(InputError, match="not shown to agree better"):
+        with_judges("linkage", {"judge": str(folder)}, SCORER.lm)

@@ -64,7 +64,13 @@ def told(uri, out):
         log_candidates(compile_tracker, "program", CANDIDATES[:number], several=False)
     estimates = {"baseline": Estimate(0.5, 0.4, 0.6, n=9), "other": Estimate(0.7, 0.6, 0.8, n=9)}
     difference = Difference(
-        OBJECTIVE, "compiled", Stratum("type", "reason"), 9, {}, **estimates, difference=Estimate(0.2, 0.1, 0.3, n=9)
+        measure=OBJECTIVE,
+        run="compiled",
+        stratum=Stratum("type", "reason"),
+        n=9,
+        left_out={},
+        **estimates,
+        difference=Estimate(0.2, 0.1, 0.3, n=9),
     )
     test = HeldOut(RunComparison("base", ("base", "compiled"), (difference,)), {}, {})
     registered = log_compile(

@@ -137,9 +137,13 @@ def ended(number, scores, tokens):
     return trial
 
 
-@pytest.mark.parametrize(("keys", "interval"), [(["why", "how"], "0.500 [0.000, 1.000]"), ([], "0.500 [0.200, 0.800]")])
+@pytest.mark.parametrize(
+    ("keys", "interval"), [(["why", "how"], "0.500 (n = 2 questions)"), ([], "0.500 [0.100, 0.900]")]
+)
 def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(keys, interval):
-    questions = [[f"q{n}", "reason", "", *keys[n % 2 : n % 2 + 1]] for n in range(10)]
+    questions = [
+        [f"q{n}", "reason", "", *keys[n % 2 : n % 2 + 1]] for n in range(10)
+    ]  # ten ids of two or ten questions
     objectives = [ObjectiveConfig(measure="length/score")]
     held = SimpleNamespace(
         parts=SimpleNamespace(
@@ -182,7 +186,10 @@ def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened
     runs = [read_run(f) for f in (found.folder.parents[1] / "held-out").iterdir() if f.name.endswith("-test")]
     assert all(len(run.questions) == 15 for run in runs)
     answered = [{q.id for q in run.questions if q.answer} for run in runs]
-    assert 0 < found.settings["n"] == len(answered[0] & answered[1]) < 15
+    both = answered[0] & answered[1]
+    first = found.measured[0]
+    assert found.settings["n"] == first.gain_held_out.n == 15 > len(both) > 0
+    assert first.gain_answered.n == len(both)
 
 
 def few(program, **given):

@@ -67,7 +67,7 @@ def preferences(pairs, server):
         "objectives": ["preference/accuracy"],
         "metrics": [{"name": "preference", "options": {"coverage": {"cite": "sentences"}}}],
         "dataset": {"name": "pairs", "path": pairs, "split": "train", "limit": 6},
-        "held_out": {"split": "test"},
+        "held_out": {"split": "test", "limit": 4},
     }
 
 

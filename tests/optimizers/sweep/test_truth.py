@@ -84,7 +84,7 @@ def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, settings
         **TOP_K,
         "metrics": ["length"],
         "dataset": {"split": "validation", "limit": 4},
-        "held_out": {"split": "test", "limit": 5},
+        "held_out": {"split": "test", "limit": 8},
         "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
     }
     sweep(**given)
@@ -97,8 +97,8 @@ def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, settings
         "truthfulness/truthfulness",
         "truthfulness/right",
     ]
-    assert (found.truth.value, found.truth.high, found.verdict) == (-2, -2, "less truthful")
-    assert "Verdict: NOT BETTER, for answers are less truthful, by -2.000 [-2.000, -2.000]. truthfulness -2.000" in page
+    assert (found.truth.value, found.truth.n, found.verdict) == (-2, 6, "less truthful")
+    assert "NOT BETTER, for answers are less truthful, by -2.000 (n = 6 questions)." in page
     assert json.loads((tmp_path / "sweep" / "best" / "best.json").read_text())["verdict"] == "less truthful"
     assert Compiled.read(found.folder).about.verdict == "less truthful"
     import mlflow

@@ -46,7 +46,7 @@ ABOUT = CompiledAbout(
     dataset_fingerprint="0123456789abcdef",
     base={"linkage/mrr": Estimate(0.5, 0.4, 0.6, 100)},
     compiled={"linkage/mrr": Estimate(0.6, 0.5, 0.7, 100)},
-    differences={"linkage/mrr": Change(0.1, 0.05, 0.15, 100, 0.005)},
+    differences={"linkage/mrr": Change(0.1, 0.05, 0.15, 100, p=0.005)},
     verdict="better",
     p=0.01,
     tests=2,

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.disagreement import disagreements
-from typedrag.experiments.compare.statistics import (
-    ALPHA,
-    by_group,
-    correct_p_values,
-    paired_bootstrap,
-    permutation_p_values,
-    questions_needed,
-)
 from typedrag.experiments.evaluate import results
-from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally
+from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally, higher_is_better, value_of_failure
 from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.metrics.defects import Defects
+from typedrag.experiments.held_out import Pair, Verdict, estimate_difference, held_out_test, pair_of, shared_ids
 from typedrag.question_types import QuestionType
-from typedrag.records import Estimate
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)
@@ -36,12 +27,6 @@ JUDGE_FAILED = "judge failed"
 NOT_MEASURABLE = "nothing to measure by"
 _REASONS = (NOT_IN_BOTH, NO_ANSWER, JUDGE_FAILED, NOT_MEASURABLE)
 
-_LOWER_IS_BETTER = {
-    *("rank", "expected_rank", "steps", "follow_up", "invalid", "wrong", "not_answered"),
-    *Defects.measures,
-}
-"""Names of measures. Covering follow-up sub-questions counts against an answer (sub-question coverage, section 4)."""
-
 
 class Stratum(NamedTuple):
     """A part of the questions: all of them, those of a type, or those of a subset."""
@@ -53,40 +38,24 @@ class Stratum(NamedTuple):
 ALL = Stratum()
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+@dataclass(frozen=True, kw_only=True)
+class Difference(Verdict):
     """A run and the baseline on the n questions of a stratum for which both have a value.
+
+    Only one measure of a metric is tested; see `compare`.
 
     Attributes:
         measure: As `metric/measure`.
-        left_out: The number of the stratum's other questions by reason; failures of a program or a judge never count
-            as bad values.
-        baseline: The baseline's mean; None without questions.
-        other: The run's mean.
-        difference: The run's mean minus the baseline's.
-        p: p-value of the paired permutation test; None without questions.
-        corrected_p: The p-value, corrected for all tests of the comparison.
-        questions_needed: The number of questions that would show such a difference; None if there is none.
+        left_out: The number of the stratum's other questions by reason.
+        answered: The difference over the questions that both answered, untested, if a program failed at others, which
+            count as wrong answers.
     """
 
     measure: str
     run: str
     stratum: Stratum
-    n: int
     left_out: Mapping[str, int]
-    baseline: Estimate | None = None
-    other: Estimate | None = None
-    difference: Estimate | None = None
-    p: float | None = None
-    corrected_p: float | None = None
-    questions_needed: int | None = None
-
-    @property
-    def verdict(self) -> Literal["better", "worse", ""]:
-        """`better` or `worse` if the corrected p-value shows more than chance, else empty."""
-        if self.difference is None or self.corrected_p is None or self.corrected_p >= ALPHA:
-            return ""
-        return "better" if (self.difference.value > 0) == higher_is_better(self.measure) else "worse"
+    answered: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -123,11 +92,14 @@ def compare(
     by: Sequence[By] = ("type", "subset"),
     seed: int = 0,
     force: bool = False,
+    decisive: str = "",
+    programs: int = 1,
 ) -> RunComparison:
     """Compare runs with one of them on the questions that they share.
 
-    p-values are corrected within two families: measures of answers, and costs. In one family, the costs,
-    whose differences are seldom chance, would make the others look significant.
+    Of each metric one measure is tested: its score, or the measure that has the metric's name, or else the first that
+    is asked for. The others are measured from the same answers and judgments, and are shown without a verdict. p-values
+    are corrected for all tests of a family: of metrics over all questions, of metrics by type or subset, and of costs.
 
     Args:
         runs: Two or more runs, over the same data and measured alike.
@@ -135,7 +107,9 @@ def compare(
         measures: Measures as `metric/measure`, or a metric's name for all of its measures; by default all
             that the baseline and another run have.
         by: The parts of the questions to compare besides all of them.
-        force: Compare in spite of conflicts.
+        force: Compare in spite of conflicts; a question whose text differs is in neither run.
+        decisive: The measure that was chosen before; over all questions, it is corrected for no other one.
+        programs: The number of programs that were ever compared on these questions; p-values are corrected for them.
 
     Raises:
         InputError: If there are fewer than two runs, a measure is not known, or there are conflicts.
@@ -151,32 +125,27 @@ def compare(
             "Compare runs over the same data, measured alike, or use --force",
         )
     chosen = _choose_measures(runs, baseline, measures)
-    pairs = [pair for i in others for pair in _pairs(first, runs[i], labels[i], chosen, by)]
-    p_values = permutation_p_values([pair.differences for pair in pairs], seed=seed)
-    tested = [pair.difference(p, seed) for pair, p in zip(pairs, p_values, strict=True)]
-    tallies = {labels[i]: runs[i].tally for i in (baseline, *others)}
+    rows = [row for i in others for row in _rows(first, runs[i], labels[i], chosen, by)]
+    families: dict[str, list[_Row]] = {}
+    for row in rows:
+        alone = (row.measure, row.stratum) == (decisive, ALL)
+        family = decisive if alone else f"{row.measure.startswith('cost/')} {row.stratum.by}"
+        families.setdefault(family if chosen[row.measure] else "", []).append(row)
+    verdicts = {id(row): estimate_difference(row.pair, seed=seed) for row in families.pop("", ())}
+    for members in families.values():
+        tested = held_out_test([row.pair for row in members], programs=programs, seed=seed)
+        verdicts |= {id(row): verdict for row, verdict in zip(members, tested, strict=True)}
     warnings = tuple(
         str(line) for i in others for line in disagreements(first, runs[i], (labels[baseline], labels[i]), seed)
     )
     return RunComparison(
         labels[baseline],
         tuple(labels[i] for i in others),
-        tuple(_corrected(tested)),
+        tuple(row.difference(verdicts[id(row)], seed) for row in rows),
         conflicts,
         warnings=warnings,
-        tallies=tallies,
+        tallies={labels[i]: runs[i].tally for i in (baseline, *others)},
     )
-
-
-def higher_is_better(measure: str) -> bool:
-    """True if more of a measure is better; less is better for costs and ranks.
-
-    Example:
-        >>> [higher_is_better(m) for m in ("linkage/mrr", "linkage/expected_rank", "cost/tokens")]
-        [True, False, False]
-    """
-    metric, _, name = measure.partition("/")
-    return metric != "cost" and name not in _LOWER_IS_BETTER
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
@@ -186,10 +155,13 @@ def run_labels(runs: Sequence[Run]) -> list[str]:
 
 
 def conflicts_between(baseline: Run, run: Run) -> list[str]:
-    """The settings, with both values, that keep the numbers of two runs from being compared."""
+    """The settings, with both values, and the questions that keep the numbers of two runs from being compared."""
     ours, theirs = baseline.settings, run.settings
     shared = [name for name in ours if name.startswith(METRIC) and name in theirs]
-    return [
+    texts, others = baseline.groups, run.groups
+    differing = [i for i in texts if texts[i] != others.get(i, texts[i])]
+    questions = [f"another question under the id '{differing[0]}' ({len(differing)} such)"] if differing else []
+    return questions + [
         f"another {name} ({_shown(theirs.get(name))}, not {_shown(ours.get(name))})"
         for name in (FINGERPRINT, *shared)
         if ours.get(name) != theirs.get(name)
@@ -229,75 +201,82 @@ def _why_missing(question: QuestionResult | None, metric: str) -> str:
     return JUDGE_FAILED if result.measurable and result.score is None else NOT_MEASURABLE
 
 
-class _Pair(NamedTuple):
+class _Row(NamedTuple):
     """The values of two runs for one measure, over the questions of a stratum."""
 
     measure: str
     run: str
     stratum: Stratum
-    baseline: list[float]
-    other: list[float]
-    questions: list[str]
+    pair: Pair
+    answered: Pair
     left_out: dict[str, int]
 
-    @property
-    def differences(self) -> list[float]:
-        """The differences, summed up by question, since a question may have several values."""
-        return by_group([b - a for a, b in zip(self.baseline, self.other, strict=True)], self.questions)
+    def difference(self, verdict: Verdict, seed: int) -> Difference:
+        fewer = len(self.answered.base) < len(self.pair.base)
+        return Difference(
+            **{**vars(verdict), "more_is_better": higher_is_better(self.measure)},
+            measure=self.measure,
+            run=self.run,
+            stratum=self.stratum,
+            left_out=self.left_out,
+            answered=estimate_difference(self.answered, seed=seed) if fewer else None,
+        )
 
-    def difference(self, p: float | None, seed: int) -> Difference:
-        means = paired_bootstrap(self.other, self.baseline, groups=self.questions, seed=seed)
-        without = Difference(self.measure, self.run, self.stratum, len(self.other), self.left_out, p=p)
-        if means is None:
-            return without
-        return replace(without, **means._asdict(), questions_needed=questions_needed(self.differences))
 
-
-def _pairs(baseline: Run, run: Run, label: str, measures: Sequence[str], by: Sequence[By]) -> Iterator[_Pair]:
+def _rows(baseline: Run, run: Run, label: str, measures: Iterable[str], by: Sequence[By]) -> Iterator[_Row]:
     ours, theirs = ({q.id: q for q in r.questions} for r in (baseline, run))
     questions = {**theirs, **ours}
-    groups = {**run.groups, **baseline.groups}
     parts = {s: [i for i, q in questions.items() if belongs(q, s)] for s in strata(list(questions.values()), by)}
     for measure in measures:
         first, second = baseline.values(measure), run.values(measure)
         for part, ids in parts.items():
-            shared = [i for i in ids if i in first and i in second]
+            pair, answered = (pair_of(baseline, run, measure, ids, answered=only) for only in (False, True))
+            paired = shared_ids(baseline, run) & first.keys() & second.keys()
             reasons = Counter(
                 _first_reason(measure, (ours.get(i), i in first), (theirs.get(i), i in second))
                 for i in ids
-                if i not in first or i not in second
+                if i not in paired
             )
             left_out = {reason: reasons[reason] for reason in _REASONS if reason in reasons}
-            units = [groups[i] for i in shared]
-            yield _Pair(measure, label, part, [first[i] for i in shared], [second[i] for i in shared], units, left_out)
+            yield _Row(measure, label, part, pair, answered, left_out)
 
 
 def _first_reason(measure: str, *sides: tuple[QuestionResult | None, bool]) -> str:
     """The first reason, in the order of `_REASONS`, why a question lacks a value in one run or both."""
     metric = measure.partition("/")[0]
-    return min((_why_missing(q, metric) for q, has_value in sides if not has_value), key=_REASONS.index)
+    missing = (_why_missing(q, metric) for q, has_value in sides if not has_value)
+    return min(missing, key=_REASONS.index, default=NOT_IN_BOTH)  # the two have other questions under this id
 
 
-def _corrected(differences: Sequence[Difference]) -> list[Difference]:
-    corrected: dict[int, float | None] = {}
-    for family in (True, False):
-        members = [i for i, d in enumerate(differences) if d.measure.startswith("cost/") == family]
-        corrected |= zip(members, correct_p_values([differences[i].p for i in members]), strict=True)
-    return [replace(d, corrected_p=corrected[i]) for i, d in enumerate(differences)]
+def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | None) -> dict[str, bool]:
+    """The measures to compare, and whether each is the one of its metric that is tested; all costs are.
 
-
-def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | None) -> list[str]:
+    A measure by which a failed answer has no value is not tested if any answer failed: failures would be left out.
+    """
     others = {m for i, run in enumerate(runs) if i != baseline for m in run.measures}
-    shared = [*(m for m in runs[baseline].measures if m in others), *COSTS]
-    if not names:
-        return shared
-    chosen: dict[str, None] = {}
-    for name in names:
-        metric, _, measure = name.partition("/")
-        named = [m for m in shared if m == name or m.startswith(f"{name}/")]
-        if measure == "score" and any(m.startswith(f"{metric}/") for m in shared):
-            named = [name]
-        if not named:
-            raise InputError(f"no two runs to compare have measure '{name}'", f"Measures: {', '.join(shared)}")
-        chosen |= dict.fromkeys(named)
-    return list(chosen)
+    of_metric: dict[str, list[str]] = {}
+    for measure in (m for m in runs[baseline].measures if m in others):
+        of_metric.setdefault(measure.partition("/")[0], []).append(measure)
+    for metric, known in of_metric.items():
+        named = [f"{metric}/{metric}", *(known if len(known) == 1 else ())]
+        primary = next((m for m in named if m in known and higher_is_better(m)), f"{metric}/score")
+        of_metric[metric] = list(dict.fromkeys((primary, *known)))
+    shared = [*(m for known in of_metric.values() for m in known), *COSTS]
+    chosen = dict.fromkeys(m for name in names or () for m in _named(name, shared)) if names else shared
+    tested = {m.partition("/")[0]: m for m in reversed(list(chosen))}  # the first that is asked for,
+    tested |= {metric: known[0] for metric, known in of_metric.items() if known[0] in chosen}  # but for the primary one
+    failed = any(run.tally.failed for run in runs)
+    return {
+        m: m.startswith("cost/") or (tested[m.partition("/")[0]] == m and not (failed and value_of_failure(m) is None))
+        for m in chosen
+    }
+
+
+def _named(name: str, shared: Sequence[str]) -> list[str]:
+    metric, _, measure = name.partition("/")
+    if measure == "score" and any(m.startswith(f"{metric}/") for m in shared):
+        return [name]
+    named = [m for m in shared if m == name or m.startswith(f"{name}/")]
+    if not named:
+        raise InputError(f"no two runs to compare have measure '{name}'", f"Measures: {', '.join(shared)}")
+    return named

@@ -7,12 +7,8 @@ uncertainty over other questions, not over another seed of the LM.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
-from math import ceil
-from typing import NamedTuple
-
-from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, RESAMPLES
-from typedrag.records import Estimate
+from collections.abc import Sequence
+from math import ceil, floor, log2
 
 ALPHA = 0.05
 """The corrected p-value below which a difference is called real."""
@@ -21,85 +17,6 @@ FLIPS = 49_999
 
 _EXACT = 15
 """The most differences for which all flips of signs are tried: 2^15 are fewer than `FLIPS`."""
-
-
-class Paired(NamedTuple):
-    """Two means over the same questions, and the mean of the differences."""
-
-    baseline: Estimate
-    other: Estimate
-    difference: Estimate
-
-
-def paired_bootstrap(
-    other: Sequence[float],
-    baseline: Sequence[float],
-    *,
-    groups: Sequence[Hashable] | None = None,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> Paired | None:
-    """Both means and their difference, with 95 % percentile bootstrap intervals over the same resamples.
-
-    Args:
-        other: A value for each question.
-        baseline: The baseline's values of the same questions, in the same order.
-        groups: The group of each value, if a question may have several: these are resampled together.
-        seed: The seed; the same one gives the same intervals.
-        resamples: The number of resamples.
-
-    Returns:
-        None without questions. The interval of a single question is its value.
-
-    Raises:
-        ValueError: If the two differ in length.
-
-    Example:
-        >>> paired_bootstrap([0.75, 1.0, 0.5], [0.25, 0.5, 0.0]).difference  # 0.5 for each question
-        Estimate(value=0.5, low=0.5, high=0.5, n=3)
-        >>> print(paired_bootstrap([1.0, 0.0] * 50, [0.0] * 100, seed=1).difference)
-        0.500 [0.400, 0.600]
-    """
-    import numpy as np
-    from scipy.stats import bootstrap
-
-    first, second = np.asarray(baseline, dtype=float), np.asarray(other, dtype=float)
-    if first.shape != second.shape:
-        raise ValueError(f"{len(second)} and {len(first)} values are not paired")
-    rows = np.stack([first, second, second - first])
-    n = rows.shape[1]
-    if n == 0:
-        return None
-    means = rows.mean(axis=1)
-    low = high = means
-    sums = np.stack([by_group(row, groups) for row in (*rows.tolist(), [1.0] * n)])
-    count = sums.shape[1]
-    if count > 1:  # scipy refuses to resample a single observation
-        drawn = bootstrap(
-            [np.arange(count)],  # positions, so that all rows are resampled alike
-            lambda chosen, axis: sums[:3, chosen].sum(axis=axis) / sums[3, chosen].sum(axis=axis),
-            n_resamples=resamples,
-            method="percentile",
-            vectorized=True,
-            rng=np.random.default_rng(seed),
-        ).bootstrap_distribution
-        low, high = np.quantile(drawn, [0.025, 0.975], axis=-1)
-    return Paired(*(Estimate(float(means[i]), float(low[i]), float(high[i]), n) for i in range(3)))
-
-
-def by_group(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[float]:
-    """The sums of each group's values, in the order of their first values; without groups, the values themselves.
-
-    Example:
-        >>> by_group([1, 2, 3], ["a", "b", "a"])
-        [4, 2]
-    """
-    if groups is None:
-        return list(values)
-    sums: dict[Hashable, float] = {}
-    for value, group in zip(values, groups, strict=True):
-        sums[group] = sums.get(group, 0) + value
-    return list(sums.values())
 
 
 def permutation_p_values(
@@ -113,7 +30,7 @@ def permutation_p_values(
     lists share.
 
     Args:
-        differences: For each test the differences of its questions, see `by_group`; of any lengths.
+        differences: For each test the differences of its questions, see `sums_by_group`; of any lengths.
         seed: The seed; the same one gives the same p-values.
         flips: Random assignments of signs.
 
@@ -165,28 +82,29 @@ def _flip_signs(rows: list[list[float]], seed: int, flips: int) -> list[float]:
     return [float(p) for p in tested.pvalue]
 
 
-def correct_p_values(p_values: Sequence[float | None]) -> list[float | None]:
-    """Correct p-values for their number, after Benjamini and Hochberg (1995).
+def correct(p: float | None, tests: int) -> float | None:
+    """A p-value corrected for the number of tests that are looked at together, after Bonferroni; None without one.
 
-    Of the differences whose corrected value is below 0.05, no more than 5 % are expected to be chance.
-    Holm's correction, which guards against even one, is not used: with a hundred measures it would hide
-    the differences that a report is read for. Measures of one answer rise and fall together, which this
-    correction allows.
-
-    Args:
-        p_values: All p-values that are looked at together; None for a test without differences.
+    Corrections that are less strict, such as Benjamini and Hochberg's, let sure differences make others look sure: a
+    difference that is chance would pass because the same effect was measured eight times beside it.
 
     Example:
-        The i-th smallest of 4 is multiplied by 4 / i, and is at most the corrected value of the next one:
-
-        >>> correct_p_values([0.01, 0.05, None, 0.03, 0.5])
-        [0.04, 0.06666666666666667, None, 0.06, 0.5]
+        >>> correct(0.02, 2), correct(0.4, 3), correct(None, 2)
+        (0.04, 1.0, None)
     """
-    from scipy.stats import false_discovery_control
+    return None if p is None else min(1.0, p * tests)
 
-    tested = [p for p in p_values if p is not None]
-    corrected = iter(false_discovery_control(tested) if tested else [])
-    return [None if p is None else float(next(corrected)) for p in p_values]
+
+def fewest_questions(tests: int = 1) -> int:
+    """The fewest questions whose sign-flip test, with `tests` looked at together, can reach a p below 0.05.
+
+    Example:
+        The least p of 6 questions is 2 / 2^6 = 0.031, that of 7 is half of it.
+
+        >>> fewest_questions(), fewest_questions(tests=2)
+        (6, 7)
+    """
+    return floor(log2(2 * tests / ALPHA)) + 1
 
 
 def questions_needed(differences: Sequence[float]) -> int | None:
@@ -213,4 +131,4 @@ def questions_needed(differences: Sequence[float]) -> int | None:
     if len(differences) < 2 or not (mean := float(np.mean(differences))):
         return None
     z = norm.ppf(1 - ALPHA / 2) + norm.ppf(0.8)
-    return max(FEWEST_DIFFERENCES, ceil((z * float(np.std(differences, ddof=1)) / mean) ** 2))
+    return max(fewest_questions(), ceil((z * float(np.std(differences, ddof=1)) / mean) ** 2))

@@ -8,6 +8,7 @@ import dspy
 
 from typedrag.datasets import Dataset
 from typedrag.errors import InputError, RetrievalError
+from typedrag.experiments import held_out
 from typedrag.experiments.evaluate.config import MetricConfig
 from typedrag.experiments.formats import format_estimate
 from typedrag.experiments.resources import check_measurable
@@ -45,19 +46,10 @@ def with_truthfulness(
     return (*metrics, MetricConfig(name=TRUTHFULNESS))
 
 
-def verdict_of(by_objective: Verdict, truth: Estimate | None) -> Verdict:
-    """The verdict by the objective, unless answers are less true by more than chance.
-
-    Args:
-        by_objective: The verdict by the objective alone.
-        truth: The paired difference in truthfulness; None if it was not measured.
-
-    Example:
-        >>> [verdict_of("better", Estimate(-0.1, -0.2, high, n=60)) for high in (0.0, -0.01)]
-        ['better', 'less truthful']
-    """
-    is_less = truth is not None and truth.high < 0
-    return "less truthful" if is_less and by_objective != "worse" else by_objective
+def verdict_of(objective: held_out.Verdict | None, truth: held_out.Verdict | None) -> Verdict:
+    """The verdict by the objective, unless answers are less true by more than chance; empty if it was not measured."""
+    by_objective: Verdict = objective.verdict if objective else ""
+    return "less truthful" if truth and truth.is_lower and by_objective != "worse" else by_objective
 
 
 def say_verdict(verdict: Verdict, truth: Estimate | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,41 @@ COSTS: Mapping[str, Callable[[Answer], float | None]] = {
     "seconds": lambda answer: answer.seconds or None,
 }
 """The costs of an answer by name; None if a cost is not known."""
+
+
+@cache
+def _lower_is_better() -> frozenset[str]:
+    from typedrag.metrics.defects import Defects
+
+    # covering follow-up sub-questions counts against an answer (sub-question coverage, section 4)
+    names = ("rank", "expected_rank", "steps", "follow_up", "invalid", "wrong", "not_answered")
+    return frozenset((*names, *Defects.measures))
+
+
+def higher_is_better(measure: str) -> bool:
+    """True if more of a measure is better; less is better for costs and ranks.
+
+    Example:
+        >>> [higher_is_better(m) for m in ("linkage/mrr", "linkage/expected_rank", "cost/tokens")]
+        [True, False, False]
+    """
+    metric, _, name = measure.partition("/")
+    return metric != "cost" and name not in _lower_is_better()
+
+
+_WORST = {"truthfulness/truthfulness": -1.0, "truthfulness/wrong": 1.0, "truthfulness/not_answered": 0.0}
+"""The values of a wrong answer, if it is not 0 although more is better, or if it is known although less is."""
+
+
+def value_of_failure(measure: str) -> float | None:
+    """The value of an answer that a program failed to give: that of a wrong one, not of one that says that it does not
+    know. None if there is no such value, as for ranks and costs.
+
+    Example:
+        >>> [value_of_failure(m) for m in ("linkage/mrr", "truthfulness/truthfulness", "linkage/rank", "cost/tokens")]
+        [0.0, -1.0, None, None]
+    """
+    return _WORST.get(measure, 0.0 if higher_is_better(measure) else None)
 
 
 @dataclass(frozen=True)
@@ -122,6 +158,11 @@ class Tally:
             grounded=sum(answer.grounded for answer in successes),
         )
 
+    @property
+    def answers(self) -> int:
+        """The number of answers."""
+        return self.questions - self.failed
+
     def share(self, count: int) -> str:
         """A count of answers with their share, in words.
 
@@ -130,8 +171,7 @@ class Tally:
             >>> tally.share(tally.not_answered)
             '5 (25 %)'
         """
-        answers = self.questions - self.failed
-        return f"{count} ({count / answers:.0%})".replace("%", " %") if answers else str(count)
+        return f"{count} ({count / self.answers:.0%})".replace("%", " %") if self.answers else str(count)
 
     @property
     def sources(self) -> str:
@@ -202,26 +242,44 @@ class Run:
             dict.fromkeys(f"{m}/{name}" for q in self.questions for m, r in q.metrics.items() for name in r.measures)
         )
 
-    def mean(self, measure: str, among: Collection[str] | None = None, seed: int = 0) -> Estimate | None:
-        """The mean of a measure over the questions, by default all, that have a value; None if no question has one."""
+    def mean(
+        self, measure: str, among: Collection[str] | None = None, seed: int = 0, *, answered: bool = False
+    ) -> Estimate | None:
+        """The mean of a measure over the questions, by default all, that have a value; None if no question has one.
+
+        See `values` for `answered`.
+        """
         from typedrag.metrics.arithmetic.estimate import mean_estimate
 
-        values = {i: value for i, value in self.values(measure).items() if among is None or i in among}
+        values = self.values(measure, answered=answered)
+        values = {i: value for i, value in values.items() if among is None or i in among}
         groups = self.groups
         return mean_estimate(list(values.values()), seed, groups=[groups[i] for i in values])
 
-    def values(self, measure: str) -> dict[str, float]:
+    def values(self, measure: str, *, answered: bool = False) -> dict[str, float]:
         """The values of a measure, by the ids of questions that have one.
+
+        A question to which the program failed to give an answer has the value of a wrong answer, except for ranks and
+        costs: see `value_of_failure`.
 
         Args:
             measure: As `metric/measure`; the measure `score` is the metric's score. `cost/tokens`,
                 `cost/lm_calls` and `cost/seconds` are the program's costs of an answer.
+            answered: Leave out the questions without an answer.
         """
         metric, _, name = measure.partition("/")
         if metric == "cost":
             costs = {q.id: COSTS[name](q.answer) for q in self.questions if q.answer}
             return {i: float(cost) for i, cost in costs.items() if cost is not None}
-        results = {q.id: q.metrics[metric] for q in self.questions if metric in q.metrics}
-        if name == "score":
-            return {i: r.score for i, r in results.items() if r.score is not None}
-        return {i: r.measures[name] for i, r in results.items() if name in r.measures}
+        measured = {q.id: _value(q, metric, name) for q in self.questions if q.answer or not answered}
+        if any(value is not None for value in measured.values()) or not self.tally.answers:
+            failed = (q for q in self.questions if q.answer is None and not answered and metric not in q.metrics)
+            measured |= {q.id: value_of_failure(measure) for q in failed}
+        return {i: value for i, value in measured.items() if value is not None}
+
+
+def _value(question: QuestionResult, metric: str, name: str) -> float | None:
+    result = question.metrics.get(metric)
+    if result is None:
+        return None
+    return result.score if name == "score" else result.measures.get(name)

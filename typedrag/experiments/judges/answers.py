@@ -68,8 +68,7 @@ def _is_measurable(example: dspy.Example) -> bool:
 
 def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, cases: Sequence[LabelledAnswer]) -> Iterator[Agreement]:
     def measure(case: LabelledAnswer) -> Mapping[str, float]:
-        measures: Mapping[str, float] = judge.metric(case.example, dspy.Prediction(answer=case.candidate.text)).measures
-        return measures
+        return judge.measure(case.example, dspy.Prediction(answer=case.candidate.text))
 
     judged = bench.ask(judge.name, scorer, measure, [case for case in cases if judge.measures(case.example)])
     for reading in judge.readings:

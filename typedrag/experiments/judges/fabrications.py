@@ -55,8 +55,7 @@ def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, examples: Sequenc
         silent = case.candidate.kind is AnswerKind.NOTHING_FOUND
         answered = Answered.NOTHING if silent else Answered.PASSAGES
         prediction = dspy.Prediction(answer=case.candidate.text, answered=answered)
-        measures: Mapping[str, float] = judge.metric(case.example, prediction).measures
-        return measures
+        return judge.measure(case.example, prediction)
 
     cases = [_Case(e, candidate) for e in examples if judge.measures(e) for candidate in e.candidates]
     judged = bench.ask(judge.name, scorer, measure, cases)

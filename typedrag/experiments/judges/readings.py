@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,6 +67,14 @@ class Judge(NamedTuple):
         except NotMeasurable:
             return False
         return True
+
+    def measure(self, example: dspy.Example, prediction: dspy.Prediction) -> Mapping[str, float]:
+        """The measures of an answer; none if it cannot be measured, as without references."""
+        try:
+            measures: Mapping[str, float] = self.metric(example, prediction).measures
+        except NotMeasurable:
+            return {}
+        return measures
 
 
 def yardsticks(bench: Bench) -> Iterator[Judge]:

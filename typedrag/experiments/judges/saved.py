@@ -15,6 +15,8 @@ import dspy
 from pydantic import ConfigDict, JsonValue, ValidationInfo, field_validator
 
 from typedrag.errors import InputError
+from typedrag.experiments.compare.statistics import ALPHA
+from typedrag.experiments.formats import format_p
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.programs.artifact.saved import SavedModule
 from typedrag.programs.artifact.state import shapes_of, shown, state_of
@@ -48,7 +50,10 @@ class JudgeCheck:
         measure: The measure of agreement, named as in `typedrag judges check`.
         base: The base's agreement; None if it is undefined.
         compiled: The compiled judge's agreement on the same labels.
-        difference: The gain in agreement; None if it is undefined, as on the labels of few questions.
+        difference: The gain in agreement; None if there are no labels.
+        p: p-value of the test of the gain, corrected for all `tests`.
+        judge: The fingerprint of the compiled judge.
+        tests: The number of compiled judges and models that were ever checked on these labels in this folder.
         split: The split of the dataset, which the judge was not compiled on.
         failed: The number of examples that lack a judgment of either, and are not compared.
         date: The date in UTC.
@@ -66,23 +71,26 @@ class JudgeCheck:
     split: str = "test"
     failed: int = 0
     date: str = ""
+    p: float | None = None
+    judge: str = ""
+    tests: int = 1
 
     @property
     def is_better(self) -> bool:
-        """True if the compiled judge agrees better with people, by an interval that excludes 0."""
-        return self.difference is not None and self.difference.low > 0
+        """True if the compiled judge agrees better with people, by more than chance."""
+        return self.difference is not None and self.difference.value > 0 and self.p is not None and self.p < ALPHA
 
     def __str__(self) -> str:
         scores = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
-        more = f", difference {self.difference}" if self.difference else ""
+        more = f", difference {self.difference}, p {format_p(self.p)}" if self.difference else ""
         return f"{scores}{more}, on {self.dataset}"
 
 
 class SavedJudge(SavedModule):
     """A compiled judge that has been read, and not yet built.
 
-    `judge` is the name of its target, such as `coverage-judge`, and `checks` are the latest by people's labels for each
-    model.
+    `judge` is the name of its target, such as `coverage-judge`, and `checks` are all by people's labels in its folder,
+    the latest of each judge and model: also those of judges that it has replaced.
     """
 
     noun = "judge"
@@ -102,8 +110,14 @@ class SavedJudge(SavedModule):
         return name
 
     def check_by(self, scorer: str) -> JudgeCheck | None:
-        """The check with a model; None if there was none."""
-        return next((check for check in self.checks if check.scorer == scorer), None)
+        """The check of this judge with a model; None if there was none."""
+        return next((check for check in self.checks if (check.judge, check.scorer) == (self.fingerprint, scorer)), None)
+
+    def earlier_checks(self, check: JudgeCheck) -> list[JudgeCheck]:
+        """The checks of other judges or models on the same labels."""
+        labels = (check.dataset, check.dataset_fingerprint, check.split)
+        same = [c for c in self.checks if (c.dataset, c.dataset_fingerprint, c.split) == labels]
+        return [c for c in same if (c.judge, c.scorer) != (check.judge, check.scorer)]
 
     def build(self) -> dspy.Module:
         """The judge, whether or not it is better; an `InputError` if its signatures have changed since."""
@@ -154,10 +168,9 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
         raise InputError(f"{folder} holds a {saved.judge}, where a {kind} is needed", "Name another folder")
     check = saved.check_by(scorer)
     if check is None:
-        others = f", only with {', '.join(c.scorer for c in saved.checks)}" if saved.checks else ""
+        others = ", ".join(c.scorer for c in saved.checks if c.judge == saved.fingerprint)
+        others = f", only with {others}" if others else ""
         raise InputError(f"the judge in {folder} was not checked by people's labels with '{scorer}'{others}", _CHECK)
-    if check.difference is None and check.base and check.compiled:
-        raise InputError(f"the judge in {folder} was checked on too few questions to tell ({check})", _CHECK)
     if not check.is_better:
         raise InputError(
             f"the judge in {folder} was not shown to agree better with people than the one it was made from ({check})",
@@ -167,8 +180,9 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
 
 
 def add_check(folder: Path, check: JudgeCheck) -> None:
-    """Write what a check found into a judge's folder, in the place of an earlier one with the same model."""
+    """Write the result of a check into a judge's folder, in the place of an earlier one with the same model."""
     saved = SavedJudge.read(folder)
-    others = tuple(known for known in saved.checks if known.scorer != check.scorer)
+    same = (check.judge, check.scorer)
+    others = tuple(known for known in saved.checks if (known.judge, known.scorer) != same)
     check = replace(check, date=check.date or datetime.now(UTC).isoformat(timespec="seconds"))
     saved.model_copy(update={"checks": (*others, check)}).write(folder)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from typedrag.experiments.compare.compare import COSTS, higher_is_better
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
+from typedrag.experiments.compare.compare import COSTS
+from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run, higher_is_better
 from typedrag.records import Answer, Step
 
 SUB_QUESTIONS = "sub_questions"

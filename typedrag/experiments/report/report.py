@@ -38,6 +38,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     # Jinja's own groupby sorts
     "groupby_order": lambda rows, name: [(key, list(group)) for key, group in groupby(rows, attrgetter(name))],
     "percent": lambda share: formats.NONE if share is None else f"{share:.0%}",
+    "percents": lambda e: f"[{e.low:.0%}, {e.high:.0%}]" if e.interval else e.size,
 }
 
 

@@ -11,8 +11,8 @@ from math import ceil
 from statistics import fmean
 
 from typedrag.experiments import formats
-from typedrag.experiments.compare.compare import Stratum, belongs, higher_is_better
-from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Run
+from typedrag.experiments.compare.compare import Stratum, belongs
+from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Run, higher_is_better
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.report.question_details import sub_questions
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
@@ -85,7 +85,7 @@ class BarChart:
     @cached_property
     def _below(self) -> int:
         """The number of ticks below 0, as far as the lowest interval."""
-        lows = (estimate.low for estimates in self.series for estimate in estimates if estimate)
+        lows = (e.value if e.low is None else e.low for estimates in self.series for e in estimates if e)
         return max(0, ceil(-4 * min(lows, default=0.0) / self.top))
 
     @property
@@ -189,7 +189,7 @@ def _chance(runs: Sequence[Run], measure: str, parts: Sequence[Stratum]) -> tupl
 def chart_by_type(grid: Grid) -> BarChart:
     """Bars of a grid whose columns are question types (Typed-RAG, figure 4)."""
     series = [row.cells for row in grid.by_run]
-    highest = max((cell.high for cells in series for cell in cells if cell), default=1.0)
+    highest = max((c.value if c.high is None else c.high for cells in series for c in cells if c), default=1.0)
     top = 100.0 if grid.measure == MPR else max(1.0, highest)
     return BarChart([c.name for c in grid.columns], series, top, grid.chance)
 

@@ -8,10 +8,11 @@ None if it is undefined, such as the correlation of a judge whose scores are all
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from typedrag.metrics.arithmetic.estimate import FEWEST_DIFFERENCES, bootstrap_estimate
+from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.records import Estimate
 
 if TYPE_CHECKING:
@@ -122,28 +123,7 @@ def share_estimate(counts: Sequence[tuple[float, int]], seed: int = 0) -> Estima
     """
     right, of = [c[0] for c in counts], [c[1] for c in counts]
     estimate = bootstrap_estimate(lambda r, o: _ratio(r.sum(), o.sum()), right, of, seed=seed)
-    return estimate and Estimate(estimate.value, estimate.low, estimate.high, sum(of))
-
-
-def share_difference(
-    counts: Sequence[tuple[float, int]], base: Sequence[tuple[float, int]], seed: int = 0
-) -> Estimate | None:
-    """The difference of a share from the base's on the same questions; see `share_estimate`.
-
-    Returns:
-        None if fewer than `FEWEST_DIFFERENCES` questions have items, too few for an interval.
-
-    Raises:
-        ValueError: If the counts are not of the same questions.
-
-    Example:
-        >>> share_difference([(2, 2)] * 8, [(1, 2)] * 8)
-        Estimate(value=0.5, low=0.5, high=0.5, n=16)
-    """
-    if [c[1] for c in counts] != [b[1] for b in base]:
-        raise ValueError("shares of different questions do not compare")
-    more = [(c[0] - b[0], c[1]) for c, b in zip(counts, base, strict=True) if c[1]]
-    return share_estimate(more, seed) if len(more) >= FEWEST_DIFFERENCES else None
+    return estimate and replace(estimate, n=sum(of), units=len(of))
 
 
 def label_agreement(

@@ -17,7 +17,7 @@ import dspy
 
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.metrics.arithmetic.agreement import ordered_pairs, share_difference, share_estimate
+from typedrag.metrics.arithmetic.agreement import ordered_pairs, share_estimate
 from typedrag.metrics.arithmetic.ranks import Convention, expected_rank
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
 from typedrag.metrics.judges.linkage import draw_references
@@ -106,11 +106,6 @@ class HumanLabels(Metric):
     def agreement(self, judged: Judged, seed: int = 0) -> Estimate | None:
         """The agreement of a judge with people, with an interval; None if undefined."""
         return share_estimate(self.counts(judged), seed)
-
-    def gain(self, judged: Judged, base: Judged, seed: int = 0) -> Estimate | None:
-        """The difference of a judge's agreement with people from another's on the same examples, with an interval;
-        None if undefined, as for few questions: see `share_difference`."""
-        return share_difference(self.counts(judged), self.counts(base), seed)
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
 
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError
+from typedrag.experiments.held_out import Pair, check_enough, held_out_test
 from typedrag.experiments.judges.judging import Stage, judge_each, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
+from typedrag.metrics.judges.human_labels import HumanLabels, Judged
 from typedrag.metrics.judges.judgments import Judgments
-from typedrag.optimizers.compile.targets import judge_target
+from typedrag.optimizers.compile.targets import JudgeTarget, judge_target
 
 
 def check_saved_judge(
@@ -50,10 +54,19 @@ def check_saved_judge(
             f"no labels are given for the {saved.judge} in {folder}", f"Give {' or '.join(target.datasets)}"
         )
     settings = settings or CheckSettings()
-    by_lot = sorted(target.examples(dataset, "test"), key=lambda e: hash_of(e.question, settings.seed))
-    examples = by_lot[: settings.limit]
-    if not examples:
-        raise InputError(f"split 'test' of dataset '{dataset.name}' has no labels for '{target.name}'", "Give more")
+    examples = test_examples(target, dataset, settings)
+    check = JudgeCheck(
+        scorer=scorer.lm.model,
+        measure=target.metric().measure,
+        base=None,
+        compiled=None,
+        dataset=dataset.name,
+        dataset_fingerprint=dataset.fingerprint,
+        judge=saved.fingerprint,
+    )
+    check = replace(check, tests=1 + len(saved.earlier_checks(check)))
+    if settings.limit is None:
+        check_test(examples, dataset, "--limit")
 
     def asked(which: dspy.Module, what: str) -> dict[int, dspy.Prediction]:
         judged = judge_each(
@@ -70,16 +83,44 @@ def check_saved_judge(
     both = [place for place in base if place in compiled]
     measured = target.metric()
     by_base, by_compiled = ([(examples[place], replies[place]) for place in both] for replies in (base, compiled))
-    check = JudgeCheck(
-        scorer=scorer.lm.model,
-        measure=measured.measure,
+    [verdict] = held_out_test([_pair(measured, by_base, by_compiled)], programs=check.tests, seed=settings.seed)
+    check = replace(
+        check,
         base=measured.agreement(by_base, settings.seed),
         compiled=measured.agreement(by_compiled, settings.seed),
-        difference=measured.gain(by_compiled, by_base, settings.seed),
-        dataset=dataset.name,
-        dataset_fingerprint=dataset.fingerprint,
-        split="test",
+        difference=verdict.difference,
+        p=verdict.corrected_p,
         failed=len(examples) - len(both),
     )
     add_check(folder, check)
     return check
+
+
+def test_examples(target: JudgeTarget, dataset: Dataset, settings: CheckSettings) -> list[dspy.Example]:
+    """The labelled examples that a judge is checked on, at most `settings.limit`, at random.
+
+    Raises:
+        InputError: If there is none.
+    """
+    by_lot = sorted(target.examples(dataset, "test"), key=lambda e: hash_of(e.question, settings.seed))
+    if not by_lot:
+        raise InputError(f"split 'test' of dataset '{dataset.name}' has no labels for '{target.name}'", "Give more")
+    return by_lot[: settings.limit]
+
+
+def check_test(examples: Sequence[dspy.Example], dataset: Dataset, flag: str) -> None:
+    """Refuse a test on too few questions, before it is paid; the flag sets their number.
+
+    Raises:
+        InputError: If no verdict can come of it.
+    """
+    count = len({group_of(example) for example in examples})
+    hint = f"Name a dataset with more, or test on these without a verdict: {flag} {len(examples)}"
+    check_enough(count, f"split 'test' of dataset '{dataset.name}'", hint)
+
+
+def _pair(labels: HumanLabels, base: Judged, compiled: Judged) -> Pair:
+    """The shares of labelled items that two judges have right, the same for all items of a question."""
+    counts = [labels.counts(judged) for judged in (base, compiled)]
+    sides = [[right / of for right, of in side for _ in range(of)] for side in counts]
+    return Pair(sides[0], sides[1], [question for question, (_, of) in enumerate(counts[0]) for _ in range(of)])

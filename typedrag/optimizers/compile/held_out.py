@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,6 @@ import dspy
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
-from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.compare.truth import TRUTH, verdict_of
 from typedrag.experiments.compare.weighted import SCORE, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
@@ -35,7 +34,7 @@ class HeldOut:
         comparison: The comparison with the base; None if the compiled program does not differ from it.
         base: The base's means, by measure.
         compiled: The compiled program's means, by measure.
-        tests: The number of compiled programs that were tested on these questions, including this one.
+        tests: The number of compiled programs that were ever tested on these questions, including this one.
     """
 
     comparison: RunComparison | None
@@ -49,15 +48,14 @@ class HeldOut:
         return next((d for d in self.differences if d.measure == SCORE and d.stratum == ALL), None)
 
     @property
-    def truth(self) -> Estimate | None:
+    def truth(self) -> Difference | None:
         """The difference in truthfulness; None if it was not measured."""
-        return next((d.difference for d in self.differences if d.measure == TRUTH and d.stratum == ALL), None)
+        return next((d for d in self.differences if d.measure == TRUTH and d.stratum == ALL), None)
 
     @property
     def p(self) -> float | None:
-        """p-value of the paired permutation test of the objective, corrected for the number of `tests` (Bonferroni)."""
-        p = self.overall.p if self.overall else None
-        return None if p is None else min(1.0, p * self.tests)
+        """p-value of the test of the objective, corrected for the number of `tests`."""
+        return self.overall.corrected_p if self.overall else None
 
     @property
     def differences(self) -> Sequence[Difference]:
@@ -76,27 +74,25 @@ class HeldOut:
     @property
     def verdict(self) -> Verdict:
         """`better` or `worse` if that is more than chance, else empty; never `better` if less truthful."""
-        return verdict_of(self._by_objective, self.truth)
-
-    @property
-    def _by_objective(self) -> Verdict:
-        overall = self.overall
-        if overall is None or overall.difference is None or self.p is None or self.p >= ALPHA:
-            return ""
-        return "better" if overall.difference.value > 0 else "worse"
+        return verdict_of(self.overall, self.truth)
 
 
 def held_out(
-    base: Run, compiled: Run | None, weights: Mapping[str, float], seed: int = 0, *, tests: int = 1
+    base: Run,
+    compiled: Run | None,
+    weights: Mapping[str, float],
+    measurable: Mapping[str, Collection[str]],
+    seed: int = 0,
+    *,
+    tests: int = 1,
 ) -> HeldOut:
     """Compare the base's run over the test split with that of the compiled program; None if they are the same program.
 
-    Runs are compared by the weighted metrics that were compiled against. A question without an answer scores 0, as
-    it does while compiling; a question whose judge failed is left out of both runs.
+    Runs are compared by the weighted metrics that were compiled against; see `with_objective`.
     """
     named = [replace(base, name="base"), replace(compiled or base, name="compiled")]
-    pair = [with_objective(run, weights, unanswered=0.0) for run in named]
-    comparison = compare(pair, by=("type",), seed=seed, force=True)
+    pair = [with_objective(run, weights, measurable) for run in named]
+    comparison = compare(pair, by=("type",), seed=seed, force=True, decisive=SCORE, programs=tests)
     before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
     if compiled is None:
         return HeldOut(None, before, before)

@@ -32,7 +32,8 @@ from typedrag.lms.lm import default_spec
 from typedrag.lms.reply_store import REPLIES, use_reply_store
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Judgments, Metric
-from typedrag.optimizers.compile.checked_judge import check_saved_judge
+from typedrag.metrics.objective import measurable_by
+from typedrag.optimizers.compile.checked_judge import check_saved_judge, check_test, test_examples
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import KIND
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
@@ -215,6 +216,7 @@ class _Compile:
         parts, program = self.parts, self._base
         _ = parts.dataset  # loaded first, since opening judgments makes the folder
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
+        self._check_test()
         for request in requests:  # checked first, so that nothing is paid if one is refused
             parts.optimizer.check(request)
         with use_reply_store(self.out / REPLIES):  # for all targets and the test
@@ -363,7 +365,7 @@ class _Compile:
         )
         if judge:
             about_judge = _ABOUT.dump_python(about, mode="json")
-            save_judge(module, self._saved, about=about_judge, checks=self._checks(module), redact=parts.redactor)
+            save_judge(module, self._saved, about=about_judge, checks=self._checks(), redact=parts.redactor)
             return
         assert isinstance(module, Program), "targets but judges give programs"
         if test:
@@ -387,13 +389,13 @@ class _Compile:
             redact=parts.redactor,
         )
 
-    def _checks(self, judge: dspy.Module) -> Sequence[JudgeCheck]:
-        """Earlier checks of this judge, with this LM or another."""
+    def _checks(self) -> Sequence[JudgeCheck]:
+        """Earlier checks of judges in this folder, with this LM or another."""
         try:
             before = SavedJudge.read(self._saved)
         except InputError:  # there is none yet
             return ()
-        return before.checks if before.fingerprint == fingerprint(state_of(judge)) else ()
+        return before.checks
 
     def _check(self) -> JudgeCheck:
         config, dataset = self.config, self.parts.dataset
@@ -406,11 +408,23 @@ class _Compile:
             stage=self.watching.stage,
         )
 
+    def _check_test(self) -> None:
+        """Refuse a test that no verdict could come of, unless its size is set, before anything is paid."""
+        parts, limit = self.parts, self.config.test_limit
+        if parts.judge:
+            examples = test_examples(parts.judge, parts.dataset, CheckSettings(limit=limit, seed=self.config.seed))
+        else:
+            examples = parts.test_examples
+        if limit is None:
+            check_test(examples, parts.dataset, "--test-limit")
+
     def _test(self, compiled: dspy.Module) -> HeldOut:
         base = self.parts.base
         changed = fingerprint(state_of(compiled)) != fingerprint(state_of(base)) or compiled.options != base.options
         weights = {m.name: m.weight for m in self.config.against}
         target = self.parts.targets[-1]
+        metrics = [metric for metric, _ in self.parts.objective(target).metrics]
+        measurable = measurable_by(metrics, self.parts.test_examples)
         if (metric := target.metric()) is not None:
             weights = {metric.name: 1.0}
             runs = [self._run_alone(BASE, base, target.base(base), metric)]
@@ -418,7 +432,8 @@ class _Compile:
         else:
             runs = self._run_whole(changed)
         tested = {file.stem for file in (self.out / TEST).glob(f"{COMPILED}-*")}
-        return held_out(runs[0], runs[1] if changed else None, weights, self.config.seed, tests=max(1, len(tested)))
+        other = runs[1] if changed else None
+        return held_out(runs[0], other, weights, measurable, self.config.seed, tests=max(1, len(tested)))
 
     def _run_alone(self, name: str, program: Program, module: dspy.Module, metric: Metric) -> Run:
         return run_alone(

@@ -132,4 +132,5 @@ def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> It
 def _score_metrics(name: str, score: Estimate) -> Iterator[tuple[str, float]]:
     yield name, score.value
     for part in ("low", "high", "n"):
-        yield f"{name}/{part}", float(getattr(score, part))
+        if (value := getattr(score, part)) is not None:
+            yield f"{name}/{part}", float(value)

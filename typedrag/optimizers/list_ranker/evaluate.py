@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from typedrag.datasets.pools import Pool
-from typedrag.experiments.compare.statistics import by_group, correct_p_values, paired_bootstrap, permutation_p_values
+from typedrag.experiments.held_out import Pair, estimate_difference, held_out_test
 from typedrag.lms.trail import Stopwatch, recording
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
@@ -43,7 +43,7 @@ class RankerComparison:
         measure: One of `MEASURES`.
         baseline: The other ranker's spec.
         difference: The mean difference over the pools that both were measured on, with its paired bootstrap interval.
-        p: p-value of the paired permutation test, corrected for all comparisons of the report.
+        p: p-value of the test of the first measure, corrected for the number of other rankers; None for other measures.
     """
 
     measure: str
@@ -143,18 +143,23 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
 def compare_rankers(
     scores: Sequence[RankerScores], seed: int = 0, groups: Mapping[str, str] | None = None
 ) -> list[RankerComparison]:
-    """Compare the first ranker with each of the others by each measure; pools of a group are resampled together."""
-    groups = groups or {}
-    first = scores[0]
+    """Compare the first ranker with each of the others by each measure; pools of a group are resampled together.
+
+    By the first measure that the pools allow, rankers are tested; by the others, they are not.
+    """
+    groups, (first, *others) = groups or {}, scores
     compared = []
-    differences = []
-    for measure in first.values:
-        for other in scores[1:]:
-            shared = [i for i in first.values[measure] if i in other.values.get(measure, {})]
-            ours, theirs = ([s.values[measure][i] for i in shared] for s in (first, other))
-            units = [groups.get(i, i) for i in shared]
-            if paired := paired_bootstrap(ours, theirs, groups=units, seed=seed):
-                compared.append((measure, other.ranker, paired.difference))
-                differences.append(by_group([a - b for a, b in zip(ours, theirs, strict=True)], units))
-    p_values = correct_p_values(permutation_p_values(differences, seed=seed))
-    return [RankerComparison(*comparison, p) for comparison, p in zip(compared, p_values, strict=True)]
+    for number, measure in enumerate(first.values):
+        pairs = [_pair(first.values[measure], other.values.get(measure, {}), groups) for other in others]
+        tested = [estimate_difference(p, seed=seed) for p in pairs] if number else held_out_test(pairs, seed=seed)
+        compared += [
+            RankerComparison(measure, other.ranker, verdict.difference, verdict.corrected_p)
+            for other, verdict in zip(others, tested, strict=True)
+            if verdict.difference
+        ]
+    return compared
+
+
+def _pair(ours: Mapping[str, float], theirs: Mapping[str, float], groups: Mapping[str, str]) -> Pair:
+    shared = [i for i in ours if i in theirs]
+    return Pair([theirs[i] for i in shared], [ours[i] for i in shared], [groups.get(i, i) for i in shared])

@@ -16,19 +16,20 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
 from typedrag.errors import InputError, TypedRAGError
-from typedrag.experiments.compare.compare import ALL, COSTS, compare
-from typedrag.experiments.compare.statistics import ALPHA
+from typedrag.experiments.compare.compare import COSTS, Difference, compare
 from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
 from typedrag.experiments.compare.weighted import with_objective
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, SpendingCaps
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.held_out import check_enough
 from typedrag.experiments.resources import reranker_of
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
+from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.objectives import mean_of
 from typedrag.optimizers.sweep.run import Sweep, levels_of
@@ -38,11 +39,10 @@ from typedrag.optimizers.sweep.tracking import PROGRAM, log_best
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.records import Estimate
 from typedrag.runs import Progress
+from typedrag.texts.words import question_key
 
 FOLDER, RESULT = "best", "best.json"
 HELD_OUT, BASE = "held-out", "base"
-_ANSWERED = "cost/lm_calls"
-"""A measure that every answered question has."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,9 @@ class Measured:
         gain_swept: The mean paired gain of the best over the base on the swept questions.
         gain_held_out: The mean paired gain on the held-out questions.
         fell: The part of the gain that is lost on held-out questions; below 0 if the gain grew.
-        p: p-value of the gain on held-out questions, by the paired permutation test; corrected for the number
-            of measures, except that of the first objective, which chose the best.
+        p: p-value of the gain on held-out questions, corrected for all trials ever measured on them; that of the first
+            objective, which chose the best, for no other measure. None if it is not tested.
+        gain_answered: The gain over the held-out questions that both answered, if one of the two failed at any.
     """
 
     measure: str
@@ -73,13 +74,8 @@ class Measured:
     gain_held_out: Estimate | None
     fell: Estimate | None
     p: float | None = None
-
-    @property
-    def verdict(self) -> Verdict:
-        """`better` or `worse` if the best differs from the base by more than chance, else empty."""
-        if self.gain_held_out is None or self.p is None or self.p >= ALPHA:
-            return ""
-        return "better" if (self.gain_held_out.value > 0) == self.maximize else "worse"
+    verdict: Verdict = ""
+    gain_answered: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,8 @@ class Best:
         chosen: The way it was chosen, in words.
         measured: The measures: objectives, then truthfulness if it was measured, then costs.
         folder: The folder of the saved program.
-        settings: The split and the number of questions that it was measured on.
+        settings: The split and the number of questions that it was measured on, and of trials ever measured on them.
+        verdict: The verdict on the first objective; never `better` if answers are less truthful.
         registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
     """
 
@@ -102,21 +99,16 @@ class Best:
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
     registered: str = ""
+    verdict: Verdict = ""
 
     @property
     def truth(self) -> Estimate | None:
         """The gain in truthfulness on held-out questions; None if it was not measured."""
         return next((m.gain_held_out for m in self.measured if m.measure == TRUTH), None)
 
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the first objective; never `better` if answers are less truthful."""
-        return verdict_of(self.measured[0].verdict, self.truth) if self.measured else ""
-
     def to_dict(self) -> dict[str, Any]:
         """The best as JSON values."""
-        measured = [{**asdict(m), "verdict": m.verdict} for m in self.measured]
-        return {**asdict(self), "verdict": self.verdict, "measured": measured, "folder": str(self.folder)}
+        return {**asdict(self), "folder": str(self.folder)}
 
 
 def read_best(out: Path) -> Best | None:
@@ -208,6 +200,12 @@ def measure_best(
     questions = parts.base.dataset.split(data.split)
     named = parts.base.config.metrics
     metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
+    measurable = measurable_by(parts.base.metrics.values(), [*parts.base.examples, *questions])
+    programs = _programs(parts.out / HELD_OUT, data.split) | {f"{key_of(point)}-{data.split}"}
+    if data.limit is None:
+        count = len({question_key(e.question) for e in questions})
+        hint = f"Hold out more, or measure it without a verdict: --set held_out.limit={count}"
+        check_enough(count, f"split '{data.split}'", hint, len(programs))
 
     def run(of_point: bool, held_out: bool) -> Run:
         name = f"{key_of(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
@@ -227,7 +225,7 @@ def measure_best(
             }
         )
         evaluated = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
-        return with_objective(evaluated, config.weights)
+        return with_objective(evaluated, config.weights, measurable)
 
     before, base, best = run(False, False), run(False, True), run(True, True)
     trial = next(t for t in sweep.study.trials() if t.number == chosen.trial)
@@ -236,13 +234,20 @@ def measure_best(
     beside = [m for m in (TRUTH, RIGHT) if m in best.measures] + list(COSTS)
     looked_for = {o.measure for o in config.objectives}
     measures = [*config.objectives, *(ObjectiveConfig(measure=m) for m in beside if m not in looked_for)]
-    p_values = _p_values(base, best, [o.measure for o in measures])
-    measured = tuple(
-        _measured(o, swept.get(o.measure, {}), before, base, best, p_values.get(o.measure)) for o in measures
-    )
+    shared = [o.measure for o in measures if base.values(o.measure) and best.values(o.measure)]
+    first = config.objectives[0].measure
+    tested: Sequence[Difference] = ()
+    if shared:  # a knob may weigh a metric otherwise than the base does
+        compared = compare([base, best], measures=shared, by=(), force=True, decisive=first, programs=len(programs))
+        tested = compared.differences
+    ups = {o.measure: o.sign > 0 for o in measures}
+    differences = {d.measure: replace(d, more_is_better=ups[d.measure]) for d in tested}
+    runs = before, base, best
+    measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
     folder = parts.out / FOLDER / PROGRAM
-    n = len(base.values(_ANSWERED).keys() & best.values(_ANSWERED).keys())
-    result = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, {"held out": data.split, "n": n})
+    settings = {"held out": data.split, "n": len(best.groups.keys() & base.groups.keys()), "programs": len(programs)}
+    verdict = verdict_of(differences.get(first), differences.get(TRUTH))
+    result = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, settings, verdict=verdict)
     _save(sweep, result)
     write_json(folder.parent / RESULT, result.to_dict())
     tracker = Tracker(config.tracking, parts.redactor, on_notice)
@@ -269,18 +274,19 @@ def _has_failed(question: QuestionResult) -> bool:
     return question.answer is None or any(r.measurable and r.score is None for r in question.metrics.values())
 
 
+def _programs(folder: Path, split: str) -> set[str]:
+    """The names of the runs of all points that were ever measured on a split."""
+    return {run.name for run in folder.glob(f"*-{split}")} - {f"{BASE}-{split}"}
+
+
 def _measured(
-    objective: ObjectiveConfig,
-    swept: Mapping[str, float],
-    before: Run,
-    base: Run,
-    best: Run,
-    p: float | None,
+    objective: ObjectiveConfig, swept: Mapping[str, float], runs: tuple[Run, Run, Run], tested: Difference | None
 ) -> Measured:
+    """A measure of the best and the base; the runs are the base's on swept questions, then both on held-out ones."""
     measure = objective.measure
-    earlier = before.values(measure)
-    gains = _gains(swept, earlier), _gains(best.values(measure), base.values(measure))
-    groups = {**before.groups, **base.groups, **best.groups}
+    before, base, best = (run.values(measure) for run in runs)
+    gains = _gains(swept, before), _gains(best, base)
+    groups = {i: key for run in runs for i, key in run.groups.items()}
 
     def mean(values: Mapping[str, float]) -> Estimate | None:
         return mean_estimate(list(values.values()), groups=[groups.get(i, i) for i in values])
@@ -289,17 +295,20 @@ def _measured(
     if all(gains):
         one, other = ({i: objective.sign * gain for i, gain in side.items()} for side in gains)
         fell = _difference(one, other, groups)
+    verdict = tested.verdict if tested else ""
     return Measured(
         measure,
-        objective.sign > 0,
-        mean(swept),
-        best.mean(measure),
-        mean(earlier),
-        base.mean(measure),
-        mean(gains[0]),
-        mean(gains[1]),
-        fell,
-        p,
+        maximize=objective.sign > 0,
+        swept=mean(swept),
+        held_out=runs[2].mean(measure),
+        base_swept=mean(before),
+        base_held_out=runs[1].mean(measure),
+        gain_swept=mean(gains[0]),
+        gain_held_out=mean(gains[1]),
+        fell=fell,
+        p=tested.corrected_p if tested else None,
+        verdict=verdict,
+        gain_answered=tested.answered.difference if tested and tested.answered else None,
     )
 
 
@@ -317,12 +326,6 @@ def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Ma
         return float(first.mean() - second.mean()) if len(first) and len(second) else float("nan")
 
     return bootstrap_estimate(difference, values, sides, groups=[groups.get(i, i) for i in (*one, *other)])
-
-
-def _p_values(base: Run, best: Run, measures: Sequence[str]) -> dict[str, float | None]:
-    shared = [m for m in measures if base.values(m) and best.values(m)]
-    differences = compare([base, best], measures=shared, by=(), force=True).differences if shared else ()
-    return {d.measure: d.p if d.measure == measures[0] else d.corrected_p for d in differences if d.stratum == ALL}
 
 
 def _save(sweep: Sweep, best: Best) -> None:
@@ -369,7 +372,8 @@ def _metrics(best: Best) -> dict[str, float]:
             estimate: Estimate | None = getattr(m, name)
             if estimate is not None:
                 ends = (("", estimate.value), ("/low", estimate.low), ("/high", estimate.high))
-                metrics |= {f"best/{m.measure}/{name.replace('_', '-')}{end}": value for end, value in ends}
+                known = {end: value for end, value in ends if value is not None}
+                metrics |= {f"best/{m.measure}/{name.replace('_', '-')}{end}": value for end, value in known.items()}
     return metrics
 
 

@@ -13,7 +13,6 @@ from pydantic import (
     model_validator,
 )
 
-from typedrag.experiments.compare.compare import higher_is_better
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config import (
     CLOSED,
@@ -22,6 +21,7 @@ from typedrag.experiments.evaluate.config import (
     ExperimentConfig,
     ProgramConfig,
 )
+from typedrag.experiments.evaluate.results import higher_is_better
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
 

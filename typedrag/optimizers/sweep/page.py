@@ -163,8 +163,13 @@ def _best(sweep: Sweep) -> Iterator[str]:
         ("", "as it was", "best", "gain", "p", "gain where it was chosen", "gain lost"),
         (measured_row(m, f" ({m.verdict})" if m.verdict else "") for m in best.measured),
     )
+    verdict = say_verdict(best.verdict, best.truth)
+    yield f"Verdict, corrected for {best.settings.get('programs')} trials measured on these questions: {verdict}."
     if best.truth:
-        yield f"Verdict: {say_verdict(best.verdict, best.truth)}. {say_truth(best.truth)}."
+        yield f"{say_truth(best.truth)}."
+    if best.measured[0].gain_answered:
+        gain = format_estimate(best.measured[0].gain_answered, signed=True)
+        yield f"Gain over the questions that both answered: {gain}. One that was not answered counts as wrong."
 
 
 def measured_row(m: Measured, beside_gain: str = "") -> list[str]:

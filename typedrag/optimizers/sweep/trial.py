@@ -19,6 +19,7 @@ from typedrag.experiments.tracking.runs import begin_run, log_run
 from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import PARENT, Tracker
 from typedrag.lms.spending import Account, charging
+from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.objectives import Values, mean_of, values_of, violations
 from typedrag.optimizers.sweep.pruning import goes_on, question_sets
@@ -86,6 +87,7 @@ def run_trial(
     tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
     notes = {"knobs": dict(point), "trial": trial.number}
     questions = base.questions
+    measurable = measurable_by(here.metrics.values(), base.examples)
     with open_run(
         here, config, folder, resume=True, questions=questions[: sizes[0]], notes=notes, durable=False
     ) as held:  # answers lost from it are found among the stored replies
@@ -105,7 +107,7 @@ def run_trial(
                 stopped = ended.stopped
                 if stopped and stop(ended.progress):
                     raise Paused
-                done = with_objective(run_of(held.store.read(), folder), parts.config.weights)
+                done = with_objective(run_of(held.store.read(), folder), parts.config.weights, measurable)
                 if size == sizes[0]:
                     _check_measures(done, parts.measures)
                 values = _report_values(trial, done, [q.id for q in questions[:size]], parts)
