@@ -24,26 +24,20 @@ class Budget:
     """LM calls or tokens that are left, whichever thread takes them."""
 
     def __init__(self, left: int) -> None:
-        self._left = left
+        self.left = left
         self._lock = threading.Lock()
 
     def take(self, reserved: int) -> bool:
         """Take one call, if more are left than are reserved; True if it was taken."""
         with self._lock:
-            allowed = self._left > reserved
-            self._left -= allowed
+            allowed = self.left > reserved
+            self.left -= allowed
             return allowed
 
     def spend(self, amount: int) -> None:
         """Subtract an amount already used, even if it is more than is left."""
         with self._lock:
-            self._left -= amount
-
-    @property
-    def left(self) -> int:
-        """The amount left; less than 0 if too much was spent."""
-        with self._lock:
-            return self._left
+            self.left -= amount
 
 
 @dataclass
