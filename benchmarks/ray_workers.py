@@ -66,7 +66,7 @@ def begun(work: AskedWork, workers: int) -> Iterator[RayWorkers]:
     """Workers that have answered their first questions."""
     with ray_workers(work, workers, threads=EACH * workers, calls=EACH * workers) as pool:
         wait_for(lambda: pool.ready == workers)
-        list(answer_questions(pool, asked(EACH, workers), threads=EACH * workers))  # loads what loads when it is needed
+        answer_questions(pool, asked(EACH, workers), threads=EACH * workers)  # loads what loads when it is needed
         yield pool
 
 
@@ -89,7 +89,7 @@ def rate(work: AskedWork, workers: int, questions: int) -> float:
     """Questions per hour of so many workers, each of which has so many to answer."""
     with begun(work, workers) as pool:
         start = time.perf_counter()
-        outcomes = list(answer_questions(pool, asked(questions, workers), threads=EACH * workers))
+        outcomes = answer_questions(pool, asked(questions, workers), threads=EACH * workers)
         assert all(outcome.answer for outcome in outcomes)
         return len(outcomes) * 3600 / (time.perf_counter() - start)
 

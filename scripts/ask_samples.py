@@ -59,7 +59,7 @@ def main() -> None:
 def answer_all(program: Program, questions: list[SampleQuestion]) -> Iterator[tuple[SampleQuestion, Answer]]:
     """Yield each question with its answer, in order."""
     asked_questions = [AskedQuestion(q.id, q.question) for q in questions]
-    outcomes = sorted(answer_questions(program, asked_questions, threads=2), key=lambda o: o.index)
+    outcomes = answer_questions(program, asked_questions, threads=2)
     for question, outcome in zip(questions, outcomes, strict=True):
         if outcome.answer is None:
             raise SystemExit(f"{question.id}: {outcome.error}")

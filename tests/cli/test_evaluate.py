@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from itertools import count
 from pathlib import Path
 
@@ -298,10 +300,13 @@ def test_a_column_that_is_not_read_is_refused_before_any_call_and_can_be_mapped(
     assert by_file.exit_code == 0, by_file.stderr
 
 
-def test_ctrl_c_keeps_what_was_done(tmp_path):
-    import signal
-    import time
+STOPS = int(os.environ.get("TYPEDRAG_TEST_STOPS", "1"))
+"""How often a stop is tried, each time at another moment: 100 beside other work, before a release."""
 
+
+@pytest.mark.parametrize("moment", range(1, STOPS + 1))
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_keeps_what_was_done(tmp_path, number, status, moment):
     with lm_server(seconds=0.3) as server:
         command = [sys.executable, "-m", "tests.experiments.tiny", "evaluate", *map(str, BASIC), "--metric", "tiny"]
         command += ["--threads", "2", "--out", str(tmp_path / "a"), "--no-tracking"]
@@ -309,11 +314,12 @@ def test_ctrl_c_keeps_what_was_done(tmp_path):
         root = Path(__file__).parents[2]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=root)
         deadline = time.monotonic() + 60
-        while len(server.done) < 3 and time.monotonic() < deadline:
+        while len(server.done) < 2 + moment % 5 and time.monotonic() < deadline:
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        time.sleep(0.037 * moment % 0.3)
+        process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == status, stderr
     assert "what was done is kept: continue with --resume" in stderr
     assert "Traceback" not in stderr
     kept = read_run(tmp_path / "a").questions

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, QuestionResult, Run
-from typedrag.experiments.evaluate.run_store import KIND, answer_result, items_of, metric_result
+from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, value_of
 from typedrag.question_types import QuestionType, SubQuestionType
 from typedrag.records import Answer, Answered, Passage, Step, Usage
-from typedrag.runs import RunFolder
+from typedrag.runs import Result, RunFolder
 
 TYPES = QuestionType.non_factoid()
 SUBSETS = ("NQ-NF", "SQD-NF", "HQA-NF")
@@ -150,7 +150,7 @@ def write_run(made: Run, folder: Path) -> Path:
     identity = {name: value for name, value in made.settings.items() if name not in notes}
     with RunFolder.open(folder, identity, kind=KIND, resume=False, items=items_of(questions), notes=notes) as held:
         for q in made.questions:
-            held.store.add(answer_result(q.id, q.answer, q.error))
+            held.store.add(Result(q.id, ANSWERS, q.answer and q.answer.to_dict(), q.error))
             for name, result in q.metrics.items():
-                held.store.add(metric_result(q.id, name, result))
+                held.store.add(Result(q.id, name, value_of(result), result.problem, not result.measurable))
     return folder

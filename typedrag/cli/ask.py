@@ -178,7 +178,7 @@ def command(
     calls = calls_in_flight or CALLS_IN_FLIGHT
     limit_calls_in_flight(calls)
     with ExitStack() as stack:
-        kept = stack.enter_context(open_answers(out, questions, settings, resume=resume)) if out else None
+        run = stack.enter_context(open_answers(out, questions, settings, resume=resume)) if out else None
         stack.enter_context(use_lm(metered(open_lm(lm, api_base=api_base, **opened))))
         if question is not None:
             _answer_one(program, question, question_type, as_json=as_json, trace=trace)
@@ -193,7 +193,7 @@ def command(
             work = AskedWork(source, options, retriever, place, reranker, identity, spec, lm_at, opened)
             answering = stack.enter_context(ray_workers(work, number, threads=threads, calls=calls))
         _answer_many(
-            questions, out, trace=trace, program=answering, threads=threads, store=kept.store if kept else None,
+            questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,
             max_failures=max_failures, caps=SpendingCaps(**nested(caps)["caps"]), on_notice=say,
         )  # fmt: skip
 

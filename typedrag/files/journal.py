@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,13 +18,11 @@ class Journal:
     Args:
         path: The file, made at the first `append`.
         redact: Removes from a line what must not be kept, such as keys.
-        durable: If True, wait for the disk each time. A kill loses nothing either way.
     """
 
-    def __init__(self, path: Path, redact: Callable[[str], str] = str, *, durable: bool = False) -> None:
+    def __init__(self, path: Path, redact: Callable[[str], str] = str) -> None:
         self.path = path
         self._redact = redact
-        self._durable = durable
         self._mended = False
         self._lock = threading.Lock()
 
@@ -40,11 +37,8 @@ class Journal:
             try:
                 yield dict(json.loads(line))
             except (ValueError, TypeError):
-                raise self.unreadable(number) from None
-
-    def unreadable(self, number: int) -> InputError:
-        """The error for a line that this journal cannot have written."""
-        return InputError(f"{self.path}, line {number} is not as it was written", "Delete it, or name another folder")
+                problem = f"{self.path}, line {number} is not as it was written"
+                raise InputError(problem, "Delete it, or name another folder") from None
 
     def append(self, values: Mapping[str, Any]) -> None:
         """Write an object as a line; safe from several threads."""
@@ -55,5 +49,3 @@ class Journal:
                 self._mended = True
             file.write(line.encode())
             file.flush()
-            if self._durable:
-                os.fsync(file.fileno())

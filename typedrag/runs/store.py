@@ -56,7 +56,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a store holds at a moment.
+    """The contents of a store at a moment.
 
     Attributes:
         kind: The kind of run.

@@ -12,13 +12,13 @@ import dspy
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import ProgramConfig
-from typedrag.experiments.evaluate.run_store import ANSWERS, answer_result, read_run
+from typedrag.experiments.evaluate.run_store import ANSWERS, read_run
 from typedrag.experiments.loading import ProgramSource
 from typedrag.files.digests import digest_of
 from typedrag.files.text_files import WholeText
 from typedrag.programs import Options, Program
 from typedrag.records import ELSEWHERE, Answer, Passage, Step, Usage
-from typedrag.runs import Store, is_run
+from typedrag.runs import Result, Store, is_run
 from typedrag.texts.words import question_key
 
 PREFIX = "answers:"
@@ -109,9 +109,9 @@ class AnswersFile(ProgramSource):
         """Add the answers to a run that lacks them; nothing is spent."""
         held = {result.item for result in store.read().results if result.step == ANSWERS}
         for example in examples:
-            answer = self.answer_to(example)
-            if answer and str(example.id) not in held:
-                store.add(answer_result(str(example.id), answer.answer, answer.error))
+            id_, answer = str(example.id), self.answer_to(example)
+            if answer and id_ not in held:
+                store.add(Result(id_, ANSWERS, answer.answer and answer.answer.to_dict(), answer.error))
 
 
 def read_answers(program: ProgramConfig) -> AnswersFile | None:

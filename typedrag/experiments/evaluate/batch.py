@@ -167,8 +167,8 @@ def answer_questions(
         Unavailable: If the LM or the index cannot be used.
     """
     executor = Here(program, {}) if isinstance(program, Program) else program
-    kept, caps = store or Store(), caps or SpendingCaps()
-    outcomes = [_outcome(questions, result) for result in kept.read().results]
+    results, caps = store or Store(), caps or SpendingCaps()
+    outcomes = [_outcome(questions, result) for result in results.read().results]
     projection = Projection(len(questions), caps, on_notice)
 
     def show(progress: Progress) -> None:
@@ -184,7 +184,7 @@ def answer_questions(
     for outcome in outcomes:
         on_outcome(outcome)
     stop = AnyOf(caps.stopper(), MaxFailures(max_failures, {ANSWERS: "questions"}))
-    ended = work(_items(questions), answer, kept, steps=(ANSWERS,), threads=threads, stop=stop, listener=show)
+    ended = work(_items(questions), answer, results, steps=(ANSWERS,), threads=threads, stop=stop, listener=show)
     if ended.stopped:
         hint = "; what is done is kept: go on with --resume" if store else ""
         raise TypedRAGError(

@@ -58,16 +58,6 @@ def items_of(questions: Sequence[PlannedQuestion]) -> dict[str, Any]:
     return {q.id: {name: value for name, value in asdict(q).items() if name != "id"} for q in questions}
 
 
-def answer_result(question: str, answer: Answer | None, problem: str = "", spent: Spending | None = None) -> Result:
-    """An answer as the result of a run, or the reason why there is none."""
-    return Result(question, ANSWERS, answer and answer.to_dict(), problem, spent=spent or Spending())
-
-
-def metric_result(question: str, metric: str, result: MetricResult, spent: Spending | None = None) -> Result:
-    """A metric's result as the result of a run."""
-    return Result(question, metric, value_of(result), result.problem, not result.measurable, spent or Spending())
-
-
 def value_of(result: MetricResult) -> dict[str, Any] | None:
     """A metric's result as a JSON value; None if there is no score."""
     if result.score is None:

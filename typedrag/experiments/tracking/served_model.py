@@ -120,12 +120,12 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             program, lm = self._open()
             redact = redactor_for([lm])
             with use_lm(lm):
-                outcomes = list(answer_questions(program, numbered, threads=int(self._config["threads"])))
+                outcomes = answer_questions(program, numbered, threads=int(self._config["threads"]))
         except Unavailable as error:
             raise NothingServed(redact(str(error))) from None
         except InputError as error:
             raise Misconfigured(redact(str(error))) from None
-        return [_row(outcome, redact) for outcome in sorted(outcomes, key=lambda o: o.index)]
+        return [_row(outcome, redact) for outcome in outcomes]
 
     def _open(self) -> tuple[Program, dspy.LM]:
         with self._lock:
