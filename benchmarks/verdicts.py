@@ -28,7 +28,7 @@ from typedrag.records import Answer
 SIZES = (10, 20, 40, 100, 300)
 HOLDS = (0.93, 0.97)
 SAMPLES = 800
-"""Simulated samples for each size of an interval; a quarter of them for each verdict."""
+"""Simulated samples for each size of an interval; an eighth of them for each verdict."""
 QUESTIONS = 60
 
 Array = Any
@@ -207,7 +207,7 @@ def main() -> None:
         (function.__kwdefaults__ or {})[setting] = value
     print("\nsaid to be better                        of nothing  before   of a gain  before")
     for name in VERDICTS:
-        nothing, gain = (rates(name, gain, arguments.samples // 4) for gain in (0.0, 0.1))
+        nothing, gain = (rates(name, gain, arguments.samples // 8) for gain in (0.0, 0.1))
         print(f"{name:40} {nothing.now:10.3f} {nothing.before:7.3f} {gain.now:11.3f} {gain.before:7.3f}", flush=True)
         if nothing.now > ALPHA:
             missed.append(name)

@@ -350,6 +350,7 @@ def test_a_module_of_some_questions_is_tested_on_those_that_reach_it(compile_, t
 
 def test_a_test_split_too_small_for_a_verdict_is_refused_before_anything_is_paid(compile_, server, tmp_path):
     given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"]}
+    given |= {"optimizer": {"name": "bootstrap"}}
     with pytest.raises(InputError, match=r"5 questions are too few for a verdict, which takes 6.*--test-limit 5"):
         compile_(**given, test_limit=None)
     assert server.calls == [] and not (tmp_path / "out" / "program").exists()
