@@ -20,7 +20,6 @@ from typedrag.experiments.evaluate.run_store import (
     METRIC,
     items_of,
     read_records,
-    read_run,
     run_of,
     spent_below,
     value_of,
@@ -40,7 +39,7 @@ from typedrag.lms.reply_store import REPLIES, use_reply_store
 from typedrag.lms.spending import Account, Spending, charging
 from typedrag.programs import Program
 from typedrag.records import Answer
-from typedrag.runs import AnyOf, MaxFailures, Outcome, Progress, RunFolder, Stopper, is_run, work
+from typedrag.runs import AnyOf, MaxFailures, Outcome, Progress, RunFolder, Stopper, is_run, read_folder, work
 from typedrag.runs.folder import exists_error
 
 RESULTS = "results.json"
@@ -95,7 +94,7 @@ def run_evaluation(
     folders = {p.name: out / p.name for p in config.programs}
     if not resume and (there := next(filter(is_run, folders.values()), None)):
         raise exists_error(there)
-    own = sum((read_run(folder).spent for folder in folders.values() if is_run(folder)), Spending())
+    own = sum((read_folder(folder).spent for folder in folders.values() if is_run(folder)), Spending())
     account = Account(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
     with charging(account):  # naming types may ask the LM
         _ = parts.questions
