@@ -213,7 +213,15 @@ def test_a_program_has_the_knobs_that_it_reads(typedrag):
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("sweep-*.yaml")), ids=lambda file: file.stem)
 def test_the_papers_sweeps_are_ones(file, monkeypatch):
-    for name in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "WEBGPT", "PREQRAG_QUESTIONS", "PREQRAG_INDEX"):
+    for name in (
+        "WIKI_NFQA",
+        "WIKI_NFQA_INDEX",
+        "WEBGPT",
+        "PREQRAG_QUESTIONS",
+        "PREQRAG_INDEX",
+        "ANTIQUE",
+        "ANTIQUE_INDEX",
+    ):
         monkeypatch.setenv(name, "somewhere")
     config = read_sweep(file)
     if unknown := config.knobs.keys() - all_knobs().keys():
