@@ -198,4 +198,5 @@ def _cells(group: GroupSummary) -> dict[str, str]:
         if metric.not_measurable:
             cells[f"{name}: not measurable"] = str(metric.not_measurable)
         cells |= {f"{name}/{measure}": f"{value:.3f}" for measure, value in metric.measures.items()}
+        cells |= {f"{name}/{measure}, answered": f"{value:.3f}" for measure, value in metric.answered.items()}
     return cells

@@ -7,16 +7,22 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from typedrag.experiments.evaluate.results import COSTS, JudgeTally, MetricResult, QuestionResult, Run, Tally
+from typedrag.experiments.evaluate.results import COSTS, JudgeTally, QuestionResult, Run, Tally, value_of_failure
 from typedrag.lms.spending import Spending
 from typedrag.metrics import Metric, Scored
 
 
 @dataclass(frozen=True)
 class MetricSummary(JudgeTally):
-    """Counts of the answers that a metric scored, and its `measures` over these."""
+    """Counts of the answers that a metric scored, and its measures.
+
+    Attributes:
+        measures: By name. In means a question without an answer has the value of a wrong one, see `value_of_failure`.
+        answered: The means over answered questions alone, where they differ.
+    """
 
     measures: Mapping[str, float]
+    answered: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -72,13 +78,22 @@ def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -
     return GroupSummary(
         **vars(Tally.of(q.answer for q in questions)),
         cost={name: fmean(values) for name, values in costs.items() if values},
-        metrics={
-            name: _metric([q.metrics[name] for q in questions if name in q.metrics], metric)
-            for name, metric in metrics.items()
-        },
+        metrics={name: _metric(questions, name, metric) for name, metric in metrics.items()},
     )
 
 
-def _metric(results: Sequence[MetricResult], metric: Metric) -> MetricSummary:
+def _metric(questions: Sequence[QuestionResult], name: str, metric: Metric) -> MetricSummary:
+    results = [q.metrics[name] for q in questions if name in q.metrics]
     scored = [Scored(r.score, r.feedback, r.measures, r.details) for r in results if r.score is not None]
-    return MetricSummary(**vars(JudgeTally.of(results)), measures=metric.summarize(scored) if scored else {})
+    measures = metric.summarize(scored) if scored else {}
+    failures = sum(q.answer is None and name not in q.metrics for q in questions)
+    with_failures = {}
+    for measure, mean in measures.items():
+        n, worst = sum(measure in one.measures for one in scored), value_of_failure(f"{name}/{measure}")
+        if failures and n and worst is not None:
+            with_failures[measure] = (n * mean + failures * worst) / (n + failures)
+    return MetricSummary(
+        **vars(JudgeTally.of(results)),
+        measures={**measures, **with_failures},
+        answered={measure: measures[measure] for measure in with_failures},
+    )
