@@ -58,4 +58,4 @@ def test_differences_are_of_the_same_questions():
 
     rows = beside({"a": row(0.75), "b": row(0.5), "c": row(0)}, {"a": row(0.25), "b": row(0)})
     said = table(rows, ("before", "typed")).splitlines()
-    assert said[-1].startswith("| all | 2 | 0.125 | 0.625 | 0.500 [0.500, 0.500] | 1.000 | 1.000 |")
+    assert said[-1].startswith("| all | 2 | 0.125 | 0.625 | 0.500 (n = 2 questions) | 1.000 | 1.000 |")

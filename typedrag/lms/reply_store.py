@@ -152,7 +152,7 @@ class ReplyStore(Shared, Cache):
         of_run: True if a kept reply counts with the calls, tokens and seconds that it first took, so that the costs of
             a program are the same whoever asked first; nothing is spent on it.
         capacity: Replies to hold; None for all.
-        leases: Where workers elsewhere share the tables.
+        leases: Where other workers share the tables.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class ReplyStore(Shared, Cache):
 
 
 class Leases:
-    """Claims of calls in tables that workers on several machines share. Those of a lost worker lapse.
+    """Claims of calls in tables that several workers share. Those of a lost worker lapse.
 
     Args:
         tables: Those of `TABLES`.
@@ -347,13 +347,13 @@ def set_user_store() -> None:
 
 
 @contextmanager
-def use_reply_store(place: Path | str | Tables, heartbeat: float = 10.0, worker: str = "") -> Iterator[None]:
+def use_reply_store(place: Path | str | Tables, heartbeat: float | None = None, worker: str = "") -> Iterator[None]:
     """Keep the LM replies of a run within, and answer from them. Within another run, such as a sweep, its store stays:
     DSPy has one cache a process.
 
     Args:
         place: A file of this machine, the address of a PostgreSQL database, or tables that others share.
-        heartbeat: See `Leases`, as the next.
+        heartbeat: See `Leases`; None if no other worker shares the place.
         worker: The name of this worker.
 
     Raises:
@@ -364,13 +364,12 @@ def use_reply_store(place: Path | str | Tables, heartbeat: float = 10.0, worker:
         yield
         return
     if isinstance(place, Path):
-        store = ReplyStore(SQLiteFile(place, HELD, *TABLES), of_run=True)
-    else:
-        if isinstance(place, str):
-            from typedrag.lms.postgresql import PostgreSQL
+        place = SQLiteFile(place, HELD, *TABLES)
+    elif isinstance(place, str):
+        from typedrag.lms.postgresql import PostgreSQL
 
-            place = PostgreSQL(place, HELD, *TABLES)
-        store = ReplyStore(place, of_run=True, leases=Leases(place, heartbeat, worker))
+        place = PostgreSQL(place, HELD, *TABLES)
+    store = ReplyStore(place, of_run=True, leases=Leases(place, heartbeat, worker) if heartbeat else None)
     dspy.cache = store
     try:
         yield

@@ -46,7 +46,8 @@ def test_a_run_that_was_written_is_read(tmp_path):
     )
     read = read_run(write_run(made, tmp_path / "run"))
     assert read == made
-    assert read.values("tiny/mrr") == {"q2": 0.5}
+    assert read.values("tiny/mrr") == {"q0": 0.0, "q2": 0.5}  # a failed answer is a wrong one
+    assert read.values("tiny/mrr", answered=True) == {"q2": 0.5}
 
 
 @given(

@@ -53,26 +53,6 @@ def test_a_judge_agrees_that_orders_pairs_of_a_question_as_people_do():
 ENDS = ((1, 4), (4, 1))
 
 
-def test_a_judge_gains_what_it_gains_on_most_questions():
-    def ordered(right: int) -> list[tuple[dspy.Example, dspy.Prediction]]:
-        pairs = [(said(1), said(4)) if n < right else (said(4), said(1)) for n in range(20)]
-        return [
-            (ranked(*case, f"Q{n}?"), p) for n, pair in enumerate(pairs) for case, p in zip(ENDS, pair, strict=True)
-        ]
-
-    metric = RankLabels()
-    more = metric.gain(ordered(15), ordered(5))
-    assert (more.value, more.n) == (0.5, 20) and 0.2 < more.low < more.high < 0.8
-    little = metric.gain(ordered(11), ordered(10))
-    assert little.value == pytest.approx(0.05) and little.low == 0
-    assert metric.gain(ordered(20)[:10], ordered(0)[:10]) is None  # five questions show nothing
-    unordered = [(ranked(1, 4, f"U{n}?"), said(1)) for n in range(9)]
-    assert metric.gain(ordered(20)[:10] + unordered, ordered(0)[:10] + unordered) is None
-    assert metric.gain([], []) is None
-    with pytest.raises(ValueError, match="different questions"):
-        metric.gain(ordered(20), ordered(20)[:4])
-
-
 VERDICTS = dspy.Example(
     question="Why?",
     text="Yeast eats sugar.",
@@ -105,11 +85,10 @@ def test_words_that_do_not_stand_in_the_text_are_named():
 
 def test_answers_to_one_question_are_one_question():
     texts = [VERDICTS.copy(text=f"Yeast eats {n}.") for n in range(12)]
-    better, worse = ([(t, verdicts(said, False, False, False)) for t in texts] for said in (True, False))
-    assert VerdictLabels().gain(better, worse) is None
+    found = [(text, verdicts(True, False, False, False)) for text in texts]
+    assert len(VerdictLabels().counts(found)) == 1
     apart = [VERDICTS.copy(text=t.text, question=f"Why {n}?") for n, t in enumerate(texts)]
-    better, worse = ([(t, verdicts(said, False, False, False)) for t in apart] for said in (True, False))
-    assert VerdictLabels().gain(better, worse).value == 0.5
+    assert len(VerdictLabels().counts([(text, verdicts(True, False, False, False)) for text in apart])) == 12
 
 
 def test_agreement_on_verdicts_is_that_on_pairs_of_a_text():
