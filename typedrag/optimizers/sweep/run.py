@@ -23,10 +23,10 @@ from typedrag.optimizers.sweep.config import ObjectiveConfig, StopConfig, SweepC
 from typedrag.optimizers.sweep.objectives import front, levels
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.storage import Storage, open_storage
-from typedrag.optimizers.sweep.study import ENDED, SPENT, Study, answered, is_feasible, spent_on, values_of_trial
+from typedrag.optimizers.sweep.study import ENDED, Study, answered, is_feasible, spent_on, values_of_trial
 from typedrag.optimizers.sweep.tracking import begin_sweep, log_sweep
 from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
-from typedrag.runs import AnyOf, Deadline, MaxTokens, Progress, Stopper
+from typedrag.runs import Progress, Stopper
 from typedrag.texts.words import question_key
 
 _LOOK_AGAIN = 1.0
@@ -147,8 +147,8 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
 class _Worker:
     def __init__(self, sweep: Sweep, tracker: Tracker, watching: SweepProgress) -> None:
         self.sweep, self.tracker, self.watching = sweep, tracker, watching
-        minutes = sweep.parts.config.stop.minutes
-        self.deadline: Stopper = Deadline(minutes) if minutes else AnyOf()
+        stop = sweep.parts.config.stop
+        self.limits = SpendingCaps(tokens=stop.tokens, minutes=stop.minutes).stopper()
         self.faults = Faults()
         self.projected = False
 
@@ -226,25 +226,17 @@ class _Worker:
 
     def _stopper(self, trial: Trial) -> Stopper:
         """The sweep's limits as those of a trial, on top of what the others have spent until now."""
-        tokens = self.sweep.parts.config.stop.tokens
         others = sum((spent_on(t) for t in self.sweep.study.trials() if t.number != trial.number), Spending())
-        of_all = AnyOf(*([MaxTokens(tokens)] if tokens else []), self.deadline)
-        return lambda progress: of_all(replace(progress, spent=others + progress.spent))
+        return lambda progress: self.limits(replace(progress, spent=others + progress.spent))
 
     def _reason_to_stop(self) -> str:
-        config = self.sweep.parts.config
-        late = self.deadline(Progress())
-        return late or why_enough(self.sweep.study.trials(), config.stop, config.objectives)
+        config, trials = self.sweep.parts.config, self.sweep.study.trials()
+        spent = sum(map(spent_on, trials), Spending())
+        return self.limits(Progress(spent=spent)) or no_improvement(trials, config.stop, config.objectives)
 
 
-def why_enough(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[ObjectiveConfig]) -> str:
-    """The limit that the trials of all workers have reached, in words; empty if none."""
-    spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
-    tokens, uncounted = (sum(s.get(name, 0) for s in spent) for name in ("tokens", "uncounted"))
-    if stop.tokens is not None and tokens >= stop.tokens:
-        return f"{tokens:,} tokens are spent of the {stop.tokens:,} allowed"
-    if stop.tokens is not None and uncounted:
-        return f"a limit of tokens cannot be kept: the server does not tell those of {uncounted:,} LM calls"
+def no_improvement(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[ObjectiveConfig]) -> str:
+    """The number of trials in a row without a better one, in words, if it is the limit; else empty."""
     ended = [trial for trial in trials if trial.state in ENDED and trial.datetime_complete is not None]
     if stop.no_improvement is not None and len(ended) > stop.no_improvement:
         ended.sort(key=lambda trial: trial.datetime_complete.timestamp() if trial.datetime_complete else 0.0)
