@@ -20,9 +20,9 @@ from pathlib import Path
 from typedrag.errors import InputError, RetrievalError
 from typedrag.registry import declared, loaded
 from typedrag.retrieval.default_index import default_index
-from typedrag.retrieval.index.dense_manifest import has_dense, read_dense_manifest
-from typedrag.retrieval.index.index import Manifest, read_manifest
-from typedrag.retrieval.index.workshop import opened
+from typedrag.retrieval.index.bm25_part import Manifest, has_bm25, read_manifest
+from typedrag.retrieval.index.dense_part import has_dense, read_dense_manifest
+from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.milvus.address import FORM, MilvusAddress, is_milvus
 from typedrag.retrieval.milvus.collection import Collection, CollectionManifest
 from typedrag.retrieval.milvus.retrievers import open_milvus
@@ -142,7 +142,7 @@ def open_retriever(
             return _open_registered(spec, bm25 or {})
         return open_milvus(MilvusAddress.parse(spec), bm25) if is_milvus(spec) else open_remote(spec, bm25)
     folder = _named(index)
-    return opened(folder, lambda: _open(spec.partition(":")[0], folder, weight, bm25 or {}))
+    return open_current(folder, lambda _: _open(spec.partition(":")[0], folder, weight, bm25 or {}))
 
 
 def _open_registered(spec: str, bm25: Mapping[BM25Setting, float]) -> IndexRetriever:
@@ -218,8 +218,3 @@ def tuned(retriever: IndexRetriever, bm25: Mapping[BM25Setting, float]) -> Index
     if isinstance(retriever, HybridRetriever):
         return HybridRetriever(other, retriever.dense, weight=retriever.weight)
     return other
-
-
-def has_bm25(index: Path) -> bool:
-    """True if an index has a Lucene part, finished or not."""
-    return (index / "lucene").is_dir()

@@ -16,7 +16,7 @@ from tests.milvus import milvus_server
 from tests.retrieval.encoders import save_encoder
 from typedrag.errors import InputError, RetrievalError
 from typedrag.retrieval import Encoder, build_index, open_retriever, read_passages
-from typedrag.retrieval.index.index import RepeatedIdError
+from typedrag.retrieval.index.passages import RepeatedIdError
 from typedrag.retrieval.milvus.address import MilvusAddress
 from typedrag.retrieval.milvus.building import build_collection
 from typedrag.retrieval.milvus.collection import Collection
@@ -43,7 +43,9 @@ def test_the_manifest_says_what_is_held_and_how(milvus, build, tiny, tmp_path):
     file, spec = write(tmp_path / "rows.jsonl", 40), f"milvus:{milvus.url}/whole"
     manifest = build([file], spec, encoder=tiny, k1=1.2, b=0.7, metadata=["n"])
     assert (manifest.passages, manifest.k1, manifest.b, manifest.language) == (40, 1.2, 0.7, "en")
-    assert manifest.fingerprint == build_index(read_passages([file]), tmp_path / "index", sources=["x"]).fingerprint
+    assert (
+        manifest.fingerprint == build_index(read_passages([file]), tmp_path / "index", sources=["x"]).bm25.fingerprint
+    )
     assert Collection(MilvusAddress.parse(spec)).finished() == manifest
     with pytest.raises(InputError, match="is there already"):
         build([file], spec)

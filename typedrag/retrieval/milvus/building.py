@@ -13,10 +13,10 @@ from typing import Any
 from typedrag.errors import InputError
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.analyzers import check_language
-from typedrag.retrieval.index.building import Stage, places_named
+from typedrag.retrieval.index.bm25_part import K1, B, check_parameters
 from typedrag.retrieval.index.contexts import reader_of
-from typedrag.retrieval.index.dense_manifest import EncoderSettings
-from typedrag.retrieval.index.index import K1, B, Fingerprint, IdHashes, batches, check_parameters, peeked
+from typedrag.retrieval.index.dense_part import EncoderSettings
+from typedrag.retrieval.index.passages import Fingerprint, IdHashes, Stage, batches, peeked, places_named
 from typedrag.retrieval.index.rows import FieldMap
 from typedrag.retrieval.index.sources import Placed
 from typedrag.retrieval.milvus.address import MilvusAddress

@@ -24,9 +24,8 @@ from typedrag.records import Passage
 from typedrag.redaction import without_keys
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.analyzers import in_pairs
-from typedrag.retrieval.index.dense_index import same_embedding
-from typedrag.retrieval.index.dense_manifest import EncoderSettings
-from typedrag.retrieval.index.index import K1, B, contents
+from typedrag.retrieval.index.bm25_part import K1, B, contents
+from typedrag.retrieval.index.dense_part import EncoderSettings, same_embedding
 from typedrag.retrieval.milvus.address import TOKEN, MilvusAddress
 from typedrag.texts.language import ENGLISH
 

@@ -10,7 +10,7 @@ from typedrag.files.text_files import without_half_characters
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.analyzers import in_pairs
-from typedrag.retrieval.index.index import K1, B
+from typedrag.retrieval.index.bm25_part import K1, B
 from typedrag.retrieval.milvus.address import MilvusAddress
 from typedrag.retrieval.milvus.collection import (
     DENSE,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typedrag.errors import InputError, RetrievalError
 from typedrag.files.text_files import WholeText, without_half_characters
 from typedrag.records import Passage
-from typedrag.retrieval.index.index import check_parameters
+from typedrag.retrieval.index.bm25_part import check_parameters
 from typedrag.retrieval.search.bm25 import BM25Setting
 from typedrag.retrieval.search.gathering import Gatherer, Rankings
 from typedrag.retrieval.search.hybrid import HybridRetriever
