@@ -71,13 +71,13 @@ class RelevanceFilter(dspy.Module):
         with recording() as steps:
             probabilities = self.probabilities(query, passages)
         judged = list(zip(passages, probabilities, strict=True))
-        kept = [passage for passage, p in judged if p is None or p >= self.threshold]
+        relevant = [passage for passage, p in judged if p is None or p >= self.threshold]
         record(
             Step(
                 "relevance",
                 query,
-                f"{len(kept)} of {len(passages)} passages",
-                passage_ids=tuple(passage.id for passage in kept),
+                f"{len(relevant)} of {len(passages)} passages",
+                passage_ids=tuple(passage.id for passage in relevant),
                 dropped=tuple(
                     f"passage {passage.id} (not relevant: {p:.2f}, below {self.threshold:g})"
                     for passage, p in judged
@@ -87,7 +87,7 @@ class RelevanceFilter(dspy.Module):
                 steps=tuple(steps),
             )
         )
-        return kept
+        return relevant
 
 
 class Features(NamedTuple):
