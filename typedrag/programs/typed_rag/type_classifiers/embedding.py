@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from typedrag.errors import LMUnavailable
 from typedrag.lms.models import model_named
-from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
-from typedrag.programs.typed_rag.type_classifiers.weights import load_arrays, softmax
+from typedrag.programs.typed_rag.type_classifiers.base import ProbabilityClassifier
+from typedrag.programs.typed_rag.type_classifiers.linear import load_arrays, softmax
 from typedrag.question_types import QuestionType
 from typedrag.retrieval.local_models import loading, local_model
 

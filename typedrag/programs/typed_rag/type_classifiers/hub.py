@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
+from typedrag.programs.typed_rag.type_classifiers.base import ProbabilityClassifier
 from typedrag.question_types import QuestionType
 from typedrag.retrieval.local_models import loading, local_model
 
