@@ -247,11 +247,11 @@ def read(folder: Path, reader: str) -> None:
 
 def _failed(text: str, expected: dict[str, list[str]]) -> list[str]:
     failed, place = [], 0
-    for wanted in expected.get("in_order", ()):
-        plain = text if "\n" in wanted or wanted.startswith("    ") else " ".join(text.split())
-        found = plain.find(wanted, place if plain is not text else 0)
+    for words in expected.get("in_order", ()):
+        plain = text if "\n" in words or words.startswith("    ") else " ".join(text.split())
+        found = plain.find(words, place if plain is not text else 0)
         if found < 0:
-            failed.append(wanted[:40])
+            failed.append(words[:40])
         elif plain is not text:
             place = found
     lines = [" ".join(re.sub(r"[|\t]", " ", line).split()) for line in text.splitlines()]
@@ -264,5 +264,5 @@ if __name__ == "__main__":
     parser.add_argument("command", choices=["write", "read"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--reader", choices=READERS, default="typedrag")
-    given = parser.parse_args()
-    write(given.folder) if given.command == "write" else read(given.folder, given.reader)
+    arguments = parser.parse_args()
+    write(arguments.folder) if arguments.command == "write" else read(arguments.folder, arguments.reader)

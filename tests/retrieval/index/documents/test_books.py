@@ -67,10 +67,16 @@ def test_slides_are_read_with_their_tables_charts_and_notes(tmp_path):
     slides.save(str(tmp_path / "talk.pptx"))
     [passage] = read_passages([tmp_path / "talk.pptx"])
     assert passage.title == "Why bread rises"
-    assert (
-        passage.text
-        == "Why bread rises\nYeast eats sugar.\nFlour\tWater\n500 g\t350 g\n\tLoaves\nRye\t12.0\nWheat\t30.0\nSay it slowly."
-    )
+    lines = [
+        "Why bread rises",
+        "Yeast eats sugar.",
+        "Flour\tWater",
+        "500 g\t350 g",
+        "\tLoaves",
+        "Rye\t12.0",
+        "Wheat\t30.0",
+    ]
+    assert passage.text.split("\n") == [*lines, "Say it slowly."]
 
 
 def test_a_book_is_read_in_the_order_of_its_spine(tmp_path):
