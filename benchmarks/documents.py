@@ -1,4 +1,4 @@
-"""What readers of documents keep, in which order, and in which time: typedrag's beside other libraries'.
+"""Measure the text that readers of documents keep, its order and the time: ours beside other libraries.
 
     python benchmarks/documents.py write FOLDER
     python benchmarks/documents.py read FOLDER --reader typedrag
@@ -228,7 +228,7 @@ READERS: dict[str, Callable[[Path], str]] = {
 
 def read(folder: Path, reader: str) -> None:
     """Print a line of JSON for each document, and the sum of all."""
-    kept = checks = 0
+    right = checks = 0
     seconds = 0.0
     for name, expected in CHECKS.items():
         start = time.perf_counter()
@@ -239,21 +239,21 @@ def read(folder: Path, reader: str) -> None:
         seconds += (took := time.perf_counter() - start)
         failed = _failed(text, expected)
         total = sum(map(len, expected.values()))
-        kept, checks = kept + total - len(failed), checks + total
+        right, checks = right + total - len(failed), checks + total
         print(json.dumps({"document": name, "failed": failed, "error": error, "seconds": round(took, 2)}))
     size = subprocess.run(["du", "-sm", sys.prefix], capture_output=True, text=True, check=False).stdout.split()[:1]
-    print(json.dumps({"reader": reader, "right": kept, "of": checks, "seconds": round(seconds, 2), "MB": size}))
+    print(json.dumps({"reader": reader, "right": right, "of": checks, "seconds": round(seconds, 2), "MB": size}))
 
 
 def _failed(text: str, expected: dict[str, list[str]]) -> list[str]:
     failed, place = [], 0
     for words in expected.get("in_order", ()):
         plain = text if "\n" in words or words.startswith("    ") else " ".join(text.split())
-        found = plain.find(words, place if plain is not text else 0)
-        if found < 0:
+        position = plain.find(words, place if plain is not text else 0)
+        if position < 0:
             failed.append(words[:40])
         elif plain is not text:
-            place = found
+            place = position
     lines = [" ".join(re.sub(r"[|\t]", " ", line).split()) for line in text.splitlines()]
     failed += [row for row in expected.get("rows", ()) if row not in lines]
     return failed + [f"not {words}" for words in expected.get("absent", ()) if words in text]
