@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import TypeAdapter
 
 from typedrag.experiments.formats import flattened, format_estimate, format_p
-from typedrag.experiments.loading import brought, program_source
+from typedrag.experiments.loading import program_source, without_external_models
 from typedrag.experiments.pages import render_page, write_page
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
@@ -150,7 +150,7 @@ def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
             sides.append(Side(label, own.program, own.options, own.state, own.signatures, own.about))
         else:
             # strangers may have written the options: models and files that they name are not opened
-            program = uncompiled(source.name, brought(other.options) if other else None)
+            program = uncompiled(source.name, without_external_models(other.options) if other else None)
             sides.append(Side(label, source.name, Options(), state_of(program), fields_of(program)))
     return sides[0], sides[1]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import CallFailed
+from typedrag.experiments.estimate import in_words
 from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.projection import in_words
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.calls import limit_calls_in_flight
 from typedrag.lms.faults import Faults
