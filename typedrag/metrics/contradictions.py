@@ -14,7 +14,7 @@ import regex
 
 from typedrag.metrics.comparatives import Claim, claims, exclude
 from typedrag.metrics.judges.support import Support
-from typedrag.signatures.support import SupportVerdict
+from typedrag.signatures.judging import SupportVerdict
 from typedrag.texts.sentences import sentences, without_item_number
 from typedrag.texts.words import content_words, ends_in_question_mark, words_of
 

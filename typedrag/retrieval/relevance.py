@@ -18,8 +18,7 @@ from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, shared_reranker
 from typedrag.signatures import JudgePassages
-from typedrag.signatures.fields import number_passages
-from typedrag.signatures.keyed import exactly, keyed, values
+from typedrag.signatures.fields import exactly, keyed, number_passages, values
 from typedrag.specs import Spec, SpecGrammar
 from typedrag.texts.language import is_english
 

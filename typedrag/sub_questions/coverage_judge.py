@@ -17,7 +17,7 @@ from typedrag.lms.call_settings import room_for, with_settings
 from typedrag.lms.trail import Stopwatch, record, run_concurrently
 from typedrag.records import Step, Usage
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
+from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.sub_questions.fragments import locate_fragment
 from typedrag.texts.sentences import sentences
 

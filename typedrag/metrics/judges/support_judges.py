@@ -15,8 +15,8 @@ from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.support import EmbeddingSupport, Support
 from typedrag.retrieval.local_models import loading, local_model, locate_model
 from typedrag.signatures import JudgeSupport, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
-from typedrag.signatures.support import SupportVerdict
+from typedrag.signatures.fields import exactly, keyed, values
+from typedrag.signatures.judging import SupportVerdict
 from typedrag.texts.words import first_words
 
 FORMS = "embedding, nli:NAME, lm"
