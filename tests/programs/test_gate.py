@@ -11,11 +11,11 @@ from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
-from typedrag.experiments.loading import brought, named_elsewhere
 from typedrag.programs import RAG, HANRAGOptions, Options, SubQueryOptions, TypedRAG, build_program
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.programs.knobs import declared_knobs
+from typedrag.programs.loading import external_settings, without_external_models
 from typedrag.question_types import Route
 from typedrag.records import NOT_IN_COLLECTION, Answered, Passage, Step
 from typedrag.signatures import AnswerFromPassages
@@ -143,9 +143,9 @@ def test_types_may_have_a_threshold_of_their_own():
 
 def test_a_strangers_word_is_no_reason_to_load_a_model():
     options = Options(relevance="cascade:cross-encoder:some/model")
-    assert named_elsewhere(options) == [("relevance", "cascade:cross-encoder:some/model")]
+    assert external_settings(options) == [("relevance", "cascade:cross-encoder:some/model")]
     assert (
         named_predictors(RAG(Numbered(), options=options)).keys()
-        == named_predictors(RAG(Numbered(), options=brought(options))).keys()
+        == named_predictors(RAG(Numbered(), options=without_external_models(options))).keys()
     )
-    assert brought(options).relevance == "cascade"
+    assert without_external_models(options).relevance == "cascade"

@@ -14,12 +14,13 @@ from typing import Any, Literal, TypeAlias
 from pydantic import TypeAdapter
 
 from typedrag.experiments.formats import flattened, format_estimate, format_p
-from typedrag.experiments.loading import brought, program_source
+from typedrag.experiments.loading import program_source
 from typedrag.experiments.pages import render_page, write_page
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
 from typedrag.programs.artifact.fingerprints import Shape, shape_changes
 from typedrag.programs.artifact.state import PredictorState, State, shapes_of, state_of
+from typedrag.programs.loading import without_external_models
 from typedrag.programs.quoted_material import lost_sentence
 
 Demonstration: TypeAlias = Mapping[str, Any]
@@ -151,7 +152,7 @@ def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
             sides.append(Side(label, own.program, own.options, own.state, own.signatures, own.about))
         else:
             # strangers may have written the options: models and files that they name are not opened
-            program = uncompiled(source.name, brought(other.options) if other else None)
+            program = uncompiled(source.name, without_external_models(other.options) if other else None)
             sides.append(Side(label, source.name, Options(), state_of(program), shapes_of(program)))
     return sides[0], sides[1]
 
