@@ -14,12 +14,12 @@ from typedrag.programs import Options, Program, build_program, program_class, pr
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
 from typedrag.programs.artifact.json_folder import has_part
 from typedrag.programs.artifact.state import shown
-from typedrag.programs.classifier_spec import ClassifierSpec
+from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.published import published_reranker
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever
-from typedrag.retrieval.gate.makes import gate_named
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
+from typedrag.retrieval.relevance import RELEVANCE_FILTERS
 
 FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
 
@@ -120,7 +120,7 @@ class ProgramSource:
                 "Leave out --as-published",
             )
         held = self.compiled.options.as_defaults(program_class(self.name).reads)
-        for name, value in external_settings(held):
+        for name, value in external_options(held):
             if _at(overrides, name) is None:
                 reason = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
                 raise InputError(f"{self.compiled.source} {reason}", f"Name {name} yourself, this or another")
@@ -167,20 +167,20 @@ class ProgramSource:
         return build_program(self.name, retriever, reranker, options)
 
 
-def external_settings(options: Options) -> list[tuple[str, str]]:
+def external_options(options: Options) -> list[tuple[str, str]]:
     """The options that name a model, a file or an LM that does not come with typedrag, by their dotted names.
 
     Example:
-        >>> external_settings(Options(type_classifier="hub:Lurunchik/nf-cats"))
+        >>> external_options(Options(type_classifier="hub:Lurunchik/nf-cats"))
         [('type_classifier', 'hub:Lurunchik/nf-cats')]
     """
     named = {
-        "type_classifier": (options.type_classifier, ClassifierSpec.parse(options.type_classifier).is_external),
-        "relevance": (options.relevance, gate_named(options.relevance).named_elsewhere),
+        "type_classifier": (options.type_classifier, bool(TYPE_CLASSIFIERS.parse(options.type_classifier).argument)),
+        "relevance": (options.relevance, bool(RELEVANCE_FILTERS.parse(options.relevance).argument)),
         "hanrag.revelator_lm": (options.hanrag.revelator_lm, bool(options.hanrag.revelator_lm)),
         "adaptive.classifier": (options.adaptive.classifier, options.adaptive.classifier != "lm"),
     }
-    return [(name, value) for name, (value, elsewhere) in named.items() if elsewhere]
+    return [(name, value) for name, (value, is_external) in named.items() if is_external]
 
 
 def without_external_models(options: Options) -> Options:
@@ -190,10 +190,12 @@ def without_external_models(options: Options) -> Options:
         >>> without_external_models(Options(type_classifier="hub:somebody/model")).type_classifier
         'linear'
     """
-    external, gate = ClassifierSpec.parse(options.type_classifier).is_external, gate_named(options.relevance)
-    revelator = options.hanrag.model_copy(update={"revelator_lm": ""})
-    classifier = "linear" if external else options.type_classifier
-    changes = {"type_classifier": classifier, "relevance": gate.brought, "hanrag": revelator}
+    external, relevance = dict(external_options(options)), options.relevance
+    changes = {
+        "type_classifier": "linear" if "type_classifier" in external else options.type_classifier,
+        "relevance": relevance if "relevance" not in external else "cascade" if "cascade" in relevance else "score",
+        "hanrag": options.hanrag.model_copy(update={"revelator_lm": ""}),
+    }
     return options.model_copy(update=changes).as_defaults()
 
 

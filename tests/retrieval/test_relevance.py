@@ -11,18 +11,23 @@ from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.trail import lm_call_budget, recording, reserving
 from typedrag.records import Passage, fallbacks, total_usage
-from typedrag.retrieval.gate import build_gate
-from typedrag.retrieval.gate.gate import Gate
-from typedrag.retrieval.gate.lm import CascadeGate, LMGate
-from typedrag.retrieval.gate.without_lm import Features, ScoreGate, features_of
 from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.relevance import (
+    CascadeFilter,
+    Features,
+    LMFilter,
+    RelevanceFilter,
+    ScoreFilter,
+    build_relevance_filter,
+    features_of,
+)
 from typedrag.retrieval.rerank import rerankers
 
 PASSAGES = [Passage(f"p{n}", f"number {n} of five", score=5.0 - n) for n in range(5)]
 QUESTION = "Why does bread rise?"
 
 
-class Known(Gate):
+class Known(RelevanceFilter):
     """Knows its probabilities by the number of the passage."""
 
     def __init__(self, *probabilities: float | None, threshold: float = 0.2) -> None:
@@ -33,8 +38,8 @@ class Known(Gate):
         return [*self.known]
 
 
-def lm_gate(words: int = 100) -> LMGate:
-    return LMGate(0.2, passage_words=words, retries=0)
+def lm_filter(words: int = 100) -> LMFilter:
+    return LMFilter(0.2, passage_words=words, retries=0)
 
 
 def ids(passages) -> list[str]:
@@ -47,7 +52,7 @@ def verdicts(*relevant: bool) -> dict:
 
 def test_what_is_less_probable_than_the_threshold_does_not_pass_and_the_step_says_so():
     with recording() as steps:
-        kept = Known(0.9, 0.19, 0.2, None, 0.0).passing(QUESTION, PASSAGES)
+        kept = Known(0.9, 0.19, 0.2, None, 0.0).relevant(QUESTION, PASSAGES)
     assert kept == [PASSAGES[0], PASSAGES[2], PASSAGES[3]]
     [step] = steps
     assert (step.name, step.input, step.output) == ("relevance", QUESTION, "3 of 5 passages")
@@ -59,12 +64,12 @@ def test_what_is_less_probable_than_the_threshold_does_not_pass_and_the_step_say
 
 
 def test_a_threshold_of_0_lets_all_pass():
-    assert Known(0.0, 0.1, 0.2, 0.3, 1.0, threshold=0.0).passing(QUESTION, PASSAGES) == PASSAGES
+    assert Known(0.0, 0.1, 0.2, 0.3, 1.0, threshold=0.0).relevant(QUESTION, PASSAGES) == PASSAGES
 
 
 def test_the_lm_judges_all_passages_in_one_call():
     with scripted(verdicts(True, False, False, True, False)) as engine, recording() as steps:
-        kept = lm_gate(words=2).passing(QUESTION, PASSAGES)
+        kept = lm_filter(words=2).relevant(QUESTION, PASSAGES)
     assert ids(kept) == ["p0", "p3"]
     [(name, prompt)] = engine.prompts
     assert name == "JudgePassages" and QUESTION in prompt
@@ -75,25 +80,25 @@ def test_the_lm_judges_all_passages_in_one_call():
 
 def test_a_reply_without_a_verdict_on_each_passage_is_none_and_all_pass():
     with scripted(verdicts(False, False)), recording() as steps:
-        assert lm_gate().passing(QUESTION, PASSAGES) == PASSAGES
+        assert lm_filter().relevant(QUESTION, PASSAGES) == PASSAGES
     assert fallbacks(steps).endswith("no passage is dropped")
 
 
 def test_the_lm_is_not_asked_with_the_call_that_the_answer_takes():
     with scripted(verdicts(False, False, False, False, False)) as engine, lm_call_budget(2), reserving(1):
-        assert lm_gate().passing(QUESTION, PASSAGES) == PASSAGES
+        assert lm_filter().relevant(QUESTION, PASSAGES) == PASSAGES
     assert engine.prompts == []
 
 
 def test_an_lm_that_is_gone_is_a_fault():
     with scripted({s.JudgePassages: gone()}), pytest.raises(LMUnavailable):
-        lm_gate().passing(QUESTION, PASSAGES)
+        lm_filter().relevant(QUESTION, PASSAGES)
 
 
 def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
-    gate = CascadeGate(Known(0.9, 0.1, 0.2, 0.8, None), lm_gate())
+    gate = CascadeFilter(Known(0.9, 0.1, 0.2, 0.8, None), lm_filter())
     with scripted(verdicts(False, True, False)) as engine, recording() as steps:
-        kept = gate.passing(QUESTION, PASSAGES)
+        kept = gate.relevant(QUESTION, PASSAGES)
     assert ids(kept) == ["p0", "p3"]
     [(_, prompt)] = engine.prompts
     assert [f"number {n}" in prompt for n in range(5)] == [False, False, True, True, True]
@@ -102,7 +107,7 @@ def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
 
 def test_a_cascade_that_is_sure_asks_no_lm():
     with scripted() as engine:
-        assert ids(CascadeGate(Known(0.9, 0.1, 0.1, 0.9, 0.9), lm_gate()).passing(QUESTION, PASSAGES)) == [
+        assert ids(CascadeFilter(Known(0.9, 0.1, 0.1, 0.9, 0.9), lm_filter()).relevant(QUESTION, PASSAGES)) == [
             "p0",
             "p3",
             "p4",
@@ -111,9 +116,9 @@ def test_a_cascade_that_is_sure_asks_no_lm():
 
 
 def test_where_the_lm_of_a_cascade_fails_the_first_make_stands():
-    gate = CascadeGate(Known(0.9, 0.1, 0.3, 0.7, None), lm_gate())
+    gate = CascadeFilter(Known(0.9, 0.1, 0.3, 0.7, None), lm_filter())
     with scripted({s.JudgePassages: "torn"}), recording() as steps:
-        assert ids(gate.passing(QUESTION, PASSAGES)) == ["p0", "p2", "p3", "p4"]
+        assert ids(gate.relevant(QUESTION, PASSAGES)) == ["p0", "p2", "p3", "p4"]
     assert "as without the LM" in fallbacks(steps)
 
 
@@ -131,18 +136,18 @@ def test_a_cross_encoder_passes_what_it_finds_probable(cross_encoder):
     scores = CrossEncoder(cross_encoder).predict(pairs, activation_fn=torch.nn.Identity())
     expected = torch.sigmoid(torch.as_tensor(scores)).tolist()
     threshold = sum(sorted(expected)[1:3]) / 2
-    gate = build_gate(f"cross-encoder:{cross_encoder}", threshold, passage_words=100, retries=0)
+    gate = build_relevance_filter(f"cross-encoder:{cross_encoder}", threshold, passage_words=100, retries=0)
     assert gate.probabilities("yeast oven", passages) == pytest.approx(expected, abs=1e-5)
-    assert ids(gate.passing("yeast oven", passages)) == [
+    assert ids(gate.relevant("yeast oven", passages)) == [
         p.id for p, e in zip(passages, expected, strict=True) if e > threshold
     ]
-    assert ids(copy.deepcopy(gate).passing("yeast oven", passages)) == ids(gate.passing("yeast oven", passages))
+    assert ids(copy.deepcopy(gate).relevant("yeast oven", passages)) == ids(gate.relevant("yeast oven", passages))
 
 
 def test_a_cross_encoder_that_is_not_there_is_a_fault(tmp_path):
-    gate = build_gate(f"cross-encoder:{tmp_path / 'nowhere'}", 0.5, passage_words=100, retries=0)
+    gate = build_relevance_filter(f"cross-encoder:{tmp_path / 'nowhere'}", 0.5, passage_words=100, retries=0)
     with pytest.raises(RetrievalError, match="cannot be loaded"):
-        gate.passing(QUESTION, PASSAGES)
+        gate.relevant(QUESTION, PASSAGES)
 
 
 @pytest.fixture
@@ -160,10 +165,10 @@ CATS = Passage("cats", "Cats sleep for most of the day, and hunt at dawn and in 
 
 @pytest.mark.usefixtures("encoded")
 def test_score_knows_what_a_question_is_about():
-    gate = ScoreGate(0.2)
+    gate = ScoreFilter(0.2)
     near, far = gate.probabilities(QUESTION, [BREAD, CATS])
     assert near > 0.4 > 0.05 > far
-    assert gate.passing(QUESTION, [CATS, BREAD]) == [BREAD]
+    assert gate.relevant(QUESTION, [CATS, BREAD]) == [BREAD]
     assert copy.deepcopy(gate).probabilities(QUESTION, [CATS, BREAD, CATS]) == pytest.approx([far, near, far])
 
 
@@ -179,7 +184,7 @@ def test_a_passage_of_a_few_words_is_less_probable_than_its_cosine_says():
 
 def test_score_knows_nothing_of_questions_in_other_languages():
     with recording() as steps:
-        assert ScoreGate(0.9).passing("Warum geht das Brot beim Backen auf?", [CATS]) == [CATS]
+        assert ScoreFilter(0.9).relevant("Warum geht das Brot beim Backen auf?", [CATS]) == [CATS]
     assert "not in English" in steps[0].steps[0].output
 
 
@@ -187,4 +192,14 @@ def test_score_names_the_mend_where_the_encoder_is_absent(tmp_path, monkeypatch)
     rerankers._opened.cache_clear()
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
     with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
-        ScoreGate(0.2).passing(QUESTION, [BREAD])
+        ScoreFilter(0.2).relevant(QUESTION, [BREAD])
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls"), [("score", 0), ("cross-encoder:nowhere", 0), ("lm", 1), ("cascade", 1), ("cascade:score", 1)]
+)
+def test_filters_are_built_without_loading_a_model(spec, calls):
+    built = build_relevance_filter(spec, 0.2, passage_words=100, retries=1)
+    assert built is not None and built.lm_calls == calls
+    assert built.relevant("Why?", []) == []
+    assert build_relevance_filter("none", 0.2, passage_words=100, retries=1) is None
