@@ -12,8 +12,7 @@ from typedrag.errors import InputError
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
-from typedrag.programs.artifact.json_folder import has_part
-from typedrag.programs.artifact.state import shown
+from typedrag.programs.artifact.folder import has_part
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.published import published_reranker
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever
@@ -55,7 +54,7 @@ class ProgramSource:
         name = spec.partition(":")[2]
         if name and name not in MODELS:
             raise InputError(
-                f"{self.compiled.source} was compiled with reranker {shown(spec)}, which does not come with typedrag",
+                f"{self.compiled.source} was compiled with reranker {spec!r:.100}, which does not come with typedrag",
                 "Name a --reranker yourself, this or another",
             )
         return spec
@@ -78,7 +77,7 @@ class ProgramSource:
         """
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
         if brings_index(spec):
-            raise InputError(f"{self.name} was compiled with retriever {shown(spec)}", "Name a --retriever yourself")
+            raise InputError(f"{self.name} was compiled with retriever {spec!r:.100}", "Name a --retriever yourself")
         check_retriever(spec)
         return spec
 
@@ -122,7 +121,7 @@ class ProgramSource:
         held = self.compiled.options.as_defaults(program_class(self.name).reads)
         for name, value in external_options(held):
             if _at(overrides, name) is None:
-                reason = f"was compiled with {name} {shown(value)}, which does not come with typedrag"
+                reason = f"was compiled with {name} {value!r:.100}, which does not come with typedrag"
                 raise InputError(f"{self.compiled.source} {reason}", f"Name {name} yourself, this or another")
         return self._read(held.with_given(overrides))
 

@@ -22,7 +22,7 @@ from typedrag.experiments.loading import ARTIFACT, read_program
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
-from typedrag.programs.artifact.json_folder import read_part
+from typedrag.programs.artifact.folder import read_part
 from typedrag.programs.loading import without_external_models
 from typedrag.records import Estimate
 from typedrag.redaction import redactor_for

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from typedrag.errors import InputError
-from typedrag.programs.artifact import json_folder
-from typedrag.programs.artifact.json_folder import has_part, read_part, write_parts
+from typedrag.programs.artifact import folder as json_folder
+from typedrag.programs.artifact.folder import has_part, read_part, write_parts
 
 PARTS = {"head.json": {"format": 1}, "state.json": {"a": [1, None, "Größe"]}}
 
