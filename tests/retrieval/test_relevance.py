@@ -11,6 +11,7 @@ from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.trail import lm_call_budget, recording, reserving
 from typedrag.records import Passage, fallbacks, total_usage
+from typedrag.retrieval.local_models import local_model
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.relevance import (
     CascadeFilter,
@@ -189,7 +190,7 @@ def test_score_knows_nothing_of_questions_in_other_languages():
 
 
 def test_score_names_the_mend_where_the_encoder_is_absent(tmp_path, monkeypatch):
-    rerankers._opened.cache_clear()
+    monkeypatch.setattr(rerankers, "_shared", local_model(rerankers.open_reranker))
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
     with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
         ScoreFilter(0.2).relevant(QUESTION, [BREAD])

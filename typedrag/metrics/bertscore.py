@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,15 +13,12 @@ from typedrag.extras import importing
 from typedrag.lms import models
 from typedrag.metrics.gold import gold_texts
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.retrieval.local_models import loading
+from typedrag.retrieval.local_models import loading, local_model
 
 MODEL = "roberta-large"
 """The default of bert-score for English."""
 _NO_LIMIT = 10**6
 """A tokenizer whose limit is above this does not know its limit."""
-
-# the tokenizers of transformers cannot be used by two threads at once
-_lock = threading.Lock()
 
 
 def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: int | None = None) -> dict[str, float]:
@@ -44,12 +39,12 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
     references = [r for r in references if r.strip()]
     if not references or not text.strip():
         return {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-    with _lock:
-        precision, recall, f1 = _scorer(model, layer).score([text], [references])
+    with _scorer(model, layer) as scorer:
+        precision, recall, f1 = scorer.score([text], [references])
     return {"precision": float(precision[0]), "recall": float(recall[0]), "f1": float(f1[0])}
 
 
-@cache
+@local_model
 def _scorer(model: str, layer: int | None) -> Any:
     with importing("bert_score"), loading(f"the model '{model}' for BERTScore", error=Unavailable):
         from bert_score import BERTScorer

@@ -1,31 +1,31 @@
-"""WebGPT comparisons: two answers to a question, and which one people prefer (Nakano et al., 2021)."""
+"""Pairs of answers with people's preferences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import dspy
 
-from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.examples import build_dataset, example, id_of
+from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.hub import download
-from typedrag.datasets.reading import Entry, Layout, Text, files_of, misfit, parse, read_rows, subsets_of
+from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, misfit, parse, read_rows, renamed, subsets_of
 from typedrag.errors import InputError
 from typedrag.texts.words import words_of
 
-HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
+WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
 
 
-class _Question(Layout):
+class _WebGptQuestion(Layout):
     dataset: str
     id: str
     full_text: Text
 
 
-class _Row(Layout):
-    question: _Question
+class _WebGptRow(Layout):
+    question: _WebGptQuestion
     answer_0: Text
     answer_1: Text
     score_0: float
@@ -60,8 +60,8 @@ def load_webgpt(
         InputError: If a row does not fit, there is no such file or subset, or no comparison is left.
         Unavailable: If its home cannot be reached.
     """
-    file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(HOME)
-    dataset = build_dataset("webgpt", _comparisons(file), _example, source=str(path or HOME))
+    file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(WEBGPT_HOME)
+    dataset = build_dataset("webgpt", _comparisons(file), _webgpt_example, source=str(path or WEBGPT_HOME))
     subsets = subsets_of(sorted({example.subset for example in dataset.examples}), subset)
     begins = {word.strip().lower() for word in first_words.split(",") if word.strip()}
 
@@ -97,8 +97,8 @@ def _joined(entry: Entry) -> dict[str, object]:
     return {"question": records[0].get("question"), **fields}
 
 
-def _example(entry: Entry) -> dspy.Example | str:
-    row = parse(_Row, entry)
+def _webgpt_example(entry: Entry) -> dspy.Example | str:
+    row = parse(_WebGptRow, entry)
     if row.score_0 != -row.score_1:
         raise misfit(entry.place, f"its scores {row.score_0} and {row.score_1} do not sum to 0")
     if row.score_0 == 0:
@@ -109,4 +109,54 @@ def _example(entry: Entry) -> dspy.Example | str:
         subset=row.question.dataset,
         answers_compared=(row.answer_0, row.answer_1),
         preference=row.score_0,
+    )
+
+
+class _PairsRow(Layout):
+    question: Text
+    first: Text
+    second: Text
+    preference: float
+    id: Id | None = None
+    subset: Text | None = None
+
+
+@source(
+    "pairs",
+    about="pairs of answers of your own, and which one people prefer: a .jsonl file, with its fields mapped",
+    licence="its own",
+    home="",
+)
+def load_pairs(path: Path | None = None, fields: Mapping[str, str] | None = None) -> Dataset:
+    """Read pairs of answers.
+
+    An example is like one of `webgpt`: `answers_compared` are its two answers; `preference` is above 0 if
+    people prefer the first, below 0 if they prefer the second. Ties are left out.
+
+    Args:
+        path: A .jsonl or .json file whose rows have `question`, `first`, `second` and `preference`, and perhaps
+            `id` and `subset`.
+        fields: The names of fields in the file, as {"first": "answer_a"}; fields not named are called as above.
+
+    Raises:
+        InputError: If a row does not fit, a mapping names no field, or no path is given.
+    """
+    if path is None:
+        raise InputError("dataset 'pairs' is read from a file", "Name it: --path")
+    return build_dataset("pairs", read_rows(path), partial(_pairs_example, fields=fields or {}), source=str(path))
+
+
+def _pairs_example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example | str:
+    named = renamed(entry, tuple(_PairsRow.model_fields), fields)
+    if isinstance(named["preference"], int) and not isinstance(named["preference"], bool):
+        named["preference"] = float(named["preference"])
+    row = parse(_PairsRow, entry._replace(value={name: value for name, value in named.items() if value is not None}))
+    if row.preference == 0:
+        return "a tie: people prefer neither answer"
+    return example(
+        id=row.id or id_of(row.question, row.first, row.second),
+        question=row.question,
+        answers_compared=(row.first, row.second),
+        preference=row.preference,
+        **({"subset": row.subset} if row.subset else {}),
     )

@@ -1,4 +1,4 @@
-"""The training set of HANRAG's revelator: one set for its five roles (HANRAG, section 4.2)."""
+"""The datasets of HANRAG: compound questions, and questions for each role of the revelator."""
 
 from __future__ import annotations
 
@@ -11,12 +11,71 @@ from typing import Annotated, Any, Literal
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.examples import build_dataset
-from typedrag.datasets.reading import Entry, Id, Layout, Text, parse, read_rows, subsets_of
-from typedrag.datasets.splits import given_splits
+from typedrag.datasets.dataset import Dataset, build_dataset, example, source
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, subsets_of
+from typedrag.datasets.splits import SPLITS, given_splits
 from typedrag.errors import InputError
 from typedrag.question_types import RevelatorRole, Route
+
+COMPOUND = "compound"
+COMPOUND_SUBSETS = SPLITS
+
+
+class _CompoundRow(Layout):
+    id: Id
+    subset: Text
+    entity: Text
+    question: Text
+    answers: list[Text] = Field(min_length=1)
+    sub_queries: list[Text] = Field(min_length=2)
+    sub_answers: list[Text]
+    passage_ids: list[Id] = Field(default=[])
+
+
+@source(
+    COMPOUND,
+    about="questions for two to four things about one entity, made by `typedrag datasets build compound`",
+    licence="that of what it was made from",
+    home="",
+)
+def load_compound(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read the compound questions that a builder made.
+
+    `answers` holds one gold answer, its entities separated by ` && ` (HANRAG, table 8);
+    `sub_queries` and `sub_answers` are the questions that it was joined from, in their order; `route` is
+    compound; `entity` is the entity of all of them. No entity is in two subsets.
+
+    Args:
+        subset: train, validation or test, or several with commas between; None takes all.
+
+    Raises:
+        InputError: If a row does not fit, or no path is given.
+    """
+    if path is None:
+        raise InputError("compound questions are read from a file", "Build one: typedrag datasets build compound")
+    subsets = subsets_of(COMPOUND_SUBSETS, subset)
+    dataset = build_dataset(COMPOUND, read_rows(path), partial(_compound_example, subsets=subsets), source=str(path))
+    return replace(dataset, splits=given_splits(dataset.examples, "subset"))  # dealt out by entity
+
+
+def _compound_example(entry: Entry, *, subsets: list[str]) -> dspy.Example | str:
+    row = parse(_CompoundRow, entry)
+    if len(row.sub_queries) != len(row.sub_answers):
+        raise misfit(entry.place, f"it has {len(row.sub_queries)} sub_queries and {len(row.sub_answers)} sub_answers")
+    if row.subset not in subsets:
+        return f"it is of subset {row.subset}"
+    return example(
+        id=row.id,
+        question=row.question,
+        subset=row.subset,
+        entity=row.entity,
+        route=Route.COMPOUND,
+        answers=tuple(row.answers),
+        sub_queries=tuple(row.sub_queries),
+        sub_answers=tuple(row.sub_answers),
+        **({"passage_ids": tuple(row.passage_ids)} if row.passage_ids else {}),
+    )
+
 
 REVELATOR = "revelator"
 
@@ -97,11 +156,11 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
             "the revelator's training set is read from a file", "Build one: typedrag datasets build revelator"
         )
     roles = subsets_of([role.value for role in RevelatorRole], subset)
-    dataset = build_dataset(REVELATOR, read_rows(path), partial(_example, roles=roles), source=str(path))
+    dataset = build_dataset(REVELATOR, read_rows(path), partial(_revelator_example, roles=roles), source=str(path))
     return replace(dataset, splits=given_splits(dataset.examples, "part"))
 
 
-def _example(entry: Entry, *, roles: list[str]) -> dspy.Example | str:
+def _revelator_example(entry: Entry, *, roles: list[str]) -> dspy.Example | str:
     role = parse(_Any, entry).role
     if role.value not in roles:
         return f"it is for the {role}"

@@ -1,4 +1,4 @@
-"""People's labels of sub-questions (sub-question coverage, sections 3.1 and 3.2), which judges are checked by."""
+"""The datasets of sub-question coverage: people's labels of sub-questions, and Researchy Questions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.examples import build_dataset, example, id_of
-from typedrag.datasets.reading import Entry, Layout, Text, misfit, parse, rows_of
+from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.hub import hub_rows
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, rows_of
 from typedrag.errors import InputError
 from typedrag.question_types import SubQuestionType
 
@@ -107,4 +107,57 @@ def _judged(entry: Entry) -> dspy.Example:
         sub_question=row.sub_question,
         covered=row.covered,
         fragment=row.fragment or "",
+    )
+
+
+RESEARCHY_FILES = {part: (f"researchy_questions.{part}.jsonl", f"{part}.jsonl") for part in ("train", "test")}
+RESEARCHY_HUB = "corbyrosset/researchy_questions"
+
+
+class _Clicked(Layout):
+    document: Id = Field(validation_alias="CluewebURLHash")
+
+
+class _ResearchyRow(Layout):
+    id: Id
+    question: Text
+    documents: list[_Clicked] = Field(default=[], validation_alias="DocStream")
+
+
+@source(
+    "researchy-questions",
+    about="about 96,000 search queries that are non-factoid, many-sided and took their users much effort",
+    licence="CDLA-Permissive-2.0",
+    home="https://huggingface.co/datasets/corbyrosset/researchy_questions",
+)
+def load_researchy_questions(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read Researchy Questions.
+
+    `passage_ids` are the ClueWeb22 documents that users clicked, in the order of the source; `subset` is
+    the authors' own split.
+
+    Args:
+        path: A file `researchy_questions.train.jsonl` or `.test.jsonl`, or their folder.
+        subset: train or test; None takes all there are.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file or subset.
+        Unavailable: If the hub cannot be reached.
+    """
+    splits, columns = {part: part for part in RESEARCHY_FILES}, ("id", "question", "DocStream")
+    rows = (
+        rows_of(path, RESEARCHY_FILES, subset)
+        if path
+        else hub_rows(RESEARCHY_HUB, splits, subset=subset, columns=columns)
+    )
+    return build_dataset("researchy-questions", rows, _researchy_example, source=str(path or RESEARCHY_HUB))
+
+
+def _researchy_example(entry: Entry) -> dspy.Example:
+    row = parse(_ResearchyRow, entry)
+    return example(
+        id=row.id,
+        question=row.question,
+        subset=entry.subset,
+        passage_ids=tuple(dict.fromkeys(clicked.document for clicked in row.documents)),
     )
