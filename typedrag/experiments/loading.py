@@ -58,7 +58,7 @@ def load_program(
 
 
 def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSource:
-    """As `programs.loading.program_source`, and also what MLflow has; see `load_program`.
+    """The source of a program by its name, or by the place of a compiled one; see `load_program`.
 
     Raises:
         InputError: If there is no such program, or none that this typedrag can load.
