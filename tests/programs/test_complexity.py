@@ -10,10 +10,10 @@ from tests.programs.passages import Numbered
 from tests.retrieval.berts import WORDS
 from tests.scripted import scripted
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.experiments.loading import external_options
 from typedrag.lms.trail import recording
 from typedrag.programs import AdaptiveRAG, AdaptiveRAGOptions, Options
 from typedrag.programs.complexity import TrainedComplexity
+from typedrag.programs.loading import external_options
 from typedrag.question_types import Route
 
 ROUTES = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}

@@ -19,7 +19,6 @@ from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.truth import with_truthfulness
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
 from typedrag.experiments.evaluate.question_typing import untyped
-from typedrag.experiments.loading import ProgramSource
 from typedrag.experiments.resources import (
     Resources,
     check_measurable,
@@ -42,6 +41,7 @@ from typedrag.optimizers.compile.teleprompters.budget import Ledger, spent_by
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
+from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import reranker_identity
