@@ -1,4 +1,4 @@
-"""The typed DSPy signatures by which modules ask an LM, and nothing else: a file for each paper and each other concern."""
+"""The typed DSPy signatures by which modules ask an LM: a file for each paper, and one for each other concern."""
 
 from typedrag.signatures.answering import (
     AnswerComparison,
