@@ -11,6 +11,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError
+from typedrag.experiments.estimate import Estimator, find_earlier_run
 from typedrag.experiments.evaluate.answers_file import AnswersFile
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.evaluate.results import PlannedQuestion, Run
@@ -27,7 +28,6 @@ from typedrag.experiments.evaluate.run_store import (
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_cluster import connected
-from typedrag.experiments.projection import Projection, earlier_run
 from typedrag.experiments.resources import Resources
 from typedrag.experiments.tracking.runs import begin_run, log_run
 from typedrag.experiments.tracking.tracing import trace_calls
@@ -148,15 +148,15 @@ def _make_run(
         before = run_of(held.store.read(), folder)
         begin_run(tracker, before, held.store.note)
         others = account.spent + before.spent.times(-1)
-        projection = Projection(
+        estimator = Estimator(
             before.planned, parts.config.caps, lambda words: on_notice(f"{before.name}: {words}"), others
         )
-        if not before.questions and (earlier := earlier_run(folder, before.settings)):
-            projection.tell(earlier.records, f"as {earlier.folder}")
+        if not before.questions and (earlier := find_earlier_run(folder, before.settings)):
+            estimator.report(earlier.records, f"as {earlier.folder}")
 
         def show(progress: Progress) -> None:
             on_progress(progress)
-            projection.watch(progress.done, lambda: read_records(folder)[1])
+            estimator.update(progress.done, lambda: read_records(folder)[1])
 
         stopped = "a fault ended it"
         try:

@@ -13,7 +13,7 @@ from typedrag.lms.call_settings import with_settings
 from typedrag.lms.token_probabilities import call_for_probabilities, label_probabilities
 from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
 from typedrag.signatures import CompareAnswers, predictor
-from typedrag.signatures.pairwise import Verdict
+from typedrag.signatures.judging import Verdict
 
 TIED = 0.5
 _POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}

@@ -16,10 +16,10 @@ from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import CallFailed, InputError
+from typedrag.experiments.estimate import in_words
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.executors.ray_cluster import connected, is_one_machine
 from typedrag.experiments.executors.ray_workers import ray_workers
-from typedrag.experiments.projection import in_words
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.locks import join_workers
 from typedrag.files.sqlite import Tables
