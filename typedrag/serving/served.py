@@ -11,8 +11,8 @@ from typing import Any
 import dspy
 
 from typedrag.experiments.loading import REGISTRY, ProgramSource, program_source, registered_version
+from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import open_lm
-from typedrag.lms.spending import metered
 from typedrag.programs import Program
 from typedrag.retrieval import open_reranker
 
@@ -119,7 +119,7 @@ class ServedSource:
         source.check_unlabelled(options, self.retriever)
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
-        lm = metered(open_lm(self.lm, **self.lm_settings))
+        lm = track_calls(open_lm(self.lm, **self.lm_settings))
         return Served(self.name, self.place, program, lm, version, **_compiled(source))
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 import dspy
 
 from typedrag.errors import InputError
-from typedrag.lms.trail import Stopwatch, record
+from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.records import Step
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.sub_questions.coverage_judge import (
@@ -62,7 +62,7 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
             verdicts = [self._verdict(text, evidence) for evidence in find_evidence(text, sub_questions)]
         else:
             verdicts = [Coverage(False, probability=0.0) for _ in sub_questions]
-        record(Step("judge coverage", text, told(verdicts), seconds=watch.seconds))
+        add_step(Step("judge coverage", text, told(verdicts), seconds=watch.seconds))
         return dspy.Prediction(verdicts=verdicts)
 
     def _verdict(self, text: str, evidence: Evidence) -> Coverage:

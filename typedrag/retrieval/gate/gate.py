@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import dspy
 
-from typedrag.lms.trail import Stopwatch, record, recording
+from typedrag.lms.trace import Stopwatch, add_step, collect_steps
 from typedrag.records import Passage, Step
 
 Probability = float | None
@@ -45,11 +45,11 @@ class Gate(dspy.Module):
         if not passages:
             return []
         watch = Stopwatch()
-        with recording() as steps:
+        with collect_steps() as steps:
             probabilities = self.probabilities(query, passages)
         judged = list(zip(passages, probabilities, strict=True))
         useful = [passage for passage, p in judged if p is None or p >= self.threshold]
-        record(
+        add_step(
             Step(
                 "relevance",
                 query,

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import room_for, with_settings
-from typedrag.lms.trail import fall_back, record, reserving
+from typedrag.lms.asking import allow_tokens, ask, with_settings
+from typedrag.lms.trace import add_step, record_fallback, reserve_calls
 from typedrag.records import Passage, Step
 from typedrag.retrieval.gate.gate import Gate, Probability
 from typedrag.signatures import JudgePassages
@@ -42,7 +41,7 @@ class LMGate(Gate):
         try:
             return self.verdicts(query, passages)
         except StepFailed as failure:
-            fall_back(failure, "no passage is dropped")
+            record_fallback(failure, "no passage is dropped")
             return [None] * len(passages)
 
     def verdicts(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
@@ -52,10 +51,10 @@ class LMGate(Gate):
             StepFailed: If no reply can be parsed, or no call is left.
         """
         shown = keyed(number_passages(passages, self._passage_words), "p")
-        with reserving(1):  # for the answer
+        with reserve_calls(1):  # for the answer
             reply = ask(
                 "judge relevance",
-                with_settings(self.predict, room_for(len(passages) * _TOKENS_A_VERDICT)),
+                with_settings(self.predict, allow_tokens(len(passages) * _TOKENS_A_VERDICT)),
                 retries=self._retries,
                 signature=exactly(self.predict.signature, shown),
                 passages=shown,
@@ -63,7 +62,7 @@ class LMGate(Gate):
             )
         relevant = [float(verdict) for verdict in values(reply.prediction.relevant)]
         summary = f"{sum(relevant):.0f} of {len(passages)} of use"
-        record(Step("judge relevance", query, summary, seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("judge relevance", query, summary, seconds=reply.seconds, usage=reply.usage))
         return [*relevant]
 
 
@@ -95,7 +94,7 @@ class CascadeGate(Gate):
         try:
             verdicts = self.second.verdicts(query, [passages[i] for i in unsure])
         except StepFailed as failure:
-            fall_back(failure, "passages are kept or dropped as without the LM")
+            record_fallback(failure, "passages are kept or dropped as without the LM")
             return probabilities
         for i, verdict in zip(unsure, verdicts, strict=True):
             probabilities[i] = verdict

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.records import Passage, Step
 from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.gate.gate import Gate, Probability
@@ -53,7 +53,7 @@ class ScoreGate(Gate):
             RetrievalError: If MiniLM is not on this machine or cannot be loaded.
         """
         if not is_english(query):
-            record(Step("language", query, "the question is not in English, which is all that the gate reads"))
+            add_step(Step("language", query, "the question is not in English, which is all that the gate reads"))
             return [None] * len(passages)
         model = LogisticModel.load(WEIGHTS)
         return [model.probability(features._asdict()) for features in features_of(query, passages)]

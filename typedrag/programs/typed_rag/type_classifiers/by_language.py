@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
 from typedrag.programs.typed_rag.type_classifiers.lm import LMTypeClassifier
@@ -45,7 +45,7 @@ class ByLanguageTypeClassifier(ProbabilityClassifier):
             return self.english(question=question)
         if dspy.settings.lm is None:
             raise StepFailed("classify", f"{NOT_ENGLISH}, and there is no LM to ask for its type")
-        record(Step("language", question, f"{NOT_ENGLISH}: the LM names its type"))
+        add_step(Step("language", question, f"{NOT_ENGLISH}: the LM names its type"))
         # not an attribute, so that programs keep the predictors they were compiled and saved with
         return LMTypeClassifier(self._options)(question=question)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import dspy
 
 from typedrag.lms.asking import Reply
-from typedrag.lms.token_probabilities import label_probabilities
-from typedrag.lms.trail import Stopwatch, record
+from typedrag.lms.logprobs import label_probabilities
+from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.question_types import QuestionType
 from typedrag.records import Step, Usage
 
@@ -42,7 +42,7 @@ def classified(
 ) -> dspy.Prediction:
     """The prediction of a type classifier, or of somebody else (`by`) who knows the type; recorded as a step."""
     sure = f" (by {by})" if by else "" if probability is None else f" ({probability:.2f})"
-    record(Step("classify", question, f"{question_type}{sure}", seconds=seconds, usage=usage or Usage()))
+    add_step(Step("classify", question, f"{question_type}{sure}", seconds=seconds, usage=usage or Usage()))
     return dspy.Prediction(question_type=question_type, probability=probability)
 
 

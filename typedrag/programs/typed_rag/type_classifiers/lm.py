@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.lms.asking import Reply, ask
-from typedrag.lms.call_settings import with_settings
-from typedrag.lms.token_probabilities import call_for_probabilities
+from typedrag.lms.asking import Reply, ask, with_settings
+from typedrag.lms.logprobs import logprob_settings
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.type_classifiers.classifying import classified_by_lm
 from typedrag.signatures import ClassifyQuestion
@@ -30,7 +29,7 @@ class LMTypeClassifier(dspy.Module):
             StepFailed: If its reply cannot be parsed.
             LMUnavailable: If the LM cannot be used.
         """
-        predictor = with_settings(self.classify, call_for_probabilities())
+        predictor = with_settings(self.classify, logprob_settings())
         reply = ask("classify", predictor, retries=self._retries, question=question)
         return self.named(question, reply)
 
