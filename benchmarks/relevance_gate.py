@@ -38,9 +38,8 @@ from typedrag.metrics.text_overlap import contains
 from typedrag.programs import Options
 from typedrag.records import Passage, Usage, total_usage
 from typedrag.retrieval import open_retriever
-from typedrag.retrieval.gate import build_gate
-from typedrag.retrieval.gate.without_lm import WEIGHTS, Features, features_of
 from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.relevance import WEIGHTS, Features, build_relevance_filter, features_of
 
 TRAINING_DEPTH = 10
 CUTOFF = 0.4
@@ -130,7 +129,7 @@ def baselines(pools: Sequence[Found]) -> Iterator[Row]:
 def judged(spec: str, pools: Sequence[Found], options: Options, threads: int) -> Row:
     """The judgments of a gate."""
     words, threshold = options.passage_words, options.relevance_threshold
-    gate = build_gate(spec, threshold, passage_words=words, retries=options.retries)
+    gate = build_relevance_filter(spec, threshold, passage_words=words, retries=options.retries)
     assert gate is not None
     with collect_steps() as steps:
         judgments = run_concurrently(lambda f: gate.probabilities(f.question, f.passages), pools, threads)

@@ -45,7 +45,7 @@ from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, run_concurrently
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.programs import Options
-from typedrag.programs.classifier_spec import FORMS, ClassifierSpec
+from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionForm, QuestionType
 from typedrag.records import Usage, total_usage
@@ -185,7 +185,11 @@ def main() -> None:
     parser.add_argument("--nf-cats", type=Path, metavar="FOLDER", help="with valid.csv")
     parser.add_argument("--wiki-nfqa", type=Path, metavar="FOLDER", help="with the authors' files")
     parser.add_argument(
-        "--classifier", nargs="+", default=["linear", "embedding"], metavar="NAME", help=f"of: {FORMS} (default: both)"
+        "--classifier",
+        nargs="+",
+        default=["linear", "embedding"],
+        metavar="NAME",
+        help=f"of: {TYPE_CLASSIFIERS.forms} (default: both)",
     )
     parser.add_argument("--compiled", nargs="+", type=Path, default=[], metavar="FOLDER", help="compiled programs")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
@@ -199,7 +203,7 @@ def main() -> None:
         parser.error("name a set of questions: --everyday, --nf-cats or --wiki-nfqa")
     limit_calls_in_flight(arguments.threads)
     classifiers = {f"compiled: {folder}": load_type_classifier(folder)[0] for folder in arguments.compiled}
-    asking = {*classifiers, *(c for c in arguments.classifier if ClassifierSpec.parse(c).asks_lm)}
+    asking = {*classifiers, *(c for c in arguments.classifier if TYPE_CLASSIFIERS.parse(c).kind == "lm")}
     classifiers |= {c: build_type_classifier(Options(type_classifier=c)) for c in arguments.classifier}
     tables: dict[str, list[list[str]]] = defaultdict(list)
     with lm_of(arguments) if asking else nullcontext():

@@ -10,10 +10,10 @@ from tests.programs.passages import Numbered
 from tests.retrieval.berts import WORDS
 from tests.scripted import scripted
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.experiments.loading import named_elsewhere
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import AdaptiveRAG, AdaptiveRAGOptions, Options
 from typedrag.programs.complexity import TrainedComplexity
+from typedrag.programs.loading import external_options
 from typedrag.question_types import Route
 
 ROUTES = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}
@@ -82,4 +82,4 @@ def test_what_is_no_such_model_is_refused(tmp_path):
 
 def test_a_strangers_program_loads_no_classifier_by_itself():
     options = Options(adaptive=AdaptiveRAGOptions(classifier="hub:somebody/model"))
-    assert named_elsewhere(options) == [("adaptive.classifier", "hub:somebody/model")]
+    assert external_options(options) == [("adaptive.classifier", "hub:somebody/model")]

@@ -14,9 +14,8 @@ import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from typedrag.builders.rows import Built, Row, part_by_hash, why
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.examples import id_of
-from typedrag.datasets.single_hop import SingleHop
+from typedrag.datasets.dataset import hash_of, id_of
+from typedrag.datasets.question_sets import SingleHop
 from typedrag.lms.asking import ask
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from typedrag.builders.question_patterns import types_by_pattern
 from typedrag.builders.rows import Built, why
-from typedrag.datasets.dataset import sample
-from typedrag.datasets.examples import example
+from typedrag.datasets.dataset import example, sample
 from typedrag.errors import InputError
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.programs.options import Options

@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from typedrag.builders.question_categories import SHORTEST_LONG, Category, check, draw
 from typedrag.builders.rows import Built, Row, why
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.examples import id_of
+from typedrag.datasets.dataset import hash_of, id_of
 from typedrag.lms.asking import ask
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.question_types import DocumentScope, QuestionType

@@ -25,10 +25,9 @@ from pydantic import (
 
 from typedrag.builders.rows import Built, Row, part_by_hash, why
 from typedrag.datasets import load_compound
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.examples import id_of
+from typedrag.datasets.dataset import hash_of, id_of
+from typedrag.datasets.question_sets import read_single_hop
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
-from typedrag.datasets.single_hop import read_single_hop
 from typedrag.errors import InputError
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES, RevelatorModule

@@ -22,7 +22,7 @@ from typedrag.lms.lm import lm_identity, use_lm
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.runs.work import Failed, run_each
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
+from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.texts.words import folded
 
 GROUND_TRUTH = "ground_truth"

@@ -14,7 +14,7 @@ from typedrag.lms.trace import add_step
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
 from typedrag.records import Answered, Passage, Step
-from typedrag.retrieval.gate import build_gate
+from typedrag.retrieval.relevance import build_relevance_filter
 from typedrag.signatures.fields import Citations, number_passages
 
 
@@ -92,7 +92,7 @@ class PassageAnswerer(dspy.Module):
         super().__init__()
         self.predict = dspy.Predict(signature)
         self.options = options
-        self.gate = build_gate(
+        self.gate = build_relevance_filter(
             options.relevance,
             options.relevance_threshold,
             passage_words=options.passage_words,
@@ -121,7 +121,7 @@ class PassageAnswerer(dspy.Module):
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the gate's model is not on this machine or cannot be loaded.
         """
-        relevant = self.gate.passing(question, passages) if self.gate else passages
+        relevant = self.gate.relevant(question, passages) if self.gate else passages
         if not relevant:
             raise NothingFound(question, len(passages))
         shown = tuple(relevant[: self.options.answer_passages])

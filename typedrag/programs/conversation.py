@@ -10,7 +10,7 @@ from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, record_fallback
 from typedrag.records import Step
-from typedrag.signatures.standalone import StandaloneQuestion, Turn
+from typedrag.signatures.answering import StandaloneQuestion, Turn
 from typedrag.texts.words import first_words
 
 _TURNS = 6

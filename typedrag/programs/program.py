@@ -25,7 +25,7 @@ from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
-from typedrag.signatures.standalone import Turn
+from typedrag.signatures.answering import Turn
 
 ASKING = frozenset({"answer_length", "answer_words", "answer_prompt", "max_lm_calls", "retries", "max_question_chars"})
 """Options of programs that ask an LM."""

@@ -14,8 +14,7 @@ from typedrag.lms.trace import collect_steps, limit_calls
 from typedrag.programs import Program
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.records import Usage, total_usage
-from typedrag.sub_questions.coverage_judge import Coverage, SentenceCoverageJudge
-from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
+from typedrag.sub_questions.coverage_judge import Coverage, SentenceCoverageJudge, SimilarityCoverageJudge
 
 
 @dataclass(frozen=True, slots=True)

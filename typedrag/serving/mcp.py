@@ -24,7 +24,7 @@ from typedrag.serving.faults import Fault, Refused, fault_of
 from typedrag.serving.served import Served
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
-from typedrag.texts.cited_sentences import cited_sentences
+from typedrag.texts.citations import cited_sentences
 
 INSTRUCTIONS = (
     "Answers questions over a collection of documents. `ask` gives a whole answer with the sentences that each passage "

@@ -30,7 +30,7 @@ from typedrag.serving.observer import Observer, Observers
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
 from typedrag.serving.upkeep import aside, drained
-from typedrag.signatures.standalone import Turn
+from typedrag.signatures.answering import Turn
 
 logger = logging.getLogger(__name__)
 

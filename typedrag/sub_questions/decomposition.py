@@ -11,7 +11,7 @@ from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
+from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.texts.words import folded
 
 _TOKENS_A_QUESTION = 50

@@ -24,8 +24,8 @@ from typedrag.experiments.executors.names import ray_address
 from typedrag.lms.cost import Spending, format_dollars
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
 from typedrag.lms.vllm import split_address
-from typedrag.programs.classifier_spec import ClassifierSpec
 from typedrag.programs.knobs import Knob
+from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxTokens, Stopper
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -165,7 +165,7 @@ class DataConfig(BaseModel):
     """The columns of your own file by field, such as `answers: gold`; other columns have the field's name."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the dataset's loader."""
-    type_classifier: Annotated[str, _checked(ClassifierSpec.parse)] | None = None
+    type_classifier: Annotated[str, _checked(TYPE_CLASSIFIERS.parse)] | None = None
     """The type classifier for questions without a labelled type; questions are drawn and reported by their types. See
     the option of programs; by default that of the first program whose options name one, else `linear`."""
     seed: int = 0

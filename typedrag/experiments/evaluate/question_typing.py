@@ -10,10 +10,10 @@ import dspy
 
 from typedrag.experiments.balance import known_type
 from typedrag.experiments.judges.judging import judge_each
-from typedrag.experiments.loading import ProgramSource
 from typedrag.lms.lm import with_cache
 from typedrag.lms.replies import use_reply_store
 from typedrag.programs import Options, TypedRAG
+from typedrag.programs.loading import ProgramSource
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 

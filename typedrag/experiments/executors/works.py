@@ -13,7 +13,6 @@ from typedrag.errors import RetrievalError
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_actors import Database
-from typedrag.experiments.loading import ProgramSource
 from typedrag.experiments.resources import Resources
 from typedrag.files.database import Tables
 from typedrag.lms.cost import track_calls
@@ -22,6 +21,7 @@ from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES, use_reply_store
 from typedrag.metrics import Judgments
 from typedrag.metrics.judges.judgments import TABLE
 from typedrag.programs import Options
+from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever

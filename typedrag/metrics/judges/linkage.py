@@ -27,7 +27,7 @@ from typedrag.metrics.judges.judgments import Judgments, asked_without_probabili
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import Reference
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
-from typedrag.signatures.linkage import with_ranks
+from typedrag.signatures.judging import with_ranks
 from typedrag.signatures.roles import Role
 from typedrag.texts.sentences import sentences
 from typedrag.texts.words import content_words

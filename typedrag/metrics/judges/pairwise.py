@@ -12,7 +12,7 @@ from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.logprobs import label_probabilities, logprob_settings
 from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
 from typedrag.signatures import CompareAnswers, predictor
-from typedrag.signatures.pairwise import Verdict
+from typedrag.signatures.judging import Verdict
 
 TIED = 0.5
 _POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}

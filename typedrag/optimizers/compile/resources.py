@@ -19,7 +19,6 @@ from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.truth import with_truthfulness
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
 from typedrag.experiments.evaluate.question_typing import untyped
-from typedrag.experiments.loading import ProgramSource
 from typedrag.experiments.resources import (
     Resources,
     check_measurable,
@@ -42,7 +41,8 @@ from typedrag.optimizers.compile.teleprompters.budget import Ledger, spent_by
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
-from typedrag.programs.classifier_spec import ClassifierSpec
+from typedrag.programs.loading import ProgramSource
+from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import reranker_identity
 
@@ -145,7 +145,7 @@ class CompileResources:
     @cached_property
     def types(self) -> int:
         """The number of questions whose types the LM is to name."""
-        asks = not self.own_labels and ClassifierSpec.parse(self.resources.type_classifier).asks_lm
+        asks = not self.own_labels and TYPE_CLASSIFIERS.parse(self.resources.type_classifier).kind == "lm"
         return len(untyped(self._read.examples)) if asks else 0
 
     @cached_property

@@ -14,7 +14,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.metrics import Judgments
 from typedrag.metrics.ranking import coverage_table
-from typedrag.metrics.rouge import rouge
+from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
 from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
