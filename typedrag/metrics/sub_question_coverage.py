@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.errors import InputError, NotMeasurable
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
 from typedrag.metrics.feedback import PredictorCall, listed, touched
 from typedrag.metrics.judges.judgments import Judgments

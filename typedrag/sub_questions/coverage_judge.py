@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Literal, get_args
 import dspy
 
 from typedrag.errors import InputError
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import room_for, with_settings
-from typedrag.lms.trail import Stopwatch, record, run_concurrently
+from typedrag.lms.asking import allow_tokens, ask, with_settings
+from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
 from typedrag.records import Step, Usage
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
@@ -105,7 +104,7 @@ class CoverageJudge(AnyCoverageJudge):
         judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
         verdicts = [verdict for coverages, _ in judged for verdict in coverages]
         usage = sum((usage for _, usage in judged), Usage())
-        record(Step("judge coverage", text, told(verdicts), seconds=watch.seconds, usage=usage))
+        add_step(Step("judge coverage", text, told(verdicts), seconds=watch.seconds, usage=usage))
         return dspy.Prediction(verdicts=verdicts)
 
     def _judge(self, text: str, sub_questions: Sequence[str]) -> tuple[list[Coverage], Usage]:
@@ -121,7 +120,7 @@ class CoverageJudge(AnyCoverageJudge):
     def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
         reply = ask(
             "judge coverage",
-            with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
+            with_settings(self.find, {**allow_tokens(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
             retries=self._retries,
             signature=exactly(self.find.signature, keyed(sub_questions)),
             text=text,
@@ -145,7 +144,7 @@ class SentenceCoverageJudge(CoverageJudge):
         numbers = Literal[tuple(range(len(answer_sentences) + 1))]  # type: ignore[valid-type]
         reply = ask(
             "judge coverage",
-            with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
+            with_settings(self.find, {**allow_tokens(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
             retries=self._retries,
             signature=exactly(self.find.signature, keyed(sub_questions), numbers),
             sub_questions=keyed(sub_questions),
@@ -208,7 +207,7 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
             verdicts = [self._verdict(text, evidence) for evidence in find_evidence(text, sub_questions)]
         else:
             verdicts = [Coverage(False, probability=0.0) for _ in sub_questions]
-        record(Step("judge coverage", text, told(verdicts), seconds=watch.seconds))
+        add_step(Step("judge coverage", text, told(verdicts), seconds=watch.seconds))
         return dspy.Prediction(verdicts=verdicts)
 
     def _verdict(self, text: str, evidence: Evidence) -> Coverage:

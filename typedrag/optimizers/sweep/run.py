@@ -21,12 +21,12 @@ from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.executors.ray_cluster import connected, is_one_machine
 from typedrag.experiments.executors.ray_workers import ray_workers
 from typedrag.experiments.tracking.tracker import Tracker
+from typedrag.files.database import Tables
 from typedrag.files.locks import join_workers
-from typedrag.files.sqlite import Tables
-from typedrag.lms.calls import limit_calls_in_flight
-from typedrag.lms.reply_store import REPLIES, use_reply_store
-from typedrag.lms.spending import Spending
-from typedrag.lms.threads import workers as in_threads
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import Spending
+from typedrag.lms.replies import REPLIES, use_reply_store
+from typedrag.lms.threads import thread_pool as in_threads
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.space import key_of

@@ -19,9 +19,9 @@ from sqlalchemy import NullPool, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from typedrag.errors import InputError, Unavailable, first_line
+from typedrag.files.database import lock_database
 from typedrag.files.locks import turn_at
-from typedrag.lms.postgresql import locked
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.optimizers.sweep.config import SamplerConfig, SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.space import Space
@@ -99,7 +99,7 @@ def wait_for_turn(config: SweepConfig, out: Path) -> Iterator[None]:
             held.enter_context(turn_at(out / STUDY))
         else:
             try:
-                held.enter_context(locked(create_engine(database_url(config.storage), poolclass=NullPool)))
+                held.enter_context(lock_database(create_engine(database_url(config.storage), poolclass=NullPool)))
             except SQLAlchemyError as error:
                 raise _storage_error(error) from None
         yield

@@ -21,7 +21,7 @@ from typedrag.experiments.executors.executor import Here
 from typedrag.experiments.tracking.runs import log_run
 from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import PARENT, Tracker
-from typedrag.lms.spending import Account, charging
+from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.sweep.pruning import is_behind, mean_of, question_sets, values_of, violations
 from typedrag.optimizers.sweep.space import key_of
@@ -61,10 +61,10 @@ def run_trial(
         RetrievalError: If the index or a reranker cannot be used.
     """
     parts, base = sweep.parts, sweep.parts.base
-    config, here, account = parts.config, parts.at(trial.params), Account()
+    config, here, account = parts.config, parts.at(trial.params), CostTracker()
     trial.set_user_attr(SPENT, account.spent.to_dict())  # that of a trial whose parameters it makes again is its own
     try:
-        with _track_spending(trial, account), charging(account):
+        with _track_spending(trial, account), track_cost(account):
             named = parts.program_of(trial.params, name=f"trial-{trial.number}")
             program = here.program(named)
     except (InputError, StepFailed) as error:  # of these parameters alone; others may work
@@ -129,7 +129,7 @@ def prune(sweep: Sweep, trial: Trial, reason: str) -> NoReturn:
 
 
 @contextmanager
-def _track_spending(trial: Trial, account: Account) -> Iterator[None]:
+def _track_spending(trial: Trial, account: CostTracker) -> Iterator[None]:
     """Note in the study what the trial has spent, also on an error."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""A server that is started, shared and stopped: control flow, with a command that serves no model."""
+"""A server that is started and stopped, and one that runs: control flow, with a command that serves no model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ import pytest
 
 from tests.lms.test_lm import closed_port, refusal
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.experiments.evaluate.config import LMConfig
 from typedrag.lms import lm as lm_module
+from typedrag.lms import vllm
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="vLLM does not run on Windows")
 
@@ -111,6 +113,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     yield made
     for user in made.users:
         user.kill()
+    for server in vllm._servers:
+        vllm._stop(server.process)
+    vllm._servers.clear()
     for start in made.starts:
         until(lambda start=start: not lives(start))
 
@@ -139,98 +144,52 @@ def here(machine: Machine, monkeypatch: pytest.MonkeyPatch, options: str = "") -
     yield
 
 
-def test_users_share_a_server_that_ends_with_the_last_of_them(machine):
-    first = machine.user(options="--dtype 'float 16'")
-    second = machine.user(options="--dtype 'float 16'")
-    [start] = machine.starts
-    assert (first.api_base, first.key, first.model) == (second.api_base, second.key, "typedrag-local/org/model")
+def test_a_server_is_started_for_a_process_and_stopped_with_it(machine):
+    user, other = (machine.user(options="--dtype 'float 16'") for _ in range(2))
+    start, _ = machine.starts
+    assert user.model == "typedrag-local/org/model" and user.api_base != other.api_base
     assert start["argv"][:2] == ["serve", "org/model"]
     assert start["argv"][start["argv"].index("--dtype") + 1] == "float 16"
     assert "--enable-prompt-tokens-details" in start["argv"]
-    assert httpx.get(f"{first.api_base}/models").status_code == 401  # its key is known to its users alone
-    assert second.ask("Why?").startswith(str(start["pid"]))
-
-    told = first.leave()
+    assert httpx.get(f"{user.api_base}/models").status_code == 401  # its key is known to this process alone
+    assert user.ask("Why?").startswith(str(start["pid"]))
+    told = user.leave()
     assert "vLLM starts with org/model" in told and "vLLM serves org/model after" in told
-    time.sleep(1.5)  # the keeper has looked
-    assert lives(start) and second.ask("How?").startswith(str(start["pid"]))
-    assert "vLLM starts" not in second.leave()
     until(lambda: not lives(start))
-    assert not list(machine.cache.glob("vllm/*/server.json"))
+    assert lives(machine.starts[1])
 
 
-def test_users_that_are_killed_leave_too(machine):
-    users = [machine.user(), machine.user()]
-    [start] = machine.starts
-    for user in users:
-        assert lives(start)
-        user.kill()
-    until(lambda: not lives(start))
-
-
-def test_a_server_ends_with_a_user_that_is_killed_while_it_starts(machine):
-    user = machine.user(options="--wait nothing", ready=False)
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+@pytest.mark.parametrize("options", ["", "--wait nothing"], ids=["in use", "starting"])
+def test_a_server_ends_with_a_process_that_is_killed(machine, options):
+    user = machine.user(options=options, ready=not options)
     until(lambda: bool(machine.starts))
     user.kill()
     until(lambda: not lives(machine.starts[0]))
 
 
-def test_users_that_come_at_once_start_one_server(machine, tmp_path):
-    options = f"--wait '{tmp_path / 'go'}'"
-    first = machine.user(options=options, ready=False)
-    until(lambda: bool(machine.starts))
-    second = machine.user(options=options, ready=False)
-    assert second.process.stderr and second.process.stderr.readline() == "another process starts vLLM; waiting for it\n"
-    (tmp_path / "go").touch()
-    assert first.ready().api_base == second.ready().api_base
-    assert len(machine.starts) == 1
+def test_adapters_of_one_name_are_told_apart_and_each_is_served_with_its_model(machine, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with here(machine, monkeypatch):
+        one, two, base = (
+            lm_module.open_lm(f"vllm:{spec}").kwargs["api_base"]
+            for spec in (f"org/model+a={tmp_path / 'one'}", f"org/model+a={tmp_path / 'two'}", "org/model")
+        )
+    assert one != two and base == one
+    at = machine.starts[0]["argv"].index("--enable-lora")
+    assert machine.starts[0]["argv"][at : at + 3] == ["--enable-lora", "--lora-modules", f"a={tmp_path / 'one'}"]
 
 
-def test_other_options_are_another_server(machine):
-    one, other = machine.user(options="--seed 1"), machine.user(options="--seed 2")
-    assert one.api_base != other.api_base
+def test_a_server_that_has_crashed_is_started_again(machine, monkeypatch):
+    with here(machine, monkeypatch):
+        first = lm_module.open_lm("vllm:org/model").kwargs["api_base"]
+        assert lm_module.open_lm("vllm:org/model").kwargs["api_base"] == first
+        os.kill(machine.starts[0]["pid"], signal.SIGKILL)
+        os.kill(machine.starts[0]["child"], signal.SIGKILL)
+        until(lambda: not lives(machine.starts[0]))
+        assert lm_module.open_lm("vllm:org/model").kwargs["api_base"] != first
     assert len(machine.starts) == 2
-
-
-def test_adapters_that_only_have_one_name_are_not_taken_for_one_another(machine, tmp_path):
-    specs = [f"vllm:org/{name}+cooking={tmp_path / name}" for name in ("one", "two")]
-    users = [machine.user(spec) for spec in specs]
-    starts = [str(start["pid"]) for start in machine.starts]
-    assert [user.ask("Why?").split()[0] for user in users] == starts
-    users[0].leave(), users[1].leave()
-    until(lambda: not list(machine.cache.glob("vllm/*/server.json")))
-    again = machine.user(specs[1])
-    assert again.ask("Why?").split()[0] == starts[1]  # its own reply of before, kept
-
-
-def test_an_adapter_is_served_with_its_model_and_shared_by_both_names(machine, tmp_path):
-    (tmp_path / "adapter").mkdir()
-    user = machine.user(f"vllm:org/model+cooking={tmp_path / 'adapter'}")
-    [start] = machine.starts
-    at = start["argv"].index("--enable-lora")
-    assert start["argv"][at : at + 3] == ["--enable-lora", "--lora-modules", f"cooking={tmp_path / 'adapter'}"]
-    assert user.model == "typedrag-local/cooking"
-    assert machine.user("vllm:org/model").api_base == machine.user("vllm:cooking").api_base == user.api_base
-    assert len(machine.starts) == 1
-
-
-def test_a_server_that_has_crashed_is_started_again(machine):
-    user = machine.user()
-    os.kill(machine.starts[0]["pid"], signal.SIGKILL)
-    until(lambda: not list(machine.cache.glob("vllm/*/server.json")))
-    other = machine.user()
-    assert len(machine.starts) == 2 and other.api_base != user.api_base
-    assert other.ask("Why?").startswith(str(machine.starts[1]["pid"]))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-def test_a_server_ends_with_its_keeper(machine):
-    machine.user()
-    [start] = machine.starts
-    psutil.Process(start["pid"]).parent().kill()
-    until(lambda: not psutil.pid_exists(start["pid"]))
-    os.kill(start["child"], signal.SIGKILL)  # vLLM's children end by themselves, this one does not
-    assert machine.user().ask("Why?").startswith(str(machine.starts[1]["pid"]))
 
 
 def test_replies_are_kept_whatever_the_server_s_port(machine):
@@ -283,3 +242,32 @@ def test_a_command_tells_on_stderr_that_it_waits(machine):
     assert done.returncode == 0, done.stderr
     assert "vLLM starts with org/model" in done.stderr and "vLLM" not in done.stdout
     until(lambda: not lives(machine.starts[0]))
+
+
+# a server that runs
+
+
+def test_an_address_may_come_from_the_spec_an_option_or_the_environment(server, monkeypatch):
+    lms = [lm_module.open_lm(f"vllm:stub@{server.api_base}"), lm_module.open_lm("vllm:stub", api_base=server.api_base)]
+    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+    lms.append(lm_module.open_lm("vllm:stub"))
+    assert {lm.kwargs["api_base"] for lm in lms} == {server.api_base}
+    monkeypatch.setenv("TYPEDRAG_LM", f"vllm:stub@{server.api_base}")
+    with pytest.raises(InputError, match="Put it into TYPEDRAG_API_BASE"):
+        lm_module.default_spec()
+    config = LMConfig(spec=f"vllm:stub@{server.api_base}")
+    assert (config.spec, config.api_base) == ("vllm:stub", server.api_base)
+    assert LMConfig(spec="vllm:judge").beside(config).api_base == server.api_base
+
+
+def test_one_that_is_down_or_serves_another_model_is_an_error(server):
+    down = closed_port()
+    assert f"no vLLM server answers at {down}" in refusal(LMUnavailable, f"vllm:stub@{down}")
+    assert "does not serve 'other'. It serves: stub" in refusal(LMUnavailable, f"vllm:other@{server.api_base}")
+
+
+def test_several_addresses_are_refused_with_the_name_of_what_does_it(server, monkeypatch):
+    both = f"{server.api_base},{closed_port()}"
+    assert "Put a router in front of the servers" in refusal(InputError, f"vllm:stub@{both}")
+    monkeypatch.setenv("TYPEDRAG_API_BASE", both)
+    assert "Put a router in front of the servers" in refusal(InputError, "vllm:stub")

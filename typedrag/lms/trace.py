@@ -1,4 +1,4 @@
-"""The trail of a program on one question: its steps, recorded as they happen, and its LM calls, counted.
+"""The trace of a program on one question: its steps, as they happen, and its LM calls, counted and limited.
 
 Both belong to the call, not to the module, which stays stateless; see `typedrag.call_context`.
 """
@@ -18,7 +18,7 @@ from dspy.utils.usage_tracker import UsageTracker
 from typedrag.call_context import Budget, Replays, call_context, carry, use_context
 from typedrag.errors import StepFailed
 from typedrag.events import StepEnded, emit
-from typedrag.lms.threads import stop_if_cancelled, workers
+from typedrag.lms.threads import stop_if_cancelled, thread_pool
 from typedrag.records import FALLBACK, Step, Usage
 from typedrag.sharing import Shared
 
@@ -27,32 +27,25 @@ R = TypeVar("R")
 
 
 @contextmanager
-def recording() -> Iterator[list[Step]]:
-    """Collect the steps recorded within in a list of their own."""
+def collect_steps() -> Iterator[list[Step]]:
+    """Collect the steps added within in a list of their own."""
     steps: list[Step] = []
     with use_context(steps=steps):
         yield steps
 
 
-def record(step: Step) -> None:
-    """Add a step to the innermost `recording`, if any, and emit it as an event to whoever follows the question."""
-    emit(StepEnded, step=replace(step, steps=()))
-    _keep(step)
+def add_step(step: Step) -> None:
+    """Add a step to the innermost `collect_steps`, if any, and emit it as an event to whoever follows the question."""
+    context = call_context()
+    if context.listener is not None:
+        emit(StepEnded, step=replace(step, steps=()))
+    if context.steps is not None:
+        context.steps.append(step)
 
 
-def _keep(step: Step) -> None:
-    if (steps := call_context().steps) is not None:
-        steps.append(step)
-
-
-def fall_back(failure: StepFailed | str, instead: str) -> None:
-    """Record a step's failure, or what is wrong with it, and what is done instead; see `Answer.fallback`."""
-    record(Step(FALLBACK, output=f"{failure}; {instead}"))
-
-
-def lm_call_budget(calls: int) -> AbstractContextManager[None]:
-    """Allow `calls` LM calls within."""
-    return use_context(lm_calls=Budget(calls))
+def record_fallback(failure: StepFailed | str, instead: str) -> None:
+    """Add a step's failure, or what is wrong with it, and what is done instead; see `Answer.fallback`."""
+    add_step(Step(FALLBACK, output=f"{failure}; {instead}"))
 
 
 class NoCallsLeft(BaseException):
@@ -62,7 +55,28 @@ class NoCallsLeft(BaseException):
     """
 
 
-def take_lm_call() -> None:
+def limit_calls(calls: int) -> AbstractContextManager[None]:
+    """Allow `calls` LM calls within."""
+    return use_context(lm_calls=Budget(calls))
+
+
+def limit_tokens(tokens: int) -> AbstractContextManager[None]:
+    """Allow LM calls within until this many tokens have been read and written; the last call may go beyond."""
+    return use_context(tokens=Budget(tokens))
+
+
+def reserve_calls(calls: int) -> AbstractContextManager[None]:
+    """Reserve LM calls of the budget for later steps: those within cannot use them."""
+    return use_context(reserved=call_context().reserved + calls)
+
+
+def calls_left(default: int) -> int:
+    """The number of LM calls left in the budget without those reserved; `default` if there is no budget."""
+    context = call_context()
+    return default if context.lm_calls is None else max(0, context.lm_calls.left - context.reserved)
+
+
+def count_call() -> None:
     """Count one LM call, before it is made: DSPy's adapters may make two where one was asked for.
 
     Raises:
@@ -77,35 +91,19 @@ def take_lm_call() -> None:
         raise NoCallsLeft("the question's LM calls are used up (option max_lm_calls)")
 
 
+def count_tokens(usage: Usage) -> None:
+    """Count the tokens read and written against `limit_tokens`, if there is a limit."""
+    if (budget := call_context().tokens) is not None:
+        budget.spend(usage.prompt_tokens + usage.completion_tokens)
+
+
 class CallCounter(Shared, BaseCallback):
     """Counts the calls of LMs that do not count them themselves."""
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Count a call."""
         if not getattr(instance, "counts_calls", False):
-            take_lm_call()
-
-
-def token_budget(tokens: int) -> AbstractContextManager[None]:
-    """Allow LM calls within until this many tokens have been read and written; the last call may go beyond."""
-    return use_context(tokens=Budget(tokens))
-
-
-def spend_tokens(usage: Usage) -> None:
-    """Count the tokens read and written against the `token_budget`, if there is one."""
-    if (budget := call_context().tokens) is not None:
-        budget.spend(usage.prompt_tokens + usage.completion_tokens)
-
-
-def reserving(calls: int) -> AbstractContextManager[None]:
-    """Reserve LM calls of the budget for later steps: those within cannot use them."""
-    return use_context(reserved=call_context().reserved + calls)
-
-
-def lm_calls_left(default: int) -> int:
-    """The number of LM calls left in the budget without those reserved; `default` if there is no budget."""
-    context = call_context()
-    return default if context.lm_calls is None else max(0, context.lm_calls.left - context.reserved)
+            count_call()
 
 
 class CallTracker(UsageTracker):
@@ -132,21 +130,23 @@ class CallTracker(UsageTracker):
     @property
     def tokens_when_cut_off(self) -> int:
         """The tokens of the last reply if it was cut off; else 0."""
+        if self.finish_reason not in (None, "length"):
+            return 0
         settings = getattr(dspy.settings.lm, "kwargs", {})
         limit = int(settings.get("max_tokens") or settings.get("max_completion_tokens") or 0)
         written = self.entries[-1][1].get("completion_tokens") if self.entries else None
         if self.finish_reason is None:  # of an LM that was not opened here
             return limit if written == limit else 0
-        return (written or limit) if self.finish_reason == "length" else 0
+        return written or limit
 
 
-def counting_replays() -> AbstractContextManager[None]:
+def count_replays() -> AbstractContextManager[None]:
     """Let stopwatches within count the seconds that kept replies took when they were first made."""
     return use_context(replays=call_context().replays or Replays())
 
 
-def replay(seconds: float) -> None:
-    """Count the seconds that a kept reply first took; ignored outside of `counting_replays`."""
+def add_replay(seconds: float) -> None:
+    """Count the seconds that a kept reply first took; ignored outside of `count_replays`."""
     if (replays := call_context().replays) is not None:
         replays.seconds += seconds
 
@@ -155,12 +155,10 @@ class Stopwatch:
     """Seconds since this was created.
 
     Example:
-        >>> Stopwatch().seconds < 1
-        True
-        >>> with counting_replays():
+        >>> with count_replays():
         ...     watch = Stopwatch()
-        ...     replay(60)
-        ...     watch.seconds >= 60
+        ...     add_replay(60)
+        ...     60 <= watch.seconds < 61
         True
     """
 
@@ -194,12 +192,11 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
         with use_context(replays=replays, steps=steps), dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
-    with workers(min(threads, len(items))) as pool:
+    with thread_pool(min(threads, len(items))) as pool:
         futures = [pool.submit(carry(run), item, *branch) for item, branch in zip(items, branches, strict=True)]
-    replay(max(replays.seconds for replays, _ in branches))  # the branches ran at once
-    for _, steps in branches:
-        for step in steps:
-            _keep(step)
+    add_replay(max(replays.seconds for replays, _ in branches))  # the branches ran at once
+    if (collected := call_context().steps) is not None:
+        collected.extend(step for _, steps in branches for step in steps)
     results = [future.result() for future in futures]
     if dspy.settings.trace is not None:
         for _, trace in results:

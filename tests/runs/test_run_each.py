@@ -9,8 +9,8 @@ import pytest
 from tests.scripted import scripted
 from typedrag.errors import CallFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.asking_each import ask_each
-from typedrag.lms.faults import Faults
+from typedrag.runs.failures import FailureTracker
+from typedrag.runs.work import run_each
 from typedrag.signatures import GradeRelevance
 
 VARIABLE = contextvars.ContextVar("variable", default="unset")
@@ -39,7 +39,7 @@ def test_results_come_in_the_order_of_the_items_from_threads_that_carry_the_cont
         barrier.wait(timeout=10)  # only passed if three are under way at once
         return number, VARIABLE.get()
 
-    assert ask_each(work, [0, 1, 2], 3, done.append) == [(n, "here") for n in range(3)]
+    assert run_each(work, [0, 1, 2], 3, done.append) == [(n, "here") for n in range(3)]
     assert done == [1, 2, 3]
 
 
@@ -51,34 +51,29 @@ def test_another_error_ends_the_work_soon():
         raise OSError(f"no {number}")
 
     with pytest.raises(OSError, match="no 0"):
-        ask_each(work, list(range(100)), 1)
+        run_each(work, list(range(100)), 1)
     assert tried == [0]
 
 
 def test_what_the_lm_fails_at_is_the_failure_of_that_item_alone():
     with refuses("b?"):
-        first, failure, last = ask_each(grade, ["a?", "b?", "c?"], 1)
+        first, failure, last = run_each(grade, ["a?", "b?", "c?"], 1)
     assert (first, last) == (2, 2) and isinstance(failure, CallFailed) and "not that" in failure.problem
 
 
 @pytest.mark.parametrize(("items", "asked"), [(3, 3), (50, 5)])
 def test_an_lm_that_fails_at_everything_ends_it_with_its_words(items, asked):
     with refuses() as engine, pytest.raises(CallFailed, match="not that"):
-        ask_each(grade, [f"{n}?" for n in range(items)], 1)
+        run_each(grade, [f"{n}?" for n in range(items)], 1)
     assert len(engine.prompts) == asked
 
 
-def test_what_was_kept_does_not_speak_for_the_lm():
-    with refuses(), pytest.raises(CallFailed, match="not that"):
-        ask_each(lambda question: grade(question) if question == "b?" else 2, ["a?", "b?", "c?"], 1)
-
-
 def test_several_calls_are_judged_together():
-    faults = Faults()
+    failures = FailureTracker()
     with refuses("b?", "c?") as engine:
-        assert ask_each(grade, ["a?"], 1, faults=faults) == [2]
+        assert run_each(grade, ["a?"], 1, failures=failures) == [2]
         for _ in range(5):
-            assert isinstance(ask_each(grade, ["b?"], 1, faults=faults)[0], CallFailed)
+            assert isinstance(run_each(grade, ["b?"], 1, failures=failures)[0], CallFailed)
         with pytest.raises(CallFailed, match="not that"):
-            ask_each(grade, ["c?"], 1, faults=faults)
+            run_each(grade, ["c?"], 1, failures=failures)
     assert len(engine.prompts) == 6

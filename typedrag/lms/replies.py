@@ -30,11 +30,10 @@ from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
 from typedrag.call_context import call_context
 from typedrag.errors import TypedRAGError
-from typedrag.files.sqlite import SQLiteFile, Tables
+from typedrag.files.database import PostgreSQL, SQLite, Tables
 from typedrag.lms.models import cache_dir
 from typedrag.lms.threads import stop_if_cancelled
-from typedrag.lms.trail import CallTracker, replay
-from typedrag.lms.vllm.spec import addresses
+from typedrag.lms.trace import CallTracker, add_replay
 from typedrag.sharing import Shared
 
 logger = logging.getLogger(__name__)
@@ -73,23 +72,22 @@ SOURCE = "typedrag_source"
 _NO_PART_OF_KEY = ["api_key", "api_base", "base_url", "timeout"]
 
 
-def source_of(lm: Any) -> Any:
+def lm_source(lm: Any) -> Any:
     """The `SOURCE` of an LM; of one that `open_lm` did not open, its address."""
-    return getattr(lm, SOURCE, None) or address_of(lm.model, lm.kwargs)
+    return getattr(lm, SOURCE, None) or lm_address(lm.model, lm.kwargs)
 
 
-def address_of(model: str, settings: Mapping[str, Any]) -> list[str]:
-    """The addresses of the servers of an LM as a key holds them: its own, else where LiteLLM looks for its provider's.
+def lm_address(model: str, settings: Mapping[str, Any]) -> str:
+    """The address of an LM as a key holds it: its own, else where LiteLLM looks for its provider's; empty for none.
 
     Example:
-        >>> address_of("openai/x", {"api_base": "http://b:8000/v1/, http://a:8000/v1"})
-        ['http://a:8000/v1', 'http://b:8000/v1']
+        >>> lm_address("openai/x", {"api_base": "http://b:8000/v1/"})
+        'http://b:8000/v1'
     """
     provider = model.partition("/")[0].upper()
     names = (f"{provider}_API_BASE", f"{provider}_BASE_URL")
     own = settings.get("api_base") or settings.get("base_url")
-    servers = addresses(own or next(filter(None, map(os.environ.get, names)), ""))
-    return sorted(server.rstrip("/") for server in servers)
+    return str(own or next(filter(None, map(os.environ.get, names)), "")).strip().rstrip("/")
 
 
 @dataclass
@@ -98,12 +96,14 @@ class _Call:
 
     Attributes:
         in_loop: True in an event loop, where waiting for another call would hold the threads that its reply needs.
+        key: The key of its reply.
         began: When the call was found to have no reply.
         release: Gives up the claim to make the call; None while there is no claim.
     """
 
     source: Any
     in_loop: bool
+    key: str = ""
     began: float = 0.0
     release: Callable[[], None] | None = None
 
@@ -122,7 +122,7 @@ class _CallObserver(Shared, BaseCallback):
     """Tells the store whose call it is asked about, and when the call has ended, well or not."""
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        _calls[call_id] = _Call(source_of(instance), in_event_loop())
+        _calls[call_id] = _Call(lm_source(instance), in_event_loop())
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         if (call := _calls.pop(call_id, None)) is not None:
@@ -167,7 +167,7 @@ class ReplyStore(Shared, Cache):
     def cache_key(self, request: dict[str, Any], *_: Any, **__: Any) -> str:
         """The key of all that a reply depends on."""
         call = _calls.get(ACTIVE_CALL_ID.get() or "")
-        source = call.source if call else address_of(str(request.get("model", "")), request)
+        source = call.source if call else lm_address(str(request.get("model", "")), request)
         return super().cache_key({**request, "_source": source}, _NO_PART_OF_KEY)
 
     def get(self, request: dict[str, Any], *_: Any, **__: Any) -> Any:
@@ -178,6 +178,8 @@ class ReplyStore(Shared, Cache):
             CancelledError: If nobody waits for the reply any more.
         """
         key, call = self.cache_key(request), _calls.get(ACTIVE_CALL_ID.get() or "")
+        if call is not None:
+            call.key = key
         row = self._find(key)
         while row is None and call and not call.in_loop and call.release is None:
             stop_if_cancelled()
@@ -199,7 +201,8 @@ class ReplyStore(Shared, Cache):
         call = _calls.get(ACTIVE_CALL_ID.get() or "")
         seconds = time.perf_counter() - call.began if call else 0.0
         reply = value if isinstance(value, dict) else value.model_dump()  # LiteLLM's are pydantic's
-        self._tables.run(_KEEP, id=self.cache_key(request), reply=json.dumps(reply), seconds=seconds)
+        key = (call and call.key) or self.cache_key(request)
+        self._tables.run(_KEEP, id=key, reply=json.dumps(reply), seconds=seconds)
         if call is not None:
             call.end()
         if self._capacity is not None:
@@ -250,7 +253,7 @@ class ReplyStore(Shared, Cache):
     def _count(self, request: Mapping[str, Any], reply: Mapping[str, Any], seconds: float) -> None:
         tracker = dspy.settings.usage_tracker
         if self.of_run:
-            replay(seconds)
+            add_replay(seconds)
             if tracker:
                 tracker.add_usage(str(request.get("model", "")), dict(reply.get("usage") or {}))
         if isinstance(tracker, CallTracker) and (responses := reply.get("responses")):
@@ -310,7 +313,7 @@ class _UserFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._file: SQLiteFile | None = None
+        self._file: SQLite | None = None
         self._failed = False
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -322,7 +325,7 @@ class _UserFile:
                 if self._file is None:
                     self._path.parent.mkdir(parents=True, exist_ok=True)
                     self._path.parent.chmod(0o700)
-                    self._file = SQLiteFile(self._path, HELD, *TABLES)
+                    self._file = SQLite(self._path, HELD, *TABLES)
                 return self._file.run(statement, **values)
             except (OSError, TypedRAGError) as error:
                 self._failed = True
@@ -364,10 +367,8 @@ def use_reply_store(place: Path | str | Tables, heartbeat: float | None = None, 
         yield
         return
     if isinstance(place, Path):
-        place = SQLiteFile(place, HELD, *TABLES)
+        place = SQLite(place, HELD, *TABLES)
     elif isinstance(place, str):
-        from typedrag.lms.postgresql import PostgreSQL
-
         place = PostgreSQL(place, HELD, *TABLES)
     store = ReplyStore(place, of_run=True, leases=Leases(place, heartbeat, worker) if heartbeat else None)
     dspy.cache = store

@@ -8,20 +8,19 @@ import dspy
 import pytest
 
 from typedrag.errors import InputError, StepFailed
+from typedrag.lms.cost import PRICES, CostTracker, Price, Spending, find_price, track_calls, track_cost
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.prices import PRICES, Price, own_price
-from typedrag.lms.spending import Account, Spending, charging, metered
 from typedrag.programs import DirectLM
 from typedrag.records import Usage
 
 
 def test_calls_are_charged_to_all_accounts_around_them(server):
     program = DirectLM()
-    with use_lm(metered(open_lm("vllm:stub", api_base=server.api_base, cache=False))):
+    with use_lm(track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=False))):
         program(question="Not counted?")
-        with charging(Account()) as outer:
+        with track_cost(CostTracker()) as outer:
             program(question="Why?")
-            with charging(Account()) as inner:
+            with track_cost(CostTracker()) as inner:
                 program(question="How?")
     assert inner.spent == Spending(Usage(1, 100, 10), unpriced=1)
     assert outer.spent == inner.spent + inner.spent
@@ -30,8 +29,8 @@ def test_calls_are_charged_to_all_accounts_around_them(server):
 
 def test_threads_that_carry_the_context_are_charged(server):
     program = DirectLM()
-    lm = metered(open_lm("vllm:stub", api_base=server.api_base, cache=False))
-    with use_lm(lm), charging(Account()) as account, ThreadPoolExecutor(8) as pool:
+    lm = track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    with use_lm(lm), track_cost(CostTracker()) as account, ThreadPoolExecutor(8) as pool:
         for n in range(40):
             pool.submit(contextvars.copy_context().run, program, question=f"Why {n}?")
     assert account.spent.usage == Usage(40, 4000, 400)
@@ -40,23 +39,23 @@ def test_threads_that_carry_the_context_are_charged(server):
 
 def test_a_copy_of_a_metered_lm_is_metered(server):
     """Teleprompters copy LMs."""
-    lm = metered(open_lm("vllm:stub", api_base=server.api_base, cache=False)).copy(temperature=0.5)
-    with use_lm(lm), charging(Account()) as account:
+    lm = track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=False)).copy(temperature=0.5)
+    with use_lm(lm), track_cost(CostTracker()) as account:
         DirectLM()(question="Why?")
     assert account.spent.usage.lm_calls == 1
 
 
 def test_what_a_reply_that_cannot_be_read_took_is_charged(server):
     server.reply = lambda call: {"nothing": 1}
-    lm = metered(open_lm("vllm:stub", api_base=server.api_base, cache=False))
-    with use_lm(lm), charging(Account()) as account, pytest.raises(StepFailed, match="could not be read"):
+    lm = track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    with use_lm(lm), track_cost(CostTracker()) as account, pytest.raises(StepFailed, match="could not be read"):
         DirectLM()(question="Why?")
     assert account.spent.usage.lm_calls == len(server.calls) == 3
 
 
 def test_prices_are_counted_where_dspy_knows_them(server):
-    lm = metered(dspy.LM("openai/gpt-4o-mini", api_base=server.api_base, api_key="sk-1234567890", cache=False))
-    with use_lm(lm), charging(Account()) as account:
+    lm = track_calls(dspy.LM("openai/gpt-4o-mini", api_base=server.api_base, api_key="sk-1234567890", cache=False))
+    with use_lm(lm), track_cost(CostTracker()) as account:
         DirectLM()(question="Why?")
     assert account.spent.unpriced == 0
     assert account.spent.cost == pytest.approx(100 * 0.15e-6 + 10 * 0.6e-6)
@@ -65,9 +64,9 @@ def test_prices_are_counted_where_dspy_knows_them(server):
 def test_what_a_cache_answers_costs_nothing(server, tmp_path):
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
     try:
-        with use_lm(metered(open_lm("vllm:stub", api_base=server.api_base, cache=True))):
+        with use_lm(track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=True))):
             for calls in (1, 0):
-                with charging(Account()) as account:
+                with track_cost(CostTracker()) as account:
                     DirectLM()(question="Why?")
                 assert account.spent.usage.lm_calls == calls
     finally:
@@ -76,24 +75,24 @@ def test_what_a_cache_answers_costs_nothing(server, tmp_path):
 
 def test_threads_of_dspy_are_charged(server):
     """They carry DSPy's settings alone."""
-    lm = metered(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    lm = track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=False))
     devset = [dspy.Example(question=f"Why {n}?").with_inputs("question") for n in range(6)]
     evaluate = dspy.Evaluate(devset=devset, metric=lambda example, prediction: 1.0, num_threads=3)
-    with use_lm(lm), charging(Account()) as account:
+    with use_lm(lm), track_cost(CostTracker()) as account:
         evaluate(DirectLM())
     assert account.spent.usage.lm_calls == len(server.calls) == 6
 
 
 def test_several_replies_at_once_are_as_many_calls(server):
-    lm = metered(open_lm("vllm:stub", api_base=server.api_base, cache=False))
-    with use_lm(lm), charging(Account()) as account:
+    lm = track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=False))
+    with use_lm(lm), track_cost(CostTracker()) as account:
         dspy.Predict("question -> answer", n=3, temperature=1.0)(question="Why?")
     assert account.spent.usage.lm_calls == len(server.calls) == 3
     assert account.spent.unpriced == 3
 
 
 def spend(lm) -> Spending:
-    with use_lm(metered(lm)), charging(Account()) as account:
+    with use_lm(track_calls(lm)), track_cost(CostTracker()) as account:
         DirectLM()(question="Why?")
     return account.spent
 
@@ -122,7 +121,7 @@ def test_the_users_price_is_found_by_the_name_of_lm(server, prices, spec):
 def test_the_users_price_is_that_of_an_embedded_lm(small_lm, prices):
     lm = open_lm("embedded:smollm2-135m", max_tokens=1, cache=False)
     prices("embedded:smollm2-135m: {prompt: 1, completion: 1}")
-    assert own_price(lm.model) == Price(prompt=1, completion=1)
+    assert find_price(lm.model) == Price(prompt=1, completion=1)
 
 
 @pytest.mark.parametrize("name", ["embedded", "embedded:qwen2.5-coder-1.5b"])
@@ -130,7 +129,7 @@ def test_the_users_price_is_that_of_an_embedded_lm(small_lm, prices):
 @pytest.mark.qwen
 def test_the_users_price_of_the_default_lm_has_two_names(prices, name, spec):
     prices(f"{name}: {{prompt: 1, completion: 1}}")
-    assert own_price(open_lm(spec).model) == Price(prompt=1, completion=1)
+    assert find_price(open_lm(spec).model) == Price(prompt=1, completion=1)
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "gpt-4o-mini"])

@@ -28,8 +28,7 @@ from dspy.lm15 import (
 
 from typedrag.errors import InputError, LMUnavailable, first_line
 from typedrag.extras import require
-from typedrag.lms.vllm.spec import VLLMSpec
-from typedrag.lms.vllm.started import OPTIONS, given_options
+from typedrag.lms.vllm import OPTIONS, VLLMSpec, given_options
 from typedrag.sharing import Shared
 
 _GATHER_SECONDS = 0.02
@@ -94,7 +93,7 @@ class OfflineEngine(Shared):
     def _answer(self, batch: list[_Call]) -> None:
         if not batch:
             return
-        try:
+        try:  # vLLM refuses a batch before it answers any of it
             outputs = self._llm.chat(
                 [_messages(call.request) for call in batch],
                 [self._sampling(call.request) for call in batch],
@@ -103,11 +102,12 @@ class OfflineEngine(Shared):
             )
             replies = [_reply(*pair) for pair in zip(batch, outputs, strict=True)]
         except Exception as error:
-            if len(batch) > 1:  # one that is refused must not fail the others
-                for call in batch:
-                    self._answer([call])
+            if len(batch) == 1:
+                batch[0].reply.set_exception(_fault(error))
                 return
-            batch[0].reply.set_exception(_fault(error))
+            middle = len(batch) // 2  # one that is refused must not fail the others, nor part all of them
+            self._answer(batch[:middle])
+            self._answer(batch[middle:])
             return
         for call, reply in zip(batch, replies, strict=True):
             call.reply.set_result(reply)

@@ -10,11 +10,11 @@ import pytest
 
 from tests.lm_server import lm_server
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.events import following
-from typedrag.lms import calls, embedded
+from typedrag.events import listen
+from typedrag.lms import client, embedded
+from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import open_lm, reply_settings, use_lm
-from typedrag.lms.reply_store import use_reply_store
-from typedrag.lms.spending import Account, Spending, charging
+from typedrag.lms.replies import use_reply_store
 from typedrag.programs import DirectLM
 from typedrag.records import Answer, Usage
 
@@ -22,7 +22,7 @@ REASONING = ("openai/gpt-5-mini", "openai/o3", "openai/o4-mini")
 
 
 def ask(lm: dspy.LM) -> tuple[Answer, Spending]:
-    with use_lm(lm), charging(Account()) as account:
+    with use_lm(lm), track_cost(CostTracker()) as account:
         answer = Answer.from_prediction(DirectLM()(question="Why?"))
     return answer, account.spent
 
@@ -84,7 +84,7 @@ def test_a_call_waits_its_turn_before_its_timeout_begins(server, tmp_path, monke
 
 
 def test_a_wait_that_a_server_asks_for_is_capped_and_said(server, monkeypatch, caplog):
-    monkeypatch.setattr(calls, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(client, "LONGEST_WAIT", 0.05)
     server.retry_after = "3600"
     server.reply = lambda call: (429, "slow down") if len(server.calls) < 2 else None
     answer, _ = ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))
@@ -93,7 +93,7 @@ def test_a_wait_that_a_server_asks_for_is_capped_and_said(server, monkeypatch, c
 
 
 def test_a_server_that_asks_for_too_long_a_wait_is_tried_once_more(server, monkeypatch):
-    monkeypatch.setattr(calls, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(client, "LONGEST_WAIT", 0.05)
     server.retry_after = "3600"
     server.reply = lambda call: (429, "slow down")
     with pytest.raises(LMUnavailable, match="slow down"):
@@ -126,7 +126,7 @@ def test_a_fault_of_the_server_is_met_by_as_many_tries_as_wanted(server):
     server.reply = lambda call: (500, "CUDA out of memory")
     with pytest.raises(LMUnavailable, match="CUDA out of memory"):
         ask(open_lm("vllm:stub", api_base=server.api_base, cache=False))
-    assert len(server.calls) == 1 + calls.RETRIES
+    assert len(server.calls) == 1 + client.RETRIES
 
 
 # LMs that take no temperature
@@ -200,7 +200,7 @@ def test_no_proxy_stands_before_a_server_of_this_machine(server, monkeypatch, ex
         monkeypatch.delenv(name)
     for name, value in {**exceptions, "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}.items():
         monkeypatch.setenv(name, value)
-    with following(lambda event: None):
+    with listen(lambda event: None):
         assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False, num_retries=0))[0].answer
     assert ask(open_lm("vllm:stub", api_base=server.api_base, cache=False, num_retries=0))[0].answer
     assert len(server.calls) == 2
@@ -221,7 +221,7 @@ def test_an_address_of_an_lm_in_this_process_is_refused(spec):
 
 
 def test_a_wait_between_two_tries_holds_no_slot_of_another_server(server, monkeypatch):
-    monkeypatch.setattr(calls.IN_FLIGHT, "slots", threading.Semaphore(1))
+    monkeypatch.setattr(client.IN_FLIGHT, "slots", threading.Semaphore(1))
     server.reply = lambda call: (429, "wait") if len(server.calls) == 1 else None
     server.retry_after = "3"
     with lm_server() as other, ThreadPoolExecutor(1) as pool:

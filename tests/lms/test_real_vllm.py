@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.lms.test_lm import closed_port
-from tests.lms.vllm.test_started import until
+from tests.lms.test_vllm import until
 
 _FOLDER, _MODEL = os.environ.get("TYPEDRAG_TEST_VLLM"), os.environ.get("TYPEDRAG_TEST_VLLM_MODEL")
 pytestmark = pytest.mark.skipif(
@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 import dspy
 from typedrag.lms import lm as lms
-from typedrag.lms.token_probabilities import call_for_probabilities, label_probabilities
+from typedrag.lms.logprobs import logprob_settings, label_probabilities
 
 class Sort(dspy.Signature):
     '''Say which kind of question this is.'''
@@ -42,7 +42,7 @@ lm = lms.open_lm(sys.argv[1], max_tokens=24, timeout=600, cache=False)
 
 def ask(question):
     with lms.use_lm(lm), dspy.track_usage() as usage:
-        reply = dspy.Predict(Sort)(question=question, config=call_for_probabilities())
+        reply = dspy.Predict(Sort)(question=question, config=logprob_settings())
         probabilities = label_probabilities(reply.logprobs, reply.kind, ("reason", "debate", "comparison"))
         [used] = usage.get_total_tokens().values()
         return {"kind": reply.kind, "probabilities": probabilities, "usage": used}

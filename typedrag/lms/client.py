@@ -24,21 +24,19 @@ from dspy.clients.backend_selection import CLIENT_KEYS
 from dspy.clients.costs import estimate_cost
 from dspy.clients.model_metadata import model_info
 from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
-from dspy.lm15 import Usage as ToldUsage
+from dspy.lm15 import Usage as ReportedUsage
 from dspy.utils.callback import BaseCallback
 
 from typedrag.errors import InputError
-from typedrag.events import followed
-from typedrag.lms.holds import HOLDS
-from typedrag.lms.reply_store import in_event_loop
-from typedrag.lms.spending import charge_call
+from typedrag.events import has_listener
+from typedrag.lms.cost import charge_call
+from typedrag.lms.replies import in_event_loop
 from typedrag.lms.streaming import await_reply
-from typedrag.lms.trail import CallTracker, take_lm_call
-from typedrag.lms.vllm.servers import Replicas, replicas_at
+from typedrag.lms.trace import CallTracker, count_call
 from typedrag.sharing import Shared
 
 if TYPE_CHECKING:
-    from typedrag.lms.vllm.offline import OfflineEngine
+    from typedrag.lms.vllm_offline import OfflineEngine
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +46,49 @@ RETRIES_AFTER_TIMEOUT = 1
 """Tries that follow a timeout: what hangs once mostly hangs again."""
 LONGEST_WAIT = 60.0
 """Seconds between two tries, even if a server asks for more."""
+CALLS_IN_FLIGHT = 16
+"""LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise."""
 _DSPY_TIMEOUT = 600.0
 """Seconds that DSPy's client waits for a reply where an LM has no timeout."""
 _NOTICE_EVERY = 10.0
 _SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens"})
-CALLS_IN_FLIGHT = 16
-"""LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise."""
+
+
+class RetryAfter:
+    """Pauses that LM servers ask for by `Retry-After`: what one call is asked, all calls of the process keep.
+
+    Attributes:
+        on_set: Called with each pause that a server asks this process for; workers tell each other of them.
+
+    Example:
+        >>> pauses = RetryAfter()
+        >>> pauses.set("a", 60)
+        >>> round(pauses.remaining("a")), pauses.remaining("b")
+        (60, 0.0)
+    """
+
+    def __init__(self) -> None:
+        self.on_set: Callable[[str, float], None] = lambda server, seconds: None
+        self._until: dict[str, float] = {}
+
+    def set(self, server: str, seconds: float, *, notify: bool = True) -> None:
+        """Leave a server alone for so many seconds from now; a longer pause stays."""
+        self._until[server] = max(self._until.get(server, 0.0), time.monotonic() + seconds)
+        if notify:
+            self.on_set(server, seconds)
+
+    def remaining(self, server: str) -> float:
+        """The seconds that the server is still to be left alone."""
+        return max(0.0, self._until.get(server, 0.0) - time.monotonic())
+
+    @property
+    def all_remaining(self) -> dict[str, float]:
+        """The seconds left of each pause that has not ended, by server."""
+        return {server: left for server in list(self._until) if (left := self.remaining(server))}
+
+
+RETRY_AFTER = RetryAfter()
+"""The pauses of this process."""
 
 
 class _CallsInFlight(Shared, BaseCallback):
@@ -102,8 +137,7 @@ class LM(dspy.LM):
         takes_sampling: If False, no temperature is sent to the LM, whoever sets one.
         in_process: The engine that makes the calls, in place of a server.
         slots: See `Caller`.
-        settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take, and `api_base` may be several
-            addresses with commas between.
+        settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take.
     """
 
     counts_calls = True
@@ -121,19 +155,18 @@ class LM(dspy.LM):
         client = {name: settings.pop(name) for name in CLIENT_KEYS & settings.keys()}
         maker = client if in_process is None else {"engine": in_process, "async_engine": in_process.awaited}
         lm = dspy.LM(model, **maker, num_retries=0, cache=False)
-        replicas = replicas_at(client.get("api_base") or "", client.get("api_key") or "EMPTY")
-        caller = Caller(lm, retries, takes_sampling=takes_sampling, replicas=replicas, slots=slots)
+        caller = Caller(lm, retries, takes_sampling=takes_sampling, slots=slots)
         super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
         self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The reply; see `dspy.LM`."""
-        take_lm_call()
+        count_call()
         return super().__call__(*args, **kwargs)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """The reply; see `dspy.LM`."""
-        take_lm_call()
+        count_call()
         return await super().acall(*args, **kwargs)
 
     def copy(self, **settings: Any) -> dspy.LM:
@@ -168,58 +201,32 @@ def is_carried(settings: Mapping[str, Any]) -> bool:
 class Caller(Shared):
     """The engine of an `LM`.
 
-    A try that ends in a fault of the network or the server is followed by up to `retries` more, a timeout by
-    `RETRIES_AFTER_TIMEOUT`. Each wait is `LONGEST_WAIT` at most, so that a call has an end.
-
     Args:
         lm: Makes a call, once.
-        retries: Tries after the first.
+        retries: Tries after the first; see `_Retries`.
         takes_sampling: See `LM`.
-        replicas: The servers that share the calls, if there are several. A call that one of them fails at goes to
-            the next at once; that is no new try.
         slots: Holds calls back that a server which answers few at once would let wait, as the time that they wait
             there counts to their timeout. Calls of an event loop are not held back.
     """
 
     counts = True
-    """True because its calls are charged as they are made; see `spending.metered`."""
+    """True because its calls are charged as they are made; see `track_calls`."""
 
     def __init__(
-        self,
-        lm: dspy.LM,
-        retries: int,
-        *,
-        takes_sampling: bool,
-        replicas: Replicas | None = None,
-        slots: threading.Semaphore | None = None,
+        self, lm: dspy.LM, retries: int, *, takes_sampling: bool, slots: threading.Semaphore | None = None
     ) -> None:
         self.lm = lm
         self.retries = retries
         self.takes_sampling = takes_sampling
-        self.replicas = replicas
         self.slots = slots or nullcontext()
         self.server = f"{lm.model} at {lm.kwargs.get('api_base')}"
         self.noticed = -_NOTICE_EVERY
 
-    @cached_property
-    def supports_function_calling(self) -> bool:
-        """DSPy's knowledge of the model, as in the next three."""
-        return self.lm.supports_function_calling
-
-    @cached_property
-    def supports_reasoning(self) -> bool:
-        """See `dspy.LM`."""
-        return self.lm.supports_reasoning
-
-    @cached_property
-    def supports_response_schema(self) -> bool:
-        """See `dspy.LM`."""
-        return self.lm.supports_response_schema
-
-    @cached_property
-    def supported_params(self) -> set[str]:
-        """See `dspy.LM`."""
-        return self.lm.supported_params
+    # what DSPy knows of the model
+    supports_function_calling = cached_property(lambda self: self.lm.supports_function_calling)
+    supports_reasoning = cached_property(lambda self: self.lm.supports_reasoning)
+    supports_response_schema = cached_property(lambda self: self.lm.supports_response_schema)
+    supported_params = cached_property(lambda self: self.lm.supported_params)
 
     def complete(self, request: Request) -> Response:
         """The reply.
@@ -227,19 +234,15 @@ class Caller(Shared):
         Raises:
             LMError: DSPy's error of the last try.
         """
-        tries, tracker = _Tries(self), dspy.settings.usage_tracker
-        wait = HOLDS.left(self.server)
+        retries, tracker = _Retries(self), dspy.settings.usage_tracker
         while True:
-            if wait:
+            if wait := retries.wait:
                 time.sleep(wait)
-            with self.slots, IN_FLIGHT.slots, self._call(request) as (lm, sent):
-                try:
-                    return _noted(tracker, await_reply(lm, sent) if followed() else lm(sent))
-                except dspy.LMError as error:
-                    wait = 0.0 if tries.goes_elsewhere(lm, error) else tries.wait(error)
+            with self.slots, IN_FLIGHT.slots, self.prepare(request) as (lm, sent), retries:
+                return _note_end(tracker, await_reply(lm, sent) if has_listener() else lm(sent))
 
     @contextmanager
-    def _call(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:
+    def prepare(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:
         """An LM and a request for one try, hidden from DSPy's callbacks and trackers: they hear of the whole call."""
         lm = self.lm.copy(model=request.model)
         lm.update_history = _charge
@@ -249,11 +252,8 @@ class Caller(Shared):
             # OpenAI's API has no such field, and DSPy leaves it out; vLLM's and llama.cpp's server have one
             extensions = {**(request.config.extensions or {}), "top_k": request.config.top_k}
             request = replace(request, config=replace(request.config, top_k=None, extensions=extensions))
-        with self.replicas.least_busy() if self.replicas else nullcontext() as address:
-            if address is not None:
-                lm.kwargs["api_base"] = address  # connections are kept by address
-            with dspy.context(callbacks=[], usage_tracker=None, disable_history=False, send_stream=None):
-                yield lm, request
+        with dspy.context(callbacks=[], usage_tracker=None, disable_history=False, send_stream=None):
+            yield lm, request
 
 
 class AsyncCaller(Shared):
@@ -264,71 +264,61 @@ class AsyncCaller(Shared):
 
     async def complete(self, request: Request) -> Response:
         """The reply; see `Caller.complete`."""
-        tries, tracker = _Tries(self._caller), dspy.settings.usage_tracker
-        await asyncio.sleep(HOLDS.left(self._caller.server))
+        retries, tracker = _Retries(self._caller), dspy.settings.usage_tracker
         while True:
-            with self._caller._call(request) as (lm, sent):
-                try:
-                    return _noted(tracker, await lm.acall(sent))
-                except dspy.LMError as error:
-                    wait = 0.0 if tries.goes_elsewhere(lm, error) else tries.wait(error)
-            await asyncio.sleep(wait)
+            await asyncio.sleep(retries.wait)
+            with self._caller.prepare(request) as (lm, sent), retries:
+                return _note_end(tracker, await lm.acall(sent))
 
 
-class _Tries:
-    """The tries of a call."""
+class _Retries:
+    """The tries of a call, each within it as a context, which passes over an error that another try may mend.
+
+    A fault of the network or the server is followed by up to `Caller.retries` more tries, a timeout by
+    `RETRIES_AFTER_TIMEOUT`. Each wait is `LONGEST_WAIT` at most, so that a call has an end.
+
+    Attributes:
+        wait: Seconds until the next try.
+    """
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._made = 0
-        self._moved = 0
-        self._timed_out = 0
+        self._made = self._timed_out = 0
+        self.wait = RETRY_AFTER.remaining(caller.server)
 
-    def goes_elsewhere(self, lm: dspy.LM, error: dspy.LMError) -> bool:
-        """Leave out the one of several servers that has failed at this call; True if another may be asked."""
-        replicas = self._caller.replicas
-        if replicas is None or _is_timeout(error) or not isinstance(error, dspy.LMTransportError | dspy.LMServerError):
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if not isinstance(error, dspy.LMError):
             return False
-        self._moved += 1
-        return replicas.leave_out(lm.kwargs["api_base"]) and self._moved < len(replicas)
-
-    def wait(self, error: dspy.LMError) -> float:
-        """Seconds until the next try.
-
-        Raises:
-            LMError: If there is no next try.
-        """
-        lm, retry_after = self._caller.lm, error.retry_after
-        timeout = f"no reply within {lm.kwargs.get('timeout') or _DSPY_TIMEOUT:g} s"
+        caller, lm, retry_after = self._caller, self._caller.lm, error.retry_after
         self._made += 1
         if retry_after is not None:
-            HOLDS.ask(self._caller.server, min(retry_after, LONGEST_WAIT))
-        if _is_timeout(error):
+            RETRY_AFTER.set(caller.server, min(retry_after, LONGEST_WAIT))
+        timeout = f"no reply within {lm.kwargs.get('timeout') or _DSPY_TIMEOUT:g} s"
+        # DSPy's client has no error of its own for a timeout, but its message says so
+        if isinstance(error, dspy.LMTimeoutError) or (
+            isinstance(error, dspy.LMTransportError) and "read timed out" in str(error)
+        ):
             self._timed_out += 1
-            if self._made > self._caller.retries or self._timed_out > RETRIES_AFTER_TIMEOUT:
+            if self._made > caller.retries or self._timed_out > RETRIES_AFTER_TIMEOUT:
                 tries = f", in {self._made} tries" if self._made > 1 else ""
                 raise dspy.LMTimeoutError(f"{timeout}{tries}", model=lm.model) from error
-        too_long = retry_after is not None and retry_after > LONGEST_WAIT
-        retries = min(self._caller.retries, 1) if too_long else self._caller.retries
+        retries = min(caller.retries, 1) if retry_after is not None and retry_after > LONGEST_WAIT else caller.retries
         if self._made > retries or not dspy.is_retryable_lm_error(error):
-            raise error
+            return False
         wait = min(2.0 ** (self._made - 1) if retry_after is None else retry_after, LONGEST_WAIT)
-        if (retry_after is not None or self._timed_out) and time.monotonic() > self._caller.noticed + _NOTICE_EVERY:
-            self._caller.noticed = time.monotonic()
+        if (retry_after is not None or self._timed_out) and time.monotonic() > caller.noticed + _NOTICE_EVERY:
+            caller.noticed = time.monotonic()
             reason = timeout if retry_after is None else f"its server asks to wait {retry_after:,.0f} s"
             logger.warning("LM '%s': %s; it is asked again in %.0f s", lm.model, reason, wait)
-        return max(wait, HOLDS.left(self._caller.server))
+        self.wait = max(wait, RETRY_AFTER.remaining(caller.server))
+        return True
 
 
-def _is_timeout(error: dspy.LMError) -> bool:
-    """True if no reply came in time. DSPy's client has no error of its own for it, but its message says so."""
-    return isinstance(error, dspy.LMTimeoutError) or (
-        isinstance(error, dspy.LMTransportError) and "read timed out" in str(error)
-    )
-
-
-def _noted(tracker: Any, response: Response) -> Response:
-    """The response, whose end the tracker of a step is told."""
+def _note_end(tracker: Any, response: Response) -> Response:
+    """The response, after the tracker of a step has noted how it ended."""
     if isinstance(tracker, CallTracker):
         tracker.finish_reason = response.finish_reason
     return response
@@ -349,15 +339,15 @@ def _is_priced(provider: str, model: str) -> bool:
     return bool(model_info(provider, model))
 
 
-def _forgiving(read: Callable[[Any], ToldUsage]) -> Callable[[Any], ToldUsage]:
-    def usage(reported: Mapping[str, Any]) -> ToldUsage:
+def _tolerate(read: Callable[[Any], ReportedUsage]) -> Callable[[Any], ReportedUsage]:
+    def usage(reported: Mapping[str, Any]) -> ReportedUsage:
         try:
             return read(reported)
         except (AttributeError, TypeError, ValueError):
-            return ToldUsage()
+            return ReportedUsage()
 
     return usage
 
 
 # DSPy's client fails to read a reply whose usage has the wrong type, such as a text.
-openai_chat._usage_from_chat = _forgiving(openai_chat._usage_from_chat)
+openai_chat._usage_from_chat = _tolerate(openai_chat._usage_from_chat)

@@ -14,16 +14,16 @@ from typedrag import signatures as s
 from typedrag.errors import StepFailed
 from typedrag.lms.adapter import ChatAdapter
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import (
+from typedrag.lms.trace import (
     Stopwatch,
-    counting_replays,
-    lm_call_budget,
-    lm_calls_left,
-    record,
-    recording,
-    replay,
+    add_replay,
+    add_step,
+    calls_left,
+    collect_steps,
+    count_replays,
+    limit_calls,
+    limit_tokens,
     run_concurrently,
-    token_budget,
 )
 from typedrag.programs import TypedRAG
 from typedrag.records import Step
@@ -125,12 +125,12 @@ def test_an_exception_of_one_item_is_raised_as_it_is():
 
 
 def test_steps_are_recorded_in_the_innermost_recording():
-    with recording() as outer:
-        record(Step("a"))
-        with recording() as inner:
-            record(Step("b"))
-        record(Step("c"))
-    record(Step("forgotten"))
+    with collect_steps() as outer:
+        add_step(Step("a"))
+        with collect_steps() as inner:
+            add_step(Step("b"))
+        add_step(Step("c"))
+    add_step(Step("forgotten"))
     assert [x.name for x in outer] == ["a", "c"]
     assert [x.name for x in inner] == ["b"]
 
@@ -139,20 +139,20 @@ def test_a_budget_is_shared_by_threads_and_ends():
     def call(_):
         return ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=0, question="Why?").prediction.answer
 
-    with scripted() as engine, lm_call_budget(3):
+    with scripted() as engine, limit_calls(3):
         assert all(run_concurrently(call, [1, 2, 3], threads=3))
-        assert lm_calls_left(default=9) == 0
+        assert calls_left(default=9) == 0
         with pytest.raises(StepFailed, match="max_lm_calls"):
             call(4)
         assert len(engine.prompts) == 3
-    assert lm_calls_left(default=9) == 9
+    assert calls_left(default=9) == 9
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
 def test_no_call_is_made_beyond_the_budget_by_an_adapter_either(calls):
     """DSPy's chat adapter asks once more, for JSON, where it cannot read a reply."""
     with scripted({s.AnswerWithoutPassages: "no fields"}) as engine, dspy.context(adapter=ChatAdapter()):
-        with lm_call_budget(calls), pytest.raises(StepFailed, match="max_lm_calls"):
+        with limit_calls(calls), pytest.raises(StepFailed, match="max_lm_calls"):
             ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=9, question="Why?")
         assert len(engine.prompts) == calls
 
@@ -161,7 +161,7 @@ def test_no_call_is_made_once_the_tokens_are_used_up():
     def call():
         return ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=0, question="Why?")
 
-    with scripted() as engine, token_budget(20), lm_call_budget(9):  # a call takes 15
+    with scripted() as engine, limit_tokens(20), limit_calls(9):  # a call takes 15
         call(), call()
         with pytest.raises(StepFailed, match="tokens are used up"):
             call()
@@ -169,13 +169,13 @@ def test_no_call_is_made_once_the_tokens_are_used_up():
 
 
 def test_replayed_calls_count_as_long_as_they_took_and_at_once_where_they_were():
-    with counting_replays():
+    with count_replays():
         watch = Stopwatch()
-        replay(10)
-        run_concurrently(replay, [20, 30, 5], threads=3)
-        with counting_replays():  # a program within a program
-            replay(1)
+        add_replay(10)
+        run_concurrently(add_replay, [20, 30, 5], threads=3)
+        with count_replays():  # a program within a program
+            add_replay(1)
         assert 41 <= watch.seconds < 45
         assert Stopwatch().seconds < 1
-    replay(100)
+    add_replay(100)
     assert Stopwatch().seconds < 1

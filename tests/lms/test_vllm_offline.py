@@ -16,14 +16,14 @@ import pytest
 
 from tests.lms.test_lm import refusal
 from typedrag.errors import InputError
-from typedrag.events import following
+from typedrag.events import listen
 from typedrag.extras import MissingExtra
+from typedrag.lms import vllm_offline
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.lms.calls import LM
+from typedrag.lms.client import LM
 from typedrag.lms.lm import adapter_for, check_spec, open_lm
-from typedrag.lms.reply_store import source_of
-from typedrag.lms.vllm import offline
-from typedrag.lms.vllm.offline import OfflineEngine
+from typedrag.lms.replies import lm_source
+from typedrag.lms.vllm_offline import OfflineEngine
 
 
 class Batches:
@@ -101,6 +101,17 @@ def test_a_call_that_is_refused_fails_alone(batches, lm):
             broken.result(30)
 
 
+def test_a_call_that_is_refused_does_not_part_the_others(batches, lm):
+    with ThreadPoolExecutor(64) as pool:
+        asked = [pool.submit(ask, lm, "refused" if n == 40 else f"why {n}") for n in range(64)]
+        time.sleep(0.5)
+        batches.open.set()
+        refused = [call for call in asked if call.exception(30)]
+    assert refused == [asked[40]]
+    answered = [batch for batch in batches.made if not any("refused" in prompt for prompt in batch)]
+    assert sum(map(len, answered)) == 63 and len(answered) <= 10
+
+
 def test_it_is_saved_as_any_lm_is(lm):
     state = lm.dump_state()
     assert state["model"] == "typedrag-local/m" and "engine" not in state
@@ -116,7 +127,7 @@ def test_an_event_loop_and_a_followed_question_get_replies_too(batches, lm):
         return [reply.answer for reply in replies]
 
     assert asyncio.run(ask_all()) == ["why 0", "why 1", "why 2"]
-    with following(lambda event: None):
+    with listen(lambda event: None):
         assert ask(lm, "followed").answer == "followed"
 
 
@@ -131,10 +142,10 @@ def test_a_spec_without_a_model_is_refused():
 
 
 def test_its_replies_are_of_its_options_and_its_adapter(batches, monkeypatch):
-    monkeypatch.setattr(offline, "load", lambda spec: Engine(batches))
+    monkeypatch.setattr(vllm_offline, "load", lambda spec: Engine(batches))
     sources = set()
     for options, spec in (("--seed 1", "m"), ("--seed 2", "m"), ("--seed 2", "m+a=one"), ("--seed 2", "m+a=two")):
         monkeypatch.setenv("TYPEDRAG_VLLM_OPTIONS", options)
-        sources.add(str(source_of(open_lm(f"vllm-offline:{spec}"))))
+        sources.add(str(lm_source(open_lm(f"vllm-offline:{spec}"))))
     assert len(sources) == 4
-    assert str(source_of(open_lm("vllm-offline:m+a=two"))) in sources
+    assert str(lm_source(open_lm("vllm-offline:m+a=two"))) in sources

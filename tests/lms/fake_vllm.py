@@ -1,13 +1,14 @@
 """A command like `vllm` that serves no model: `fake_vllm.py serve MODEL [--port N] …`.
 
 It has a child, as vLLM has, writes what it was started with to the file of FAKE_VLLM_STARTS, and takes options of its
-own: `--wait FILE` to start once a file is there, `--fail TEXT` to not start at all, `--seconds N` for each call.
+own: `--wait FILE` to start once a file is there, `--fail TEXT` to not start at all.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +22,6 @@ def option(name: str, default: str) -> str:
 
 
 MODELS = [*sys.argv[2:3], *(part.partition("=")[0] for part in [option("--lora-modules", "")] if part)]
-SECONDS = float(option("--seconds", "0"))
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -37,7 +37,6 @@ class Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.known():
             return
-        time.sleep(SECONDS)
         message = {"role": "assistant", "content": json.dumps({"answer": f"{os.getpid()} at {time.time()}"})}
         usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -65,6 +64,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def main() -> None:
     child = subprocess.Popen(["sleep", "600"])
+    signal.signal(signal.SIGTERM, lambda *_: (child.kill(), os._exit(0)))  # vLLM ends its processes, too
     started = {"pid": os.getpid(), "child": child.pid, "argv": sys.argv[1:]}
     if starts := os.environ.get("FAKE_VLLM_STARTS"):
         with Path(starts).open("a") as file:

@@ -13,7 +13,7 @@ MOST_ALTERNATIVES = 20
 """Alternatives that servers give to a token: the limit of OpenAI, and vLLM's default."""
 
 
-def call_for_probabilities() -> dict[str, Any]:
+def logprob_settings() -> dict[str, Any]:
     """The call settings that add `logprobs` to a prediction; none if the LM cannot give them."""
     if "logprobs" not in dspy.settings.lm.supported_params:
         return {}
