@@ -22,7 +22,6 @@ from typedrag.optimizers.list_ranker.training import (
     train_list_ranker,
 )
 from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
-from typedrag.retrieval.rerank.list_ranker.reranker import encode, write_list
 
 POOLS = topic_pools(64)
 TEST = topic_pools(24, seed=1)
@@ -74,7 +73,7 @@ def test_the_best_of_the_saved_weights_are_kept(tmp_path):
 def test_pools_with_sub_answers_are_validated_by_what_their_lists_cover(tmp_path):
     pools = [p.model_copy(update={"sub_answers": [p.passages[0].text, p.passages[5].text]}) for p in TEST[:2]]
     ranker = new_ranker()
-    rankings = [write_list(ranker, candidates_of(pool), 10) for pool in pools]
+    rankings = [ranker.write(candidates_of(pool), 10) for pool in pools]
     measures = [pool_measures(p, ranking, utility_table(p)) for p, ranking in zip(pools, rankings, strict=True)]
     once = FAST.model_copy(update={"epochs": 1.0})
     outcome = train_list_ranker(ranker, SilverLessons(POOLS[:8], 32, 10), tmp_path, once, validation=pools)
@@ -132,7 +131,7 @@ def test_a_pair_is_learned_over_the_pool_that_its_lists_were_written_for():
     pair = Preference(pool, Rewarded(greedy, 1.0), Rewarded(sampled, 0.0))
     [lesson] = PreferenceLessons([pair], ranker, FAST.candidates, seed=0)
     assert lesson.chosen == tuple(range(40)) and lesson.lists == (greedy, sampled)
-    states = encode(ranker, candidates_of(pool))
+    states = ranker.encode(candidates_of(pool))
     said = [ranker.model.log_probabilities(states, torch.tensor([one])).item() for one in lesson.lists]
     assert lesson.reference == pytest.approx(said, abs=1e-4)
 

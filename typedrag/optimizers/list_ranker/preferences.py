@@ -19,9 +19,8 @@ from typedrag.files.text_files import write_json_lines
 from typedrag.lms.asking_each import Failed, ask_as_they_come
 from typedrag.lms.faults import Faults
 from typedrag.optimizers.list_ranker.rewards import Reward
-from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
-from typedrag.retrieval.rerank.list_ranker.reranker import encode
+from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates
 
 logger = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ def random_pairs(lists: Sequence[Rewarded], most: int, luck: Random) -> list[tup
 
 def sample_lists(ranker: ListRanker, pool: Pool, k: int, samples: int, seed: int) -> tuple[Ranking, list[Ranking]]:
     """The list that a ranker writes for a pool, and lists drawn by their probabilities."""
-    states = encode(ranker, candidates_of(pool))
+    states = ranker.encode(candidates_of(pool))
     device = states.questions.device
     generator = torch.Generator(device).manual_seed(seed)
     model = ranker.model

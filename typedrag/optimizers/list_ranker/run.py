@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typedrag.optimizers.list_ranker.preferences import Preference
     from typedrag.optimizers.list_ranker.rewards import Reward
     from typedrag.optimizers.list_ranker.training import SilverLessons, StepLoss, TrainingOutcome
-    from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
+    from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
 
 RANKER, CHECKPOINTS, SETTINGS, OUTCOME = "ranker", "checkpoints", "training.json", "outcome.json"
 PREFERENCES, SPENT = "preferences.jsonl", "spent.json"
@@ -240,7 +240,7 @@ def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
     import torch
 
     from typedrag.optimizers.list_ranker.training import freeze
-    from typedrag.retrieval.rerank.list_ranker.folder import is_list_ranker, start_list_ranker
+    from typedrag.retrieval.rerank.list_ranker.ranker import is_list_ranker, start_list_ranker
 
     if config.stage == "dpo" and not is_list_ranker(Path(config.start)):
         raise InputError(

@@ -26,9 +26,8 @@ from typedrag.optimizers.list_ranker.config import TrainingSettings
 from typedrag.optimizers.list_ranker.preferences import Preference, candidates_of
 from typedrag.optimizers.list_ranker.utility import pool_measures, silver_list, utility_table
 from typedrag.optimizers.trainer import keep_to_one_device, last_checkpoint
-from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING, ListRankerModel, SmallDecoder
-from typedrag.retrieval.rerank.list_ranker.reranker import write_list
+from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
 from typedrag.retrieval.rerank.list_ranker.texts import Reader
 
 
@@ -353,7 +352,7 @@ def is_by_labels(pool: Pool) -> bool:
 
 
 def _quality(ranker: ListRanker, pool: Pool, table: Any) -> float:
-    ranking = write_list(ranker, candidates_of(pool), k=10)
+    ranking = ranker.write(candidates_of(pool), k=10)
     return pool_measures(pool, ranking, table).get("ndcg" if table is None else "ncom", 0.0)
 
 
