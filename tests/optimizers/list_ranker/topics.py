@@ -6,8 +6,7 @@ import random
 from functools import cache
 
 from typedrag.datasets.pools import Pool
-from typedrag.optimizers.list_ranker.preferences import candidates_of
-from typedrag.optimizers.list_ranker.utility import pool_measures
+from typedrag.optimizers.list_ranker.utility import candidates_of, pool_measures
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, start_list_ranker
 
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun rain snow wind".split()

@@ -12,8 +12,6 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.lms.asking_each import ask_each
-from typedrag.metrics import Judgments
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.rouge import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
@@ -21,6 +19,7 @@ from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.retrieval import Retriever
+from typedrag.runs import Progress, Store, work
 from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
@@ -119,7 +118,6 @@ def golden_aspects(examples: Iterable[dspy.Example]) -> dict[str, list[str]]:
 def predicted_aspects(
     examples: Sequence[dspy.Example],
     explorer: SubAspectExplorer,
-    store: Judgments,
     *,
     threads: int = 16,
     on_done: Callable[[int], object] = lambda done: None,
@@ -130,21 +128,20 @@ def predicted_aspects(
 
     Args:
         explorer: That of a program, perhaps compiled.
-        store: Keeps what was named: after a kill, the same call pays only for what is missing.
 
     Raises:
-        LMUnavailable: If the LM cannot be used; what it named so far is kept.
+        LMUnavailable: If the LM cannot be used.
     """
+    questions, store = {str(e.id): e.question for e in examples}, Store()
 
-    def name(example: dspy.Example) -> list[str]:
-        inputs = {"question": example.question, "max_aspects": explorer.options.richrag.max_aspects}
-        named = store.get_or_make(
-            explorer, inputs, lambda: {"aspects": list(explorer(question=example.question).sub_aspects)}
-        )
-        return list(named["aspects"])
+    def do(example_id: str, step: str, _: Any) -> list[str]:
+        return list(explorer(question=questions[example_id]).sub_aspects)
 
-    named = ask_each(name, examples, threads, on_done)
-    return {str(e.id): n if isinstance(n, list) else [] for e, n in zip(examples, named, strict=True)}
+    def listener(progress: Progress) -> None:
+        on_done(int(progress.done))
+
+    work(questions, do, store, steps=["aspects"], threads=threads, listener=listener)
+    return {result.item: result.value or [] for result in store.read().results}
 
 
 def pools_from_sub_answers(
