@@ -133,7 +133,7 @@ def pools(
                 known = golden_aspects(drawn)
             elif aspects == "predicted":
                 from typedrag.lms.lm import open_lm, use_lm
-                from typedrag.lms.reply_store import use_reply_store
+                from typedrag.lms.replies import use_reply_store
 
                 replies = store or out.with_name(f"{out.name}.sqlite")
                 with use_reply_store(replies), use_lm(open_lm(lm, api_base=api_base)):
@@ -160,7 +160,7 @@ def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> 
     from typedrag.cli.progress import counting
     from typedrag.errors import InputError
     from typedrag.experiments.loading import program_source
-    from typedrag.lms.calls import limit_calls_in_flight
+    from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
 

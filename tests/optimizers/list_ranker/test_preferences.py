@@ -12,7 +12,7 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.datasets.pools import Pool
 from typedrag.errors import CallFailed, InputError, StepFailed
-from typedrag.metrics.rouge import com_rouge, rouge
+from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.config import PreferenceSettings
 from typedrag.optimizers.list_ranker.preferences import (
     Rewarded,

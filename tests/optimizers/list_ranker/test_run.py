@@ -17,7 +17,7 @@ from tests.retrieval.rerank.list_ranker.tiny import save_start
 from typedrag.datasets.pools import write_pools
 from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.evaluate.config import LMConfig, TrackingConfig
-from typedrag.lms.reply_store import use_reply_store
+from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.ranking import coverage_table
 from typedrag.optimizers.list_ranker.config import PreferenceSettings, RankerTrainConfig
 from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker

@@ -13,13 +13,13 @@ from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
-from typedrag.metrics.rouge import rouge
+from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
 from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.retrieval import Retriever
-from typedrag.runs import Progress, Store, work
+from typedrag.runs.work import run_each
 from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
@@ -132,16 +132,12 @@ def predicted_aspects(
     Raises:
         LMUnavailable: If the LM cannot be used.
     """
-    questions, store = {str(e.id): e.question for e in examples}, Store()
 
-    def do(example_id: str, step: str, _: Any) -> list[str]:
-        return list(explorer(question=questions[example_id]).sub_aspects)
+    def name_aspects(example: dspy.Example) -> list[str]:
+        return list(explorer(question=example.question).sub_aspects)
 
-    def listener(progress: Progress) -> None:
-        on_done(int(progress.done))
-
-    work(questions, do, store, steps=["aspects"], threads=threads, listener=listener)
-    return {result.item: result.value or [] for result in store.read().results}
+    aspects = run_each(name_aspects, examples, threads, on_done)
+    return {str(e.id): a if isinstance(a, list) else [] for e, a in zip(examples, aspects, strict=True)}
 
 
 def pools_from_sub_answers(

@@ -18,7 +18,7 @@ import torch
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError, StepFailed
 from typedrag.metrics.ranking import ncom
-from typedrag.metrics.rouge import com_rouge, rouge
+from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.config import PreferenceSettings
 from typedrag.optimizers.list_ranker.utility import candidates_of, utility_table
 from typedrag.programs import Options

@@ -17,9 +17,9 @@ from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.digests import digest_of
 from typedrag.files.text_files import write_json
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import Spending
 from typedrag.lms.lm import use_lm
-from typedrag.lms.spending import Spending
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.list_ranker.preferences import (
     Preference,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,7 +32,7 @@ from typedrag.optimizers.revelator.training import prepare
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
-from typedrag.runs import Progress, Store, work
+from typedrag.runs.work import run_each
 from typedrag.sharing import Shared
 
 
@@ -95,17 +95,12 @@ def evaluate_roles(
         raise InputError(f"{dataset.source} has no row of part '{part}' for these roles", "Name another part")
     metrics = {role: metric_of(role) for role in roles}
 
-    def do(place: str, step: str, _: Any) -> dict[str, Any]:
-        role, example = rows[int(place)]
-        return asdict(metrics[role].score(example, modules[role](**example.inputs())))
+    def score(row: tuple[RevelatorRole, dspy.Example]) -> Scored:
+        role, example = row
+        return metrics[role].score(example, modules[role](**example.inputs()))
 
-    def listener(progress: Progress) -> None:
-        on_done(int(progress.done))
-
-    store = Store()
-    work(map(str, range(len(rows))), do, store, steps=["role"], threads=threads, listener=listener)
-    results = {int(result.item): result for result in store.read().results}
-    scored = [(*row, None if results[n].problem else Scored(**results[n].value)) for n, row in enumerate(rows)]
+    scores = run_each(score, rows, threads, on_done)
+    scored = [(*row, s if isinstance(s, Scored) else None) for row, s in zip(rows, scores, strict=True)]
     return [
         _role_score(role, of_role, metrics[role])
         for role in roles
