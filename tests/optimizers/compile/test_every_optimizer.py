@@ -22,7 +22,7 @@ from typedrag.optimizers.compile.teleprompters import (
     optimizer_names,
 )
 from typedrag.optimizers.compile.teleprompters.candidates import TRAJECTORY, Candidate
-from typedrag.programs.artifact.state import fingerprint, restore, shapes_of, state_of
+from typedrag.programs.artifact.state import fields_of, fingerprint, restore, state_of
 
 ALL = tuple(OPTIONS)
 BASE_CALLS = 8 * 3
@@ -51,7 +51,7 @@ def test_it_makes_a_program_better_that_is_saved_whole(name, tmp_path):
     assert fingerprint(state_of(outcome.best)) == best.state
     assert fingerprint(state_of(request.student)) == base.state  # the student itself is not changed
     loaded = Tiny()
-    restore(loaded, state_of(outcome.best), shapes_of(outcome.best))
+    restore(loaded, state_of(outcome.best), fields_of(outcome.best))
     with use_lm(tiny_lm(engine)):
         assert (
             loaded(question="Why does cat 100 sleep?").toDict()

@@ -15,7 +15,7 @@ from typedrag.lms.lm import open_lm
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.optimizers.compile.teleprompters.gepa_parts import OfOneType, told_apart
-from typedrag.programs.artifact.state import restore, shapes_of, state_of
+from typedrag.programs.artifact.state import fields_of, restore, state_of
 
 
 def test_gepa_reflects_on_the_calls_of_the_predictor_at_hand(tmp_path):
@@ -144,7 +144,7 @@ def test_instructions_that_help_take_the_place_of_the_programs_own(tmp_path):
     assert "BETTER" not in AnswerTiny.instructions
 
     again = Tiny()  # what was compiled can be compiled further
-    restore(again, state_of(outcome.best), shapes_of(outcome.best))
+    restore(again, state_of(outcome.best), fields_of(outcome.best))
     optimizer.check(request_for(tmp_path / "again", engine, student=again))
 
 

@@ -14,7 +14,7 @@ from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.trajectory_chart import render_trajectories
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
-from typedrag.programs.artifact.json_folder import has_part
+from typedrag.programs.artifact.folder import has_part
 from typedrag.records import Estimate
 from typedrag.redaction import cleaned
 

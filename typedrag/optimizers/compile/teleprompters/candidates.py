@@ -19,8 +19,7 @@ from typedrag.files.journal import Journal
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.compile.teleprompters.budget import Gate
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
-from typedrag.programs.artifact.fingerprints import Shape
-from typedrag.programs.artifact.state import State, fingerprint, named_predictors, restore, shapes_of, state_of
+from typedrag.programs.artifact.state import Fields, State, fields_of, fingerprint, named_predictors, restore, state_of
 
 TRAJECTORY, BEST = "candidates.jsonl", "best.json"
 
@@ -106,7 +105,7 @@ class Trajectory(BaseCallback):
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
     ) -> None:
         self._folder, self._student, self._lm = folder, student, lm
-        self._base, self._shapes = state_of(student), shapes_of(student)
+        self._base, self._shapes = state_of(student), fields_of(student)
         self._valset, self._size = {id(example) for example in valset}, len(valset)
         self._scoring, self._gate, self._on_candidate = scoring, gate, on_candidate
         self._lock = threading.RLock()
@@ -228,10 +227,10 @@ class _Best(BaseModel):
     """The content of the file of the best so far."""
 
     state: State
-    shapes: Mapping[str, Shape]
+    shapes: Mapping[str, Fields]
 
 
-def write_best(folder: Path, state: State, shapes: Mapping[str, Shape]) -> None:
+def write_best(folder: Path, state: State, shapes: Mapping[str, Fields]) -> None:
     """Keep a state as the best so far, whole or not at all."""
     write_text(folder / BEST, _Best(state=state, shapes=shapes).model_dump_json(indent=1) + "\n")
 
