@@ -69,7 +69,7 @@ _DIGITS = 5
 
 
 class MilvusOptions(BaseModel, extra="forbid", frozen=True):
-    """How an index in Milvus is searched."""
+    """The way to search an index in Milvus."""
 
     search: str = "auto"
     """`bm25`, `dense`, `hybrid[:WEIGHT]`, or `auto`: both parts where it has both."""
@@ -122,7 +122,7 @@ class MilvusIndex:
             raise InputError(f"'{without_keys(spec)}' names no collection of Milvus", hint)
         self.server, self.name = match.groups()
         require("pymilvus")
-        lite = next((found.version for found in distributions(name="milvus-lite")), "none")
+        lite = next((dist.version for dist in distributions(name="milvus-lite")), "none")
         if "://" not in self.server and not lite.startswith("2."):
             problem = f"a file of Milvus needs milvus-lite 2, which has Milvus's own engine; installed is {lite}"
             raise RetrievalError(problem, "pip install 'milvus-lite>=2.5.1,<3' 'setuptools<82', or name a server")
@@ -192,8 +192,8 @@ class MilvusIndex:
         if manifest.encoder:
             schema.add_field(_DENSE, DataType.FLOAT_VECTOR, dim=manifest.encoder.dimensions)
             indexes.add_index(_DENSE, index_type="AUTOINDEX", metric_type="IP")
-        made = {"schema": schema, "index_params": indexes, "consistency_level": "Bounded"}
-        self.ask(lambda: self.client.create_collection(manifest.collection, **made))
+        layout = {"schema": schema, "index_params": indexes, "consistency_level": "Bounded"}
+        self.ask(lambda: self.client.create_collection(manifest.collection, **layout))
 
     def query(self, manifest: MilvusManifest, fields: list[str], **which: Any) -> list[dict[str, Any]]:
         """The rows of a collection that Milvus's client finds by its own arguments."""
@@ -272,10 +272,10 @@ class MilvusRetriever(Shared):
     def _search(self, queries: Sequence[str], k: int) -> Iterator[list[Passage]]:
         whole = [without_half_characters(query) for query in queries]
         dense = self.encoder and list(self.encoder.encode_queries(whole))
-        asked = dense or [in_pairs(query, self.manifest.language) for query in whole]
+        inputs = dense or [in_pairs(query, self.manifest.language) for query in whole]
         how: dict[str, Any] = {"limit": k, "filter": self._index.options.filter, "output_fields": _TEXTS, "timeout": 60}
         how |= {"anns_field": _DENSE if dense else _SPARSE, "search_params": {"metric_type": "IP" if dense else "BM25"}}
-        for hits in self._index.ask(lambda: self._index.client.search(self.manifest.collection, asked, **how)):
+        for hits in self._index.ask(lambda: self._index.client.search(self.manifest.collection, inputs, **how)):
             scored = (_passage_of({**hit["entity"], "id": hit["id"]}, round(hit["distance"], _DIGITS)) for hit in hits)
             yield sorted(scored, key=lambda p: (-p.score, p.id))  # Milvus orders equals as it likes
 
@@ -317,9 +317,9 @@ def build_milvus(
     check_parameters(k1, b)
     if language:
         check_language(language)
-    taken = ("id", *_TEXTS, _SPARSE, _DENSE)
-    if unfit := [name for name in metadata if not name.isidentifier() or name in taken]:
-        mend = f"Name one of letters, digits and _ that is none of {', '.join(taken)}"
+    own_fields = ("id", *_TEXTS, _SPARSE, _DENSE)
+    if unfit := [name for name in metadata if not name.isidentifier() or name in own_fields]:
+        mend = f"Name one of letters, digits and _ that is none of {', '.join(own_fields)}"
         raise InputError(f"passages cannot be filtered by a field '{unfit[0]}'", mend)
     names, place = tuple(map(str, sources)), index.place
     read = reader_of(sources, fields, contexts=contexts, skip_bad=skip_bad, metadata=metadata)

@@ -190,8 +190,8 @@ class _IndexServer:
 
     def _search(self, kind: tuple[int, Part | None], queries: list[str]) -> list[list[Passage]]:
         k, part = kind
-        asked = {"queries": list(map(without_half_characters, queries)), "k": k, "bm25": self._bm25, "part": part}
-        reply = self._ask(SearchReply, "POST", "/v1/search", json=asked)
+        body = {"queries": list(map(without_half_characters, queries)), "k": k, "bm25": self._bm25, "part": part}
+        reply = self._ask(SearchReply, "POST", "/v1/search", json=body)
         if reply.index != self.served.identity["index"]:
             raise RetrievalError(f"{self.address} serves another index than before", "Begin the run anew")
         return reply.passages
