@@ -8,8 +8,8 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError
+from typedrag.lms.adapter import SchemaAdapter
 from typedrag.optimizers.compile.targets.revelator import typed_example
-from typedrag.optimizers.compile.teleprompters.finetuning import TrainingAdapter
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
 
@@ -24,6 +24,16 @@ TEMPLATE = (
 
 IGNORED = -100
 """The label of tokens that the loss ignores."""
+
+
+class TrainingAdapter(SchemaAdapter):
+    """Formats training data as `SchemaAdapter` formats prompts; DSPy's JSON adapter has no format for training."""
+
+    def format_finetune_data(
+        self, signature: Any, demos: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, list[Any]]:
+        """Return a chat of `messages`; the last one is the reply."""
+        return dspy.ChatAdapter.format_finetune_data(self, signature, demos, inputs, outputs)
 
 
 def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
