@@ -236,8 +236,8 @@ def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypat
 def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     given = {
         "program": {"program": "direct_lm"},
-        "knobs": {"teleprompter": ["none", "bootstrap", "dspy:LabeledFewShot"], "lm.temperature": [0.0, 0.5]},
-        "compile": {"optimizers": {"bootstrap": {}, "dspy:LabeledFewShot": {}}, "metrics": ["length"]},
+        "knobs": {"teleprompter": ["none", "bootstrap", "rule-search"], "lm.temperature": [0.0, 0.5]},
+        "compile": {"optimizers": {"bootstrap": {}, "rule-search": {"rules": []}}, "metrics": ["length"]},
         "dataset": {"split": "validation", "limit": 2},
         "metrics": ["length"],
         "scorer": None,
@@ -245,8 +245,8 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     swept = sweep(**given)
     assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
     assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
-    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):  # nothing to learn from without labels
-        assert "none can be a demonstration" in trial.user_attrs["problem"]
+    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):
+        assert "no rule is given" in trial.user_attrs["problem"]
     shown = [call for call in server.calls if len(call.request["messages"]) > 2]
     assert shown  # the compiled program has demonstrations
     assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
