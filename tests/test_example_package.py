@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from typedrag.errors import InputError, RetrievalError
-from typedrag.experiments.loading import ProgramSource
 from typedrag.metrics import metric_class, metric_names
+from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import check_reranker, check_retriever, open_retriever
 from typedrag.retrieval.opening import bm25_of_index
 

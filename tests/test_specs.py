@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from typedrag.errors import InputError
-from typedrag.experiments.loading import external_options
 from typedrag.programs import Options
+from typedrag.programs.loading import external_options
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.relevance import RELEVANCE_FILTERS

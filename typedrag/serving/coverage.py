@@ -8,14 +8,13 @@ from functools import partial
 
 from typedrag.errors import RetrievalError
 from typedrag.events import Event
-from typedrag.lms.asking import unless_all_is_refused
-from typedrag.lms.threads import in_thread
-from typedrag.lms.trail import lm_call_budget, recording
+from typedrag.lms.asking import detect_refusals
+from typedrag.lms.threads import run_in_thread
+from typedrag.lms.trace import collect_steps, limit_calls
 from typedrag.programs import Program
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.records import Usage, total_usage
-from typedrag.sub_questions.coverage_judge import Coverage, SentenceCoverageJudge
-from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
+from typedrag.sub_questions.coverage_judge import Coverage, SentenceCoverageJudge, SimilarityCoverageJudge
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,11 @@ async def judged_coverage(program: Program, question: str, answer: str) -> Async
         StepFailed: If no sub-question can be read from the LM's replies.
         LMUnavailable: If the LM cannot be used.
     """
-    yield await in_thread(partial(_judge, program, question, answer))
+    yield await run_in_thread(partial(_judge, program, question, answer))
 
 
 def _judge(program: Program, question: str, answer: str) -> CoverageJudged:
-    with unless_all_is_refused(), lm_call_budget(program.max_lm_calls), recording() as steps:
+    with detect_refusals(), limit_calls(program.max_lm_calls), collect_steps() as steps:
         typed = CoreSubQuestions(program.options).typed(question)
         verdicts = _verdicts(answer, [q.text for q in typed])
     judged = zip(typed, verdicts, strict=True)

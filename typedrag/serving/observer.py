@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from typedrag.events import Event
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.serving.served import Served
 
 logger = logging.getLogger(__name__)

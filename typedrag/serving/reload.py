@@ -9,7 +9,7 @@ from typing import Any
 
 from typedrag.errors import RetrievalError, Unavailable, first_line
 from typedrag.lms.lm import use_lm
-from typedrag.lms.trail import token_budget
+from typedrag.lms.trace import limit_tokens
 from typedrag.records import Answer
 from typedrag.serving.served import Served, ServedSource
 from typedrag.serving.service import Service
@@ -98,7 +98,7 @@ class Reloader:
 
     async def _try(self, served: Served) -> None:
         settings = self._service.settings
-        with use_lm(served.lm), token_budget(settings.question_tokens):
+        with use_lm(served.lm), limit_tokens(settings.question_tokens):
             prediction = await asyncio.wait_for(served.program.acall(question=EXAMPLE), settings.deadline)
         if not Answer.from_prediction(prediction).answer.strip():
             raise ValueError("its answer is empty")

@@ -10,11 +10,13 @@ from typing import Any
 
 import dspy
 
-from typedrag.experiments.loading import REGISTRY, ProgramSource, program_source, registered_version
+from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import open_lm
-from typedrag.lms.spending import metered
 from typedrag.programs import Program
+from typedrag.programs.loading import ProgramSource, program_source
 from typedrag.retrieval import open_reranker
+
+_REGISTRY = "models:/"
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,12 @@ class ServedSource:
 
     @property
     def _model(self) -> str:
-        return self.place.removeprefix(REGISTRY).partition("@")[0].partition("/")[0]
+        return self.place.removeprefix(_REGISTRY).partition("@")[0].partition("/")[0]
 
     @property
     def registered(self) -> bool:
         """True if it is a registered model."""
-        return self.place.startswith(REGISTRY)
+        return self.place.startswith(_REGISTRY)
 
     def version(self) -> str:
         """The current version in the registry; empty if it is no registered model.
@@ -105,7 +107,11 @@ class ServedSource:
             InputError: If the registry has no such model.
             Unavailable: If the registry cannot be used.
         """
-        return registered_version(self.place) if self.registered else ""
+        if not self.registered:
+            return ""
+        from typedrag.experiments.loading import registered_version
+
+        return registered_version(self.place)
 
     def open(self) -> Served:
         """Open the program with its LM and its index.
@@ -114,13 +120,21 @@ class ServedSource:
             TypedRAGError: If one of them cannot be opened; see `program_source`, `open_lm` and `open_retriever`.
         """
         version = self.version()
-        source = program_source(f"{REGISTRY}{self._model}/{version}" if version else self.place)
+        source = _source(f"{_REGISTRY}{self._model}/{version}" if version else self.place)
         options = source.options(as_published=False, overrides=self.options)
         source.check_unlabelled(options, self.retriever)
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
-        lm = metered(open_lm(self.lm, **self.lm_settings))
+        lm = track_calls(open_lm(self.lm, **self.lm_settings))
         return Served(self.name, self.place, program, lm, version, **_compiled(source))
+
+
+def _source(place: str) -> ProgramSource:
+    if not place.startswith((_REGISTRY, "runs:/")):
+        return program_source(place)
+    from typedrag.experiments import loading  # where MLflow is
+
+    return loading.program_source(place)
 
 
 def _without_path(model: str) -> str:

@@ -13,12 +13,12 @@ import dspy
 
 from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
-from typedrag.lms.asking import without_words_of_servers
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.asking import hide_server_messages
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.spending import Account, charging
-from typedrag.lms.threads import AWAITED_AT_ONCE, limit_awaited
-from typedrag.lms.trail import token_budget
+from typedrag.lms.threads import THREADS, limit_threads
+from typedrag.lms.trace import limit_tokens
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 from typedrag.serving.breaker import Breaker
@@ -30,7 +30,7 @@ from typedrag.serving.observer import Observer, Observers
 from typedrag.serving.served import Served
 from typedrag.serving.settings import Settings
 from typedrag.serving.upkeep import aside, drained
-from typedrag.signatures.standalone import Turn
+from typedrag.signatures.answering import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Service:
         self.stopping = False
         self.reload_errors: dict[str, str] = {}
         limit_calls_in_flight(settings.lm_calls)
-        limit_awaited(max(AWAITED_AT_ONCE, settings.running))
+        limit_threads(max(THREADS, settings.running))
 
     @property
     def programs(self) -> Mapping[str, Served]:
@@ -202,11 +202,11 @@ class Service:
         finally:
             self._count(waiting=-1)
         self._count(running=1)
-        begun, account = time.monotonic(), Account()
+        begun, account = time.monotonic(), CostTracker()
         try:
-            budget = token_budget(self.settings.question_tokens)
+            budget = limit_tokens(self.settings.question_tokens)
             untraced = dspy.context(trace=None)  # DSPy would keep the prompts of the last 10,000 calls
-            with use_lm(served.lm), untraced, budget, charging(account), without_words_of_servers():
+            with use_lm(served.lm), untraced, budget, track_cost(account), hide_server_messages():
                 async with aclosing(source()) as events:
                     async for event in events:
                         self.observer.happened(served, event)

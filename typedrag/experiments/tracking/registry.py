@@ -18,11 +18,12 @@ from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.formats import format_p, format_value
-from typedrag.experiments.loading import ARTIFACT, read_program, without_external_models
+from typedrag.experiments.loading import ARTIFACT, read_program
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.folder import read_part
+from typedrag.programs.loading import without_external_models
 from typedrag.records import Estimate
 from typedrag.redaction import redactor_for
 

@@ -16,9 +16,9 @@ from typedrag.experiments.compare.truth import TRUTH, verdict_of
 from typedrag.experiments.compare.weighted import SCORE, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, Run
 from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, read_run, value_of
+from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.spending import Account, charging, metered
-from typedrag.lms.trail import Stopwatch
+from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric
 from typedrag.programs.artifact.compiled import Change, Verdict
 from typedrag.programs.artifact.state import fingerprint, state_of
@@ -143,7 +143,7 @@ def run_module(
 
     def do(item: str, step: str, _: Any) -> Any:
         example, watch = by_id[item], Stopwatch()
-        with charging(Account()) as account:
+        with track_cost(CostTracker()) as account:
             prediction = predictions.pop(item, None) or module(**example.inputs())
         if step != ANSWERS:
             scored = metric(example, prediction)
@@ -156,7 +156,7 @@ def run_module(
     settings = {"module": fingerprint(state_of(module)), "metric": metric.name}
     with (
         RunFolder.open(folder, settings, kind=KIND, resume=True, items=items_of(questions), redact=redact) as opened,
-        use_lm(metered(lm)),
+        use_lm(track_calls(lm)),
         dspy.context(trace=None),
     ):
         work(

@@ -27,12 +27,11 @@ from typedrag.datasets.dataset import plain
 from typedrag.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.experiments.balance import balanced
 from typedrag.experiments.estimate import SAMPLE, estimate_cost
-from typedrag.lms.adapter_of_each import AdapterOfEach, kept
-from typedrag.lms.asking import unavailable
-from typedrag.lms.lm import lm_identity
-from typedrag.lms.reply_store import REPLIES, use_reply_store
-from typedrag.lms.spending import LEDGER, Account, Spending, charging
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.asking import unavailable_error
+from typedrag.lms.cost import LEDGER, CostTracker, Spending, track_cost
+from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
+from typedrag.lms.replies import REPLIES, use_reply_store
+from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, best_of
 from typedrag.optimizers.compile.teleprompters.limiter import (
     CallLimiter,
@@ -135,14 +134,14 @@ def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stoppe
         if not spent:
             with suppress(LimitReached):
                 run_concurrently(partial(_run_once, run, spent), list(run.valset[:SAMPLE]), request.threads)
-                run.limiter.faults.settle()
+                run.limiter.faults.finish()
                 store.note(_SAMPLE, [of_one.to_dict() for of_one in spent])
     return CompileEstimate(optimizer.planned_runs(*optimizer.sizes(request)), tuple(spent))
 
 
 def _run_once(run: Compilation, spent: list[Spending], example: dspy.Example) -> None:
     """Run the student once, and add to `spent` what it took, failed or not."""
-    with charging(Account()) as account:
+    with track_cost(CostTracker()) as account:
         try:
             run.scoring(example, run.student(**example.inputs()))
         except Faulted as fault:
@@ -158,7 +157,7 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
     try:
         base = run.evaluate(run.student, "as it is")
         if base.failed == base.n:
-            run.limiter.faults.settle()
+            run.limiter.faults.finish()
             raise StepFailed("answer", f"the program answers none of the {base.n} validation examples")
         if base.unjudged == base.n:
             raise StepFailed("judge", f"the metric can judge none of the {base.n} validation examples")
@@ -171,7 +170,7 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
         # raised for the prompt model: a program handles its own, or they are counted
         return f"the prompt model gave the optimizer nothing it could use: {first_line(error)}"
     except LMError as error:
-        raise unavailable(error) or error from error
+        raise unavailable_error(error) or error from error
     return ""
 
 
@@ -195,9 +194,9 @@ def _begun(
         request,
         trainset=balanced(request.trainset, request.seed)[:train],
         valset=balanced(request.valset, request.seed)[:validation],
-        task_lm=(task := kept(request.task_lm)),
-        teacher_lm=kept(request.teacher_lm) if request.teacher_lm else task,
-        prompt_lm=kept(request.prompt_lm) if request.prompt_lm else task,
+        task_lm=(task := with_cache(request.task_lm)),
+        teacher_lm=with_cache(request.teacher_lm) if request.teacher_lm else task,
+        prompt_lm=with_cache(request.prompt_lm) if request.prompt_lm else task,
     )
     if not _one_at_a_time.acquire(blocking=False):
         raise InputError("another compile is under way in this process", "Compile in another process")
@@ -212,10 +211,10 @@ def _begun(
         scoring = Scoring(request.metric, limiter)
         log = CandidateLog(folder, request.student, used.valset, scoring, limiter, on_candidate)
         stack.enter_context(_dspy_logged(folder / LOG, request.redact))
-        stack.enter_context(charging(limiter.account))
+        stack.enter_context(track_cost(limiter.account))
         callbacks = [limiter, log, *dspy.settings.callbacks]
         settings = {"num_threads": request.threads, "max_errors": _NO_LIMIT, "trace": None}
-        stack.enter_context(dspy.context(lm=task, adapter=AdapterOfEach(), callbacks=callbacks, **settings))
+        stack.enter_context(dspy.context(lm=task, adapter=PerLMAdapter(), callbacks=callbacks, **settings))
         stack.enter_context(closing(limiter))  # entered last, so that it is left first
         yield Compilation(**vars(used), scoring=scoring, limiter=limiter, log=log), opened.store
 

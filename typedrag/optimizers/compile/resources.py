@@ -19,7 +19,6 @@ from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.truth import with_truthfulness
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
 from typedrag.experiments.evaluate.question_typing import untyped
-from typedrag.experiments.loading import ProgramSource
 from typedrag.experiments.resources import (
     Resources,
     check_measurable,
@@ -31,8 +30,8 @@ from typedrag.experiments.resources import (
     with_fingerprints,
 )
 from typedrag.experiments.tracking.registry import check_registration
+from typedrag.lms.cost import LEDGER, Spending, track_cost
 from typedrag.lms.lm import Role, default_spec, reply_settings
-from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.metrics import metric_class, risk_of
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
@@ -42,6 +41,7 @@ from typedrag.optimizers.compile.teleprompters.limiter import Ledger, spent_by
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
+from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import reranker_identity
@@ -167,7 +167,7 @@ class CompileResources:
             )
         if self.types:
             self._types.mkdir(parents=True, exist_ok=True)
-        with charging(Ledger(self._types / LEDGER)):
+        with track_cost(Ledger(self._types / LEDGER)):
             return replace(self._read, examples=tuple(self.resources.typed(self._read.examples)))
 
     @property

@@ -8,10 +8,8 @@ adds `KIND[:NAME]` by an entry point of `typedrag.rerankers`, a callable that ta
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from typedrag.errors import RetrievalError
 from typedrag.files.digests import digest_of
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import default_prompts
-from typedrag.retrieval.local_models import loading, locate_model
+from typedrag.retrieval.local_models import LocalModel, loading, local_model, locate_model
 from typedrag.retrieval.protocols import Reranker
 from typedrag.sharing import Shared
 from typedrag.specs import Spec, SpecGrammar
@@ -78,11 +76,11 @@ def shared_reranker(spec: str) -> Any:
     Raises:
         RetrievalError: If the model is not on this machine or cannot be loaded.
     """
-    with _loading:  # one thread loads: the others wait for the same model
-        return _opened(spec)
+    with _shared(spec) as reranker:  # one thread loads it; a reranker sees to its own turns
+        return reranker
 
 
-_loading, _opened = threading.Lock(), cache(open_reranker)
+_shared = local_model(open_reranker)
 
 
 def reader(reranker: Reranker, passage_words: int) -> Reranker:
@@ -140,17 +138,16 @@ class ModelReranker(Shared):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # The tokenizers of transformers cannot be used by two threads at once.
-        self._lock = threading.Lock()
+        self._in_turn = LocalModel(self._load)
         mend = "Check the name and the network, give a folder, or use --reranker bi-encoder or none"
-        with loading(f"reranker model '{name}'", mend):
-            self._model = self._load()
+        with loading(f"reranker model '{name}'", mend), self._in_turn as model:
+            self._model = model
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The `k` passages with the highest scores; see `Reranker.rerank`."""
         if not passages:
             return []
-        with self._lock:
+        with self._in_turn:
             scores = self._score(query, [p.titled for p in passages])
         scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
@@ -207,7 +204,7 @@ class CrossEncoderReranker(ModelReranker):
         from torch.nn import Sigmoid
 
         pairs = [(query, p.titled) for p in passages]
-        with self._lock:
+        with self._in_turn:
             return [float(p) for p in self._model.predict(pairs, activation_fn=Sigmoid(), show_progress_bar=False)]
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:

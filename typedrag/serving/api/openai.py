@@ -15,7 +15,7 @@ from typedrag.serving.api.feedback import keep, keeping
 from typedrag.serving.faults import Fault, Refused
 from typedrag.serving.served import Served
 from typedrag.serving.service import Service
-from typedrag.signatures.standalone import Turn
+from typedrag.signatures.answering import Turn
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from typedrag.files.text_files import WholeText
 from typedrag.records import Passage
-from typedrag.texts.supporting_sentences import supporting_sentences
+from typedrag.texts.citations import supporting_sentences
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 

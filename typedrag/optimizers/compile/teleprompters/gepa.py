@@ -16,7 +16,7 @@ from dspy.utils.exceptions import AdapterParseError
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.balance import question_type_of
-from typedrag.lms.adapter_of_each import AdapterOfEach
+from typedrag.lms.lm import PerLMAdapter
 from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     Compilation,
@@ -77,7 +77,7 @@ class GEPA(Optimizer):
             candidate_selection_strategy=config.selection,
             component_selector=ReachedSelector(at_once=config.predictors == "all"),
             reflection_lm=run.prompt_lm.copy(temperature=config.temperature),
-            instruction_proposer=InstructionProposer(adapter=AdapterOfEach()),
+            instruction_proposer=InstructionProposer(adapter=PerLMAdapter()),
             add_format_failure_as_feedback=True,
             use_merge=config.merges > 0,
             max_merge_invocations=config.merges,

@@ -22,10 +22,10 @@ from dspy.utils.exceptions import LMUnsupportedFeatureError
 from typedrag.call_context import set_context
 from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
 from typedrag.files.journal import Journal
-from typedrag.lms.asking import unavailable
-from typedrag.lms.faults import Faults
-from typedrag.lms.spending import Account, Spending
+from typedrag.lms.asking import unavailable_error
+from typedrag.lms.cost import CostTracker, Spending
 from typedrag.runs import Progress, Stopper
+from typedrag.runs.failures import FailureTracker
 from typedrag.sharing import Shared
 
 
@@ -45,7 +45,7 @@ class Faulted(Stopped):
         self.error = error
 
 
-class Ledger(Account):
+class Ledger(CostTracker):
     """An account in a file, a line for each LM call, that survives a kill of the process.
 
     Args:
@@ -74,7 +74,7 @@ class CallLimiter(Shared, BaseCallback):
     reply cost nothing; for the others, the `ReplyStore` asks the limiter.
     """
 
-    def __init__(self, stop: Stopper, account: Account) -> None:
+    def __init__(self, stop: Stopper, account: CostTracker) -> None:
         self._stop = stop
         self.account = account
         self._changed = threading.Condition()
@@ -82,7 +82,7 @@ class CallLimiter(Shared, BaseCallback):
         """The number of paid replies of each call under way, by the call's id: 0 if its reply is stored."""
         self.stopped: Stopped | None = None
         """Why it lets no call pass; None while it does."""
-        self.faults = Faults()
+        self.faults = FailureTracker()
         """Failures of LMs since one has answered."""
 
     def close(self, reason: Stopped) -> None:
@@ -103,7 +103,7 @@ class CallLimiter(Shared, BaseCallback):
             Faulted: If the LM fails at one after the other.
         """
         with self._changed:
-            self.faults.hold(failure)
+            self.faults.defer(failure)
         if self.faults.fault:
             raise self.close_for(failure) from failure
 
@@ -142,10 +142,10 @@ class CallLimiter(Shared, BaseCallback):
         self._end(call_id)
         if exception is None:
             with self._changed:
-                self.faults.answer()
+                self.faults.on_success()
         if isinstance(exception, LMUnsupportedFeatureError):
             return  # DSPy's adapters ask again in another way
-        fault = unavailable(exception) if isinstance(exception, Exception) else None
+        fault = unavailable_error(exception) if isinstance(exception, Exception) else None
         if fault and not isinstance(fault, CallFailed):
             self.close(Faulted(fault))
 

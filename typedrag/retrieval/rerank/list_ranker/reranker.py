@@ -11,6 +11,7 @@ import torch
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
+from typedrag.retrieval.local_models import accelerator
 from typedrag.retrieval.rerank.list_ranker.folder import ListRanker, load_list_ranker
 from typedrag.retrieval.rerank.list_ranker.model import States
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates, Reader
@@ -47,7 +48,7 @@ class ListReranker(ModelReranker):
             return []
         texts = [p.titled for p in passages]
         candidates = Candidates(query, texts, [tuple(aspects.get(p.id, ())) for p in passages])
-        with self._lock:
+        with self._in_turn:
             order = write_list(self._model, candidates, k, repeat=repeat)
         return [replace(passages[n], score=1 / place) for place, n in enumerate(order, 1)]
 
@@ -56,7 +57,7 @@ class ListReranker(ModelReranker):
             ranker = load_list_ranker(Path(self.name))
         except InputError as error:  # a folder that a program names, not a user's argument
             raise RetrievalError(error.problem, error.mend) from None
-        ranker.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        ranker.model.to(accelerator())
         return ranker
 
 
