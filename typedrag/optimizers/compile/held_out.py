@@ -149,8 +149,8 @@ def run_module(
             scored = metric(example, prediction)
             return value_of(MetricResult(scored.score, measures={"score": scored.score}))
         predictions[item] = prediction
-        said = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
-        text = json.dumps(said, ensure_ascii=False)
+        values = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
+        text = json.dumps(values, ensure_ascii=False)
         return Answer(example.question, text, seconds=watch.seconds, usage=account.spent.usage).to_dict()
 
     settings = {"module": fingerprint(state_of(module)), "metric": metric.name}

@@ -126,7 +126,7 @@ class CompileResources:
 
     @cached_property
     def target(self) -> Target:
-        """What is compiled."""
+        """The target of the compile."""
         return target_for(self.config.modules)
 
     @property
@@ -187,8 +187,8 @@ class CompileResources:
         roles = ("prompt LM", self.config.prompt_lm), ("teacher LM", self.config.teacher_lm)
         for role, config in roles:
             if config is not None:
-                given = config.model_dump(exclude_unset=True, exclude_none=True)
-                own = config.beside(task) if config.spec else task.model_copy(update=given)
+                own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
+                own = config.beside(task) if config.spec else task.model_copy(update=own_settings)
                 lms[role.removesuffix(" LM")] = own, open_metered(own, role)
         if self.config.scorer is not None and self.resources.scorer is not None:
             lms["judge"] = self.config.scorer, self.resources.scorer

@@ -59,7 +59,7 @@ _ABOUT = TypeAdapter(CompiledAbout)
 
 
 class Plan(NamedTuple):
-    """What a compile is planned to take.
+    """The planned cost of a compile.
 
     Attributes:
         estimate: The cost, from three questions.
@@ -209,7 +209,7 @@ class _Compile:
         return self.out / COMPILE / (ESTIMATE if other else "") / self.parts.target.name
 
     def plan(self) -> Plan:
-        """What the compile will take; refuse what cannot be compiled or tested before anything is paid."""
+        """Estimate the compile, and refuse what cannot be compiled or tested before anything is paid."""
         parts = self.parts
         _ = parts.base, parts.dataset  # loaded first, since opening judgments makes the folder
         request = parts.request(self.folder)

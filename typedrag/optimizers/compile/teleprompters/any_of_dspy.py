@@ -63,19 +63,19 @@ class DSPyOptimizer(Optimizer):
 
     def __init__(self, settings: OptimizerSettings | None = None) -> None:
         super().__init__(settings)
-        given = self.settings.model_extra or {}
+        options = self.settings.model_extra or {}
         known = _parameters(self.cls) | _parameters(self.cls.compile)
-        options = {name for name in known if name not in _provided(None)}
-        if unknown := sorted(given.keys() - options):
+        known = {name: parameter for name, parameter in known.items() if name not in _provided(None)}
+        if unknown := sorted(options.keys() - known.keys()):
             raise InputError(
                 f"optimizer '{self.name}', option {unknown[0]}: it has no such option",
-                f"Its options: {', '.join(sorted({*DSPySettings.model_fields, *options}))}",
+                f"Its options: {', '.join(sorted({*DSPySettings.model_fields, *known}))}",
             )
-        if lacking := sorted(n for n in options - given.keys() if known[n].default is inspect.Parameter.empty):
+        if lacking := sorted(n for n in known.keys() - options.keys() if known[n].default is inspect.Parameter.empty):
             raise InputError(f"optimizer '{self.name}' needs option {lacking[0]}", f"Give it: {lacking[0]}=VALUE")
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """What DSPy's teleprompter makes of the student."""
+        """The program that DSPy's teleprompter makes of the student."""
         student = run.student.deepcopy()
         for predictor in student.predictors():
             predictor.signature = predictor.signature.with_instructions(predictor.signature.instructions)
@@ -116,13 +116,15 @@ def _provided(run: Compilation | None) -> dict[str, Any]:
 
 def _parameters(call: Any) -> dict[str, inspect.Parameter]:
     """The named parameters of a function or class; a class that takes any has those of its base too."""
-    found: dict[str, inspect.Parameter] = {}
+    parameters: dict[str, inspect.Parameter] = {}
     for owner in call.__mro__ if inspect.isclass(call) else [call]:
         own = inspect.signature(owner.__init__ if inspect.isclass(owner) else owner).parameters.values()
-        found = {p.name: p for p in own if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)} | found
+        parameters = {
+            p.name: p for p in own if p.name != "self" and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        } | parameters
         if not any(p.kind is p.VAR_KEYWORD for p in own):
             break
-    return found
+    return parameters
 
 
 def dspy_optimizer(name: str) -> type[Optimizer] | None:

@@ -58,7 +58,7 @@ class MIPROv2(dspy.MIPROv2):
     def _bootstrap_fewshot_examples(
         self, program: dspy.Module, *_: Any, **__: Any
     ) -> dict[int, list[list[dspy.Example]]]:
-        sets = [made.predictors() for made in self._demonstrations()]
+        sets = [variant.predictors() for variant in self._demonstrations()]
         return {place: [predictors[place].demos for predictors in sets] for place in range(len(program.predictors()))}
 
 

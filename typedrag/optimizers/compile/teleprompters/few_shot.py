@@ -102,8 +102,8 @@ def bootstrap(run: Compilation, settings: BootstrapSettings, trainset: Sequence[
                 calls = attempt(example, number) if calls is None else calls
         if calls is None:
             left.append(example)
-        for name, made in (calls or {}).items():
-            demos[name].append(made[len(demos[name]) % len(made)])
+        for name, own in (calls or {}).items():
+            demos[name].append(own[len(demos[name]) % len(own)])
             predictors.add(name)
     program = run.student.deepcopy()
     for name, predictor in program.named_predictors():
@@ -118,7 +118,7 @@ def _needed(
 ) -> list[dspy.Example]:
     """The examples that will be run even if each succeeds: the first of a type, as the predictors that it reaches
     are not known yet, and as many more as these predictors still need."""
-    counts = Counter({name: len(made) for name, made in demos.items()})
+    counts = Counter({name: len(own) for name, own in demos.items()})
     needed, unknown = [], set()
     for example in examples:
         kind = question_type_of(example)

@@ -1,4 +1,4 @@
-"""What an optimizer gets and gives, its options, and the registry of all optimizers by name."""
+"""The base class of optimizers, their requests and options, and their registry by name."""
 
 from __future__ import annotations
 
