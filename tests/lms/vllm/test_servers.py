@@ -28,7 +28,7 @@ from typedrag.lms.lm import default_spec, lm_identity, open_lm, use_lm
 from typedrag.lms.vllm import servers
 from typedrag.lms.vllm.servers import Replicas, served_models
 from typedrag.redaction import redactor_for
-from typedrag.serving.readiness import _answers
+from typedrag.serving.routes.status import _ask_lm
 
 
 def ask(spec: str, count: int, threads: int = 8, **settings: object) -> list[str]:
@@ -206,10 +206,10 @@ def test_all_addresses_are_hidden_in_what_a_run_leaves(two):
 def test_one_server_that_answers_makes_the_lm_ready(two):
     lm = open_lm("vllm:stub", api_base=f"{two[0].api_base},{two[1].api_base}")
     lm.kwargs["api_base"] = f"{closed_port()},{two[1].api_base}"
-    asyncio.run(_answers(lm))
+    asyncio.run(_ask_lm(lm))
     lm.kwargs["api_base"] = f"{closed_port()},{closed_port()}"
     with pytest.raises(Exception, match="connect"):
-        asyncio.run(_answers(lm))
+        asyncio.run(_ask_lm(lm))
 
 
 def test_a_busy_server_is_left_alone_while_the_other_is_idle(two):

@@ -10,10 +10,9 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import Response
 
 from typedrag.retrieval.search.remote import BM25Settings, SearchReply, SearchRequest, ServedIndex
-from typedrag.serving.api import status
 from typedrag.serving.app import application
-from typedrag.serving.readiness import Readiness, searches, states
-from typedrag.serving.search.service import SearchService
+from typedrag.serving.routes import status
+from typedrag.serving.search.service import IndexSettings, SearchService
 
 DESCRIPTION = """Searches an index for programs that run elsewhere, by `--retriever` with the address of this server.
 
@@ -22,21 +21,23 @@ Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-A
 router = APIRouter(prefix="/v1", tags=["index"])
 
 
-def create_index_app(build: Callable[[], SearchService]) -> FastAPI:
+def create_index_app(build: Callable[[], SearchService], settings: IndexSettings) -> FastAPI:
     """The ASGI application of an index server.
 
     Args:
         build: The function that makes the service, called within the running event loop.
+        settings: Those of the service.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = service = build()
-        app.state.readiness = Readiness(service, lambda: states(index=[searches(service.retriever)]))
+        app.state.readiness = status.Readiness(
+            service, lambda: status.check_parts(index=[status.search_index(service.retriever)])
+        )
         yield
-        await service.drain()
 
-    return application(lifespan, (router, status.router), "typedrag index", DESCRIPTION)
+    return application(lifespan, (router, status.router), settings, "typedrag index", DESCRIPTION)
 
 
 @router.post("/search", responses={200: {"model": SearchReply}})

@@ -14,12 +14,11 @@ from typedrag.retrieval.opening import tuned
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS
 from typedrag.retrieval.search.gathering import Gatherer, Rankings
 from typedrag.retrieval.search.remote import BM25Settings, Part, SearchReply, SearchRequest, ServedIndex
-from typedrag.serving.faults import STOPPING, Fault, Refused, busy
+from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error
 from typedrag.serving.logs import request_line
 from typedrag.serving.metrics import Metrics
-from typedrag.serving.observer import Observer
+from typedrag.serving.service import run_in_background, wait_until
 from typedrag.serving.settings import HTTPLimits
-from typedrag.serving.upkeep import aside, drained
 
 T = TypeVar("T")
 
@@ -58,7 +57,6 @@ class SearchService:
     def __init__(self, retriever: IndexRetriever, settings: IndexSettings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.observer: Observer = self.metrics
         self.stopping = False
         self.retriever = retriever
         self._tuned = lru_cache(_MOST_TUNED)(lambda bm25: tuned(retriever, bm25.given))
@@ -95,19 +93,19 @@ class SearchService:
             Refused: If too many requests wait, or the server is stopping.
             RetrievalError: If the index has changed since it was opened.
         """
-        retriever = await self._in_turn(lambda: aside(partial(self._tuned, bm25)))
+        retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, bm25)))
         return _described(retriever, self.settings.batch)
 
     async def drain(self) -> None:
         """Refuse new requests, and wait for those under way until the settings' limit."""
         self.stopping = True
-        await drained(lambda: self._under_way, self.settings.drain)
+        await wait_until(lambda: not self._under_way, self.settings.drain)
 
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         if self.stopping:
             raise Refused(STOPPING)
         if self._under_way >= self.settings.running + self.settings.queue:
-            raise Refused(busy(1))
+            raise busy_error(1)
         self._under_way += 1
         try:
             return await asyncio.wait_for(work(), self.settings.deadline)
