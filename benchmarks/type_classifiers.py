@@ -39,10 +39,10 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
 from typedrag.experiments.loading import load_type_classifier
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.reply_store import use_reply_store
-from typedrag.lms.trail import Stopwatch, counting_replays, recording, run_concurrently
+from typedrag.lms.replies import use_reply_store
+from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, run_concurrently
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.programs import Options
 from typedrag.programs.options import TYPE_CLASSIFIERS
@@ -109,7 +109,7 @@ def ask(classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int)
 
 
 def name(classifier: dspy.Module, example: dspy.Example) -> Named:
-    with counting_replays(), recording() as steps:
+    with count_replays(), collect_steps() as steps:
         watch = Stopwatch()
         try:
             prediction = classifier(question=example.question)

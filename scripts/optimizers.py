@@ -22,7 +22,7 @@ from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
-from typedrag.lms.reply_store import REPLIES, use_reply_store
+from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.compile.run import BASE, TEST

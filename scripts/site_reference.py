@@ -17,7 +17,7 @@ from typedrag.errors import InputError, TypedRAGError, Unavailable
 from typedrag.serving.errors import to_fault
 
 MODULES = {
-    "typedrag.records", "typedrag.events", "typedrag.lms.lm", "typedrag.lms.asking", "typedrag.signatures.standalone",
+    "typedrag.records", "typedrag.events", "typedrag.lms.lm", "typedrag.lms.asking", "typedrag.signatures.answering",
 }  # fmt: skip
 """What has public names and no `__all__`."""
 VARIABLES = {

@@ -9,7 +9,7 @@ from typing import Any
 from tests.programs.artifact.test_compiled import ABOUT, compiled
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.tracking.tracker import Tracker
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.optimizers.compile.run import CompileResult
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.tracking import log_compile

@@ -16,7 +16,7 @@ from dspy.lm15 import Message, Request, Response, Usage
 
 from benchmarks.stub_server import Instances
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters import CompileRequest
 
 GOOD, POOR = "good", "poor"

@@ -13,7 +13,7 @@ from tests.papers.data import variable, write_data
 from tests.retrieval.berts import save_bert
 from typedrag.cli.main import cli
 from typedrag.experiments import read_run
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.metrics import Scored, build_metric
 from typedrag.papers.config import find_table, find_tables
 from typedrag.papers.experiments import _NotMade, experiments_of, needed

@@ -10,7 +10,7 @@ from tests.programs.passages import Numbered
 from tests.retrieval.berts import WORDS
 from tests.scripted import scripted
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.lms.trail import recording
+from typedrag.lms.trace import collect_steps
 from typedrag.programs import AdaptiveRAG, AdaptiveRAGOptions, Options
 from typedrag.programs.complexity import TrainedComplexity
 from typedrag.programs.loading import external_options
@@ -55,7 +55,7 @@ def test_the_letter_that_it_would_rather_write_is_the_route(t5):
             suppress_tokens=[n for word, n in tokenizer.get_vocab().items() if word not in ROUTES],
         )  # fmt: skip
         [letter] = tokenizer.decode(said[0], skip_special_tokens=True).split()
-        with recording() as steps:
+        with collect_steps() as steps:
             route = classifier(question=question).route
         assert route is ROUTES[letter]
         assert [(step.name, step.output) for step in steps] == [("classify", route)]

@@ -9,7 +9,7 @@ from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.errors import LMUnavailable, RetrievalError
 from typedrag.lms import models
-from typedrag.lms.trail import lm_call_budget, recording, reserving
+from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
 from typedrag.records import Passage, fallbacks, total_usage
 from typedrag.retrieval.local_models import local_model
 from typedrag.retrieval.logistic import LogisticModel
@@ -52,7 +52,7 @@ def verdicts(*relevant: bool) -> dict:
 
 
 def test_what_is_less_probable_than_the_threshold_does_not_pass_and_the_step_says_so():
-    with recording() as steps:
+    with collect_steps() as steps:
         kept = Known(0.9, 0.19, 0.2, None, 0.0).relevant(QUESTION, PASSAGES)
     assert kept == [PASSAGES[0], PASSAGES[2], PASSAGES[3]]
     [step] = steps
@@ -69,7 +69,7 @@ def test_a_threshold_of_0_lets_all_pass():
 
 
 def test_the_lm_judges_all_passages_in_one_call():
-    with scripted(verdicts(True, False, False, True, False)) as engine, recording() as steps:
+    with scripted(verdicts(True, False, False, True, False)) as engine, collect_steps() as steps:
         kept = lm_filter(words=2).relevant(QUESTION, PASSAGES)
     assert ids(kept) == ["p0", "p3"]
     [(name, prompt)] = engine.prompts
@@ -80,13 +80,13 @@ def test_the_lm_judges_all_passages_in_one_call():
 
 
 def test_a_reply_without_a_verdict_on_each_passage_is_none_and_all_pass():
-    with scripted(verdicts(False, False)), recording() as steps:
+    with scripted(verdicts(False, False)), collect_steps() as steps:
         assert lm_filter().relevant(QUESTION, PASSAGES) == PASSAGES
     assert fallbacks(steps).endswith("no passage is dropped")
 
 
 def test_the_lm_is_not_asked_with_the_call_that_the_answer_takes():
-    with scripted(verdicts(False, False, False, False, False)) as engine, lm_call_budget(2), reserving(1):
+    with scripted(verdicts(False, False, False, False, False)) as engine, limit_calls(2), reserve_calls(1):
         assert lm_filter().relevant(QUESTION, PASSAGES) == PASSAGES
     assert engine.prompts == []
 
@@ -98,7 +98,7 @@ def test_an_lm_that_is_gone_is_a_fault():
 
 def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
     gate = CascadeFilter(Known(0.9, 0.1, 0.2, 0.8, None), lm_filter())
-    with scripted(verdicts(False, True, False)) as engine, recording() as steps:
+    with scripted(verdicts(False, True, False)) as engine, collect_steps() as steps:
         kept = gate.relevant(QUESTION, PASSAGES)
     assert ids(kept) == ["p0", "p3"]
     [(_, prompt)] = engine.prompts
@@ -118,7 +118,7 @@ def test_a_cascade_that_is_sure_asks_no_lm():
 
 def test_where_the_lm_of_a_cascade_fails_the_first_make_stands():
     gate = CascadeFilter(Known(0.9, 0.1, 0.3, 0.7, None), lm_filter())
-    with scripted({s.JudgePassages: "torn"}), recording() as steps:
+    with scripted({s.JudgePassages: "torn"}), collect_steps() as steps:
         assert ids(gate.relevant(QUESTION, PASSAGES)) == ["p0", "p2", "p3", "p4"]
     assert "as without the LM" in fallbacks(steps)
 
@@ -184,7 +184,7 @@ def test_a_passage_of_a_few_words_is_less_probable_than_its_cosine_says():
 
 
 def test_score_knows_nothing_of_questions_in_other_languages():
-    with recording() as steps:
+    with collect_steps() as steps:
         assert ScoreFilter(0.9).relevant("Warum geht das Brot beim Backen auf?", [CATS]) == [CATS]
     assert "not in English" in steps[0].steps[0].output
 

@@ -12,7 +12,7 @@ import pytest
 from tests.lm_server import LMServer, lm_server, words
 from tests.serving.metrics import counted
 from tests.serving.server import Server, program, served
-from typedrag.lms.threads import AWAITED_AT_ONCE
+from typedrag.lms.threads import THREADS
 from typedrag.records import Answer
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
@@ -186,7 +186,7 @@ def test_a_stream_that_is_closed_while_it_waits_frees_its_place(kind):
 
 
 def test_as_many_run_at_once_as_the_limit_says():
-    count = AWAITED_AT_ONCE + 6
+    count = THREADS + 6
     together = threading.Barrier(count, timeout=60)
 
     with (

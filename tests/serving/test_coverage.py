@@ -10,7 +10,7 @@ from tests.lm_server import lm_server
 from tests.serving import uniforms
 from tests.serving.server import program, served
 from typedrag.lms import models
-from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
+from typedrag.sub_questions.coverage_judge import SimilarityCoverageJudge
 
 BODY = {"question": uniforms.QUESTION, "answer": uniforms.ANSWER}
 

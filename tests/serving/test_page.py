@@ -25,7 +25,7 @@ from typedrag.programs import build_program
 from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, build_index
 from typedrag.serving.programs import LoadedProgram
-from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
+from typedrag.sub_questions.coverage_judge import SimilarityCoverageJudge
 
 pytest.importorskip("selenium", reason="needs selenium: it is among the packages for development")
 from selenium import webdriver

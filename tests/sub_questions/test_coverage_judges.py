@@ -13,10 +13,11 @@ from typedrag.retrieval.local_models import local_model
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank import rerankers
 from typedrag.signatures import FindAnswers
-from typedrag.sub_questions.coverage_judge import CoverageJudge, SentenceCoverageJudge
-from typedrag.sub_questions.coverage_judges import (
+from typedrag.sub_questions.coverage_judge import (
     WEIGHTS,
     CascadeCoverageJudge,
+    CoverageJudge,
+    SentenceCoverageJudge,
     SimilarityCoverageJudge,
     build_coverage_judge,
 )

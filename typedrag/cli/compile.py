@@ -138,14 +138,14 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _say_plan(plan: Plan) -> None:
     """Print the estimated cost, before the compile begins."""
-    from typedrag.lms.spending import in_dollars
+    from typedrag.lms.cost import format_dollars
 
     for name, estimate in plan.estimates.items():
         say(f"{name or 'program'}: about {estimate.runs:,} runs and {estimate.proposals:,} proposals")
     limits = [f"{n:,} {unit}" for n, unit in ((plan.budget.lm_calls, "LM calls"), (plan.budget.tokens, "tokens")) if n]
     if plan.types:
         say(f"the types of {plan.types:,} questions are named by the LM first, in about as many calls of the budget")
-    dollars = f" for {in_dollars(plan.dollars)}" if plan.dollars else ""
+    dollars = f" for {format_dollars(plan.dollars)}" if plan.dollars else ""
     say(
         f"about {plan.lm_calls:,} LM calls and {plan.tokens:,} tokens{dollars}; the budget ends it after "
         f"{' or '.join(limits)}. Then {plan.tests:,} runs on the test split"

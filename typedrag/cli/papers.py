@@ -88,7 +88,7 @@ def run(
     A page and the same as JSON are written into --out. The same command continues what was interrupted, and a
     larger --limit adds questions. NAME may be a YAML file of your own.
     """
-    from typedrag.lms.spending import Account
+    from typedrag.lms.cost import CostTracker
     from typedrag.papers.config import find_table
     from typedrag.papers.estimate import ask_samples, estimate_table
     from typedrag.papers.experiments import Hooks, Results, experiments_of, lacking, make_experiment
@@ -104,7 +104,7 @@ def run(
             f"{table.name} needs environment variables that are not set: {'; '.join(missing)}",
             "Set them, or name --lm, --scorer, --index, or only a --variant",
         )
-    account, results = Account(), dict[str, Results]()
+    account, results = CostTracker(), dict[str, Results]()
     with RunsProgress(out.exists, _AGAIN) as display:
         hooks = Hooks(display.show, say, counting)
         if only_estimated:
@@ -183,12 +183,12 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
 
 
 def _figures(expected: TableEstimate) -> list[str]:
-    from typedrag.lms.spending import in_dollars
+    from typedrag.lms.cost import format_dollars
 
     spent, questions = expected.spent, "?" if expected.questions is None else f"{expected.questions:,}"
     if spent is None:
         return [questions, "?", "?", "?", "?"]
-    dollars = "–" if spent.cost is None else in_dollars(spent.cost)
+    dollars = "–" if spent.cost is None else format_dollars(spent.cost)
     return [questions, f"{spent.usage.lm_calls:,}", f"{spent.tokens:,}", f"{expected.hours:,.1f}", dollars]
 
 

@@ -135,7 +135,7 @@ def evaluate(
 
     from typedrag.datasets import load_dataset
     from typedrag.experiments.evaluate.config_file import with_settings
-    from typedrag.lms.calls import limit_calls_in_flight
+    from typedrag.lms.client import limit_calls_in_flight
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.optimizers.revelator import evaluate_roles
     from typedrag.question_types import RevelatorRole
@@ -181,7 +181,7 @@ def _in_this_process(model: Path) -> Iterator[None]:
 
     from typedrag.lms.adapter import SchemaAdapter
     from typedrag.lms.models import cache_dir
-    from typedrag.lms.reply_store import use_reply_store
+    from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.revelator import open_local_lm
 
     lm = open_local_lm(model)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, SpendingRecords, read_records
-from typedrag.lms.spending import Spending, in_dollars
+from typedrag.lms.cost import Spending, format_dollars
 from typedrag.runs.folder import FILE
 
 SAMPLE = 3
@@ -42,7 +42,9 @@ def estimate_cost(records: Iterable[tuple[str, Spending]], planned: float) -> Sp
 def in_words(total: Spending, count: int, unit: str = "question") -> str:
     """An estimate in words, for one question and for all."""
     calls = total.usage.lm_calls / count
-    price, dollars = ("", "") if total.cost is None else (in_dollars(total.cost / count), in_dollars(total.cost))
+    price, dollars = (
+        ("", "") if total.cost is None else (format_dollars(total.cost / count), format_dollars(total.cost))
+    )
     one = ", ".join(filter(None, [f"{calls:,.1f} LM calls", f"{total.tokens / count:,.0f} tokens", price]))
     whole = ", ".join(filter(None, [f"{total.usage.lm_calls:,} LM calls", f"{total.tokens:,} tokens", dollars]))
     return f"about {one} a {unit}; {whole} for all {count:,}"

@@ -10,7 +10,7 @@ from typing import Any
 from typedrag.experiments.estimate import SAMPLE, estimate_cost
 from typedrag.experiments.evaluate.config_file import laid
 from typedrag.experiments.evaluate.run_store import ANSWERS, SpendingRecords, read_records
-from typedrag.lms.spending import Account, Spending
+from typedrag.lms.cost import CostTracker, Spending
 from typedrag.papers.config import PaperTable, spec_of
 from typedrag.papers.experiments import Hooks, make_experiment
 from typedrag.runs import is_run
@@ -47,7 +47,7 @@ def ask_samples(table: PaperTable, experiments: Experiments, out: Path, limit: i
     for variant, settings, program, records in _runs(table, experiments, out):
         if len(_of_answers(records)) < (few := min(SAMPLE, limit or SAMPLE)):
             sample = {**laid(settings, {"dataset": {"limit": few}}), "programs": [program]}
-            make_experiment(table, variant, sample, out, Account(), hooks)
+            make_experiment(table, variant, sample, out, CostTracker(), hooks)
 
 
 def estimate_table(table: PaperTable, experiments: Experiments, out: Path, limit: int | None = None) -> TableEstimate:

@@ -12,7 +12,7 @@ import dspy
 
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import Stopwatch, record
+from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.options import Options
 from typedrag.question_types import Route
 from typedrag.records import Step
@@ -41,7 +41,7 @@ class LMComplexity(dspy.Module):
         """
         reply = ask("classify", self.judge, retries=self._retries, question=question)
         route = Route(reply.prediction.route)
-        record(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(route=route)
 
 
@@ -74,7 +74,7 @@ class TrainedComplexity(dspy.Module):
             with torch.inference_mode():
                 logits = network(**tokens, decoder_input_ids=start).logits[0, -1]
         route = max(letters, key=lambda route: float(logits[letters[route]]))
-        record(Step("classify", question, str(route), seconds=watch.seconds))
+        add_step(Step("classify", question, str(route), seconds=watch.seconds))
         return dspy.Prediction(route=route)
 
 

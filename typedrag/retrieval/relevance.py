@@ -10,16 +10,14 @@ from typing import NamedTuple
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import room_for, with_settings
-from typedrag.lms.trail import Stopwatch, fall_back, record, recording, reserving
+from typedrag.lms.asking import allow_tokens, ask, with_settings
+from typedrag.lms.trace import Stopwatch, add_step, collect_steps, record_fallback, reserve_calls
 from typedrag.records import Passage, Step
 from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, shared_reranker
 from typedrag.signatures import JudgePassages
-from typedrag.signatures.fields import number_passages
-from typedrag.signatures.keyed import exactly, keyed, values
+from typedrag.signatures.fields import exactly, keyed, number_passages, values
 from typedrag.specs import Spec, SpecGrammar
 from typedrag.texts.language import is_english
 
@@ -68,11 +66,11 @@ class RelevanceFilter(dspy.Module):
         if not passages:
             return []
         watch = Stopwatch()
-        with recording() as steps:
+        with collect_steps() as steps:
             probabilities = self.probabilities(query, passages)
         judged = list(zip(passages, probabilities, strict=True))
         relevant = [passage for passage, p in judged if p is None or p >= self.threshold]
-        record(
+        add_step(
             Step(
                 "relevance",
                 query,
@@ -124,7 +122,7 @@ class ScoreFilter(RelevanceFilter):
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
         """The model's probability for each passage; None for all if the question is not English."""
         if not is_english(query):
-            record(Step("language", query, "the question is not in English, the only language that the filter reads"))
+            add_step(Step("language", query, "the question is not in English, the only language that the filter reads"))
             return [None] * len(passages)
         model = LogisticModel.load(WEIGHTS)
         return [model.probability(features._asdict()) for features in features_of(query, passages)]
@@ -171,7 +169,7 @@ class LMFilter(RelevanceFilter):
         try:
             return self.verdicts(query, passages)
         except StepFailed as failure:
-            fall_back(failure, "no passage is dropped")
+            record_fallback(failure, "no passage is dropped")
             return [None] * len(passages)
 
     def verdicts(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
@@ -181,10 +179,10 @@ class LMFilter(RelevanceFilter):
             StepFailed: If no reply can be parsed, or no call is left.
         """
         shown = keyed(number_passages(passages, self._passage_words), "p")
-        with reserving(1):  # for the answer
+        with reserve_calls(1):  # for the answer
             reply = ask(
                 "judge relevance",
-                with_settings(self.predict, room_for(len(passages) * _TOKENS_A_VERDICT)),
+                with_settings(self.predict, allow_tokens(len(passages) * _TOKENS_A_VERDICT)),
                 retries=self._retries,
                 signature=exactly(self.predict.signature, shown),
                 passages=shown,
@@ -192,7 +190,7 @@ class LMFilter(RelevanceFilter):
             )
         relevant = [float(verdict) for verdict in values(reply.prediction.relevant)]
         summary = f"{sum(relevant):.0f} of {len(passages)} of use"
-        record(Step("judge relevance", query, summary, seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("judge relevance", query, summary, seconds=reply.seconds, usage=reply.usage))
         return [*relevant]
 
 
@@ -224,7 +222,7 @@ class CascadeFilter(RelevanceFilter):
         try:
             verdicts = self.second.verdicts(query, [passages[i] for i in unsure])
         except StepFailed as failure:
-            fall_back(failure, "passages are kept or dropped as without the LM")
+            record_fallback(failure, "passages are kept or dropped as without the LM")
             return probabilities
         for i, verdict in zip(unsure, verdicts, strict=True):
             probabilities[i] = verdict

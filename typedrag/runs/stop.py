@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from typedrag.lms.faults import too_many
-from typedrag.lms.prices import PRICES
-from typedrag.lms.spending import Spending, in_dollars
+from typedrag.lms.cost import PRICES, Spending, format_dollars
+from typedrag.runs.failures import too_many_failed
 
 if TYPE_CHECKING:
     from typedrag.runs.store import Result
@@ -89,7 +88,7 @@ class MaxCost:
         """See `Stopper`."""
         spent = progress.spent
         if spent.dollars >= self.most:
-            return f"{in_dollars(spent.dollars)} are spent of the {in_dollars(self.most)} allowed"
+            return f"{format_dollars(spent.dollars)} are spent of the {format_dollars(self.most)} allowed"
         unknown = f"a cap of cost cannot be kept, since the price of an LM in use is not known: give it in {PRICES}"
         return unknown if spent.unpriced else ""
 
@@ -109,7 +108,7 @@ class MaxFailures:
     def __call__(self, progress: Progress) -> str:
         """See `Stopper`."""
         for step, failed in progress.failures.items():
-            if too_many(failed, tried := progress.tried[step], self.share):
+            if too_many_failed(failed, tried := progress.tried[step], self.share):
                 what, last = self.names.get(step, step), progress.problems.get(step, "")
                 return f"{failed} of {tried} {what} failed, where {self.share:.0%} are allowed; the last: {last}"
         return ""

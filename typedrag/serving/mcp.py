@@ -17,14 +17,14 @@ from starlette.applications import Starlette
 import typedrag
 from typedrag import records
 from typedrag.events import AnswerEnded, AnswerStarted, Classified, Event, Read, Searched, StepEnded, SubAnswered
-from typedrag.lms.threads import in_thread
+from typedrag.lms.threads import run_in_thread
 from typedrag.question_types import QuestionType
 from typedrag.records import FALLBACK
 from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
-from typedrag.texts.cited_sentences import cited_sentences
+from typedrag.texts.citations import cited_sentences
 
 INSTRUCTIONS = (
     "Answers questions over a collection of documents. `ask` gives a whole answer with the sentences that each passage "
@@ -163,7 +163,7 @@ async def _search(programs: Sequence[LoadedProgram], query: str, k: int) -> list
     most = loaded.program.options.max_question_chars
     if len(query) > most:
         raise Refused(Fault(422, "invalid_query", f"The query has {len(query):,} characters; {most:,} are allowed."))
-    [passages] = await in_thread(partial(loaded.program.retriever.search, [query], k))
+    [passages] = await run_in_thread(partial(loaded.program.retriever.search, [query], k))
     return list(passages)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import dspy
 
+from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import open_lm
-from typedrag.lms.spending import metered
 from typedrag.programs import Program
 from typedrag.programs.loading import ProgramSource, program_source
 from typedrag.retrieval import open_reranker
@@ -125,7 +125,7 @@ class ProgramSpec:
         source.check_unlabelled(options, self.retriever)
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
-        lm = metered(open_lm(self.lm, **self.lm_settings))
+        lm = track_calls(open_lm(self.lm, **self.lm_settings))
         return LoadedProgram(self.name, self.place, program, lm, version, **_compiled(source))
 
 

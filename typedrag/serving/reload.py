@@ -9,7 +9,7 @@ from typing import Any
 
 from typedrag.errors import RetrievalError, Unavailable, first_line
 from typedrag.lms.lm import use_lm
-from typedrag.lms.trail import token_budget
+from typedrag.lms.trace import limit_tokens
 from typedrag.records import Answer
 from typedrag.serving.programs import LoadedProgram, ProgramSpec
 from typedrag.serving.service import Service, run_in_background
@@ -97,7 +97,7 @@ class Reloader:
 
     async def _try(self, loaded: LoadedProgram) -> None:
         settings = self._service.settings
-        with use_lm(loaded.lm), token_budget(settings.question_tokens):
+        with use_lm(loaded.lm), limit_tokens(settings.question_tokens):
             prediction = await asyncio.wait_for(loaded.program.acall(question=EXAMPLE), settings.deadline)
         if not Answer.from_prediction(prediction).answer.strip():
             raise ValueError("its answer is empty")

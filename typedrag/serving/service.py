@@ -15,12 +15,12 @@ import dspy
 
 from typedrag.errors import TypedRAGError, Unavailable
 from typedrag.events import AnswerEnded, Event
-from typedrag.lms.asking import without_words_of_servers
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.asking import hide_server_messages
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.spending import Account, charging
-from typedrag.lms.threads import AWAITED_AT_ONCE, limit_awaited
-from typedrag.lms.trail import token_budget
+from typedrag.lms.threads import THREADS, limit_threads
+from typedrag.lms.trace import limit_tokens
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error, out_of_order_error, to_fault
@@ -28,7 +28,7 @@ from typedrag.serving.logs import request_line
 from typedrag.serving.metrics import Metrics
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.settings import Settings
-from typedrag.signatures.standalone import Turn
+from typedrag.signatures.answering import Turn
 
 if TYPE_CHECKING:
     from typedrag.serving.tracing import Tracing
@@ -68,7 +68,7 @@ class Service:
         self.stopping = False
         self.reload_errors: dict[str, str] = {}
         limit_calls_in_flight(settings.lm_calls)
-        limit_awaited(max(AWAITED_AT_ONCE, settings.running))
+        limit_threads(max(THREADS, settings.running))
 
     @property
     def programs(self) -> Mapping[str, LoadedProgram]:
@@ -199,17 +199,17 @@ class Service:
     async def _events(self, loaded: LoadedProgram, source: Source) -> AsyncGenerator[Event, None]:
         with self.metrics.waiting.track_inprogress():
             await self._slots.acquire()
-        begun, account = time.monotonic(), Account()
+        begun, account = time.monotonic(), CostTracker()
         try:
-            budget = token_budget(self.settings.question_tokens)
+            budget = limit_tokens(self.settings.question_tokens)
             untraced = dspy.context(trace=None)  # DSPy would keep the prompts of the last 10,000 calls
             with (
                 self.metrics.running.track_inprogress(),
                 use_lm(loaded.lm),
                 untraced,
                 budget,
-                charging(account),
-                without_words_of_servers(),
+                track_cost(account),
+                hide_server_messages(),
             ):
                 async with aclosing(source()) as events:
                     async for event in events:

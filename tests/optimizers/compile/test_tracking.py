@@ -19,7 +19,7 @@ from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.judges.saved import save_judge
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.experiments.tracking.tracker import Tracker
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.held_out import HeldOut
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile

@@ -13,7 +13,7 @@ from typedrag import signatures as s
 from typedrag.datasets.pools import Pool
 from typedrag.errors import CallFailed, InputError, StepFailed
 from typedrag.metrics import Judgments
-from typedrag.metrics.rouge import com_rouge, rouge
+from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.preferences import (
     Rewarded,
     build_preferences,

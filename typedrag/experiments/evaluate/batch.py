@@ -16,7 +16,7 @@ from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import ANSWERS
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.files.text_files import WholeText, open_text, usable_lines
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.programs import Program
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage

@@ -33,10 +33,10 @@ from typedrag.experiments.tracking.runs import begin_run, log_run
 from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_json
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.reply_store import REPLIES, use_reply_store
-from typedrag.lms.spending import Account, Spending, charging
+from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.programs import Program
 from typedrag.records import Answer
 from typedrag.runs import AnyOf, MaxFailures, Outcome, Progress, RunFolder, Stopper, is_run, read_folder, work
@@ -95,8 +95,8 @@ def run_evaluation(
     if not resume and (there := next(filter(is_run, folders.values()), None)):
         raise exists_error(there)
     own = sum((read_folder(folder).spent for folder in folders.values() if is_run(folder)), Spending())
-    account = Account(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
-    with charging(account):  # naming types may ask the LM
+    account = CostTracker(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
+    with track_cost(account):  # naming types may ask the LM
         _ = parts.questions
     for answers in parts.given.values():
         if notice := answers.unanswered(parts.dataset.split(parts.split)):
@@ -125,7 +125,7 @@ def _make_run(
     parts: Resources,
     config: ProgramConfig,
     folder: Path,
-    account: Account,
+    account: CostTracker,
     limits: Stopper,
     judgments: Path,
     workers: int,
@@ -232,7 +232,7 @@ def answer_and_judge(
     examples: Sequence[dspy.Example],
     *,
     name: str,
-    account: Account,
+    account: CostTracker,
     tracker: Tracker,
     stop: Stopper,
     on_progress: Callable[[Progress], object],

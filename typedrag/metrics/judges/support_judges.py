@@ -9,14 +9,13 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError, Unavailable
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import room_for, with_settings
+from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.support import EmbeddingSupport, Support
 from typedrag.retrieval.local_models import loading, local_model, locate_model
 from typedrag.signatures import JudgeSupport, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
-from typedrag.signatures.support import SupportVerdict
+from typedrag.signatures.fields import exactly, keyed, values
+from typedrag.signatures.judging import SupportVerdict
 from typedrag.texts.words import first_words
 
 FORMS = "embedding, nli:NAME, lm"
@@ -113,7 +112,7 @@ class SupportJudge(dspy.Module):
         """
         reply = ask(
             "judge support",
-            with_settings(self.check, room_for(len(sentences) * _TOKENS_A_VERDICT)),
+            with_settings(self.check, allow_tokens(len(sentences) * _TOKENS_A_VERDICT)),
             retries=self._retries,
             signature=exactly(self.check.signature, keyed(sentences)),
             sources=list(sources),

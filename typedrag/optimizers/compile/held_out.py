@@ -18,8 +18,8 @@ from typedrag.experiments.compare.weighted import SCORE, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.judges.judging import Stage, judge_each
 from typedrag.files.journal import Journal
-from typedrag.lms.spending import Account, charging
-from typedrag.lms.trail import Stopwatch
+from typedrag.lms.cost import CostTracker, track_cost
+from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric
 from typedrag.programs.artifact.compiled import Change, Verdict
 from typedrag.records import Answer, Estimate, Usage
@@ -159,7 +159,7 @@ def _nothing(example: dspy.Example) -> dict[str, Any]:
 def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> dict[str, Any]:
     watch = Stopwatch()
     line: dict[str, Any] = {}
-    with charging(Account()) as account:
+    with track_cost(CostTracker()) as account:
         try:
             prediction = student(**example.inputs())
             line["said"] = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}

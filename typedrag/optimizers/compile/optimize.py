@@ -20,11 +20,11 @@ from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestEr
 from typedrag.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.experiments.balance import balanced
 from typedrag.files.text_files import write_json
-from typedrag.lms.adapter_of_each import AdapterOfEach, kept
-from typedrag.lms.asking import unavailable
-from typedrag.lms.reply_store import REPLIES, use_reply_store
-from typedrag.lms.spending import LEDGER, Spending, charging
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.asking import unavailable_error
+from typedrag.lms.cost import LEDGER, Spending, track_cost
+from typedrag.lms.lm import PerLMAdapter, with_cache
+from typedrag.lms.replies import REPLIES, use_reply_store
+from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.folder import compile_folder, identity_of, logged
 from typedrag.optimizers.compile.teleprompters.budget import (
     Budget,
@@ -119,7 +119,7 @@ def measure_run_cost(request: CompileRequest, optimizer: Optimizer, budget: Budg
         shown = list(run.valset[:_MEASURED])
         with suppress(BudgetSpent):
             run_concurrently(partial(_run_once, run), shown, request.threads)
-        run.gate.faults.settle()
+        run.gate.faults.finish()
         whole = run.gate.stopped is None
     spent = run.gate.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
     cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown), spent.dollars / len(shown))
@@ -147,7 +147,7 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
     try:
         base = run.evaluate(run.student, "as it is")
         if base.failed == base.n:
-            run.gate.faults.settle()
+            run.gate.faults.finish()
             raise StepFailed("answer", f"the program answers none of the {base.n} validation examples")
         if base.unjudged == base.n:
             raise StepFailed("judge", f"the metric can judge none of the {base.n} validation examples")
@@ -162,7 +162,7 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
         # raised for the prompt model: a program handles its own, or they are counted
         return f"the prompt model gave the optimizer nothing it could use: {first_line(error)}"
     except LMError as error:
-        raise unavailable(error) or error from error
+        raise unavailable_error(error) or error from error
     return ""
 
 
@@ -175,9 +175,9 @@ def _begun(
     train, validation = optimizer.sizes(request)
     trainset = balanced(request.trainset, request.seed)[:train]
     valset = balanced(request.valset, request.seed)[:validation]
-    task = kept(request.task_lm)
-    teacher = kept(request.teacher_lm) if request.teacher_lm else task
-    prompt = kept(request.prompt_lm) if request.prompt_lm else task
+    task = with_cache(request.task_lm)
+    teacher = with_cache(request.teacher_lm) if request.teacher_lm else task
+    prompt = with_cache(request.prompt_lm) if request.prompt_lm else task
     with ExitStack() as stack:
         stack.enter_context(compile_folder(folder, identity_of(request, optimizer, trainset, valset)))
         stack.enter_context(use_reply_store(folder / REPLIES))
@@ -185,11 +185,11 @@ def _begun(
         scoring = Scoring(request.metric, gate)
         trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, on_candidate)
         stack.enter_context(logged(folder, request.redact))
-        stack.enter_context(charging(gate.account))
+        stack.enter_context(track_cost(gate.account))
         stack.enter_context(
             dspy.context(
                 lm=task,
-                adapter=AdapterOfEach(),
+                adapter=PerLMAdapter(),
                 callbacks=[gate, trajectory, *dspy.settings.callbacks],
                 num_threads=request.threads,
                 max_errors=_NO_LIMIT,

@@ -30,8 +30,8 @@ from typedrag.experiments.resources import (
     with_fingerprints,
 )
 from typedrag.experiments.tracking.registry import check_registration
+from typedrag.lms.cost import LEDGER, Spending, track_cost
 from typedrag.lms.lm import default_spec, reply_settings
-from typedrag.lms.spending import LEDGER, Spending, charging
 from typedrag.metrics import metric_class, risk_of
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
@@ -166,7 +166,7 @@ class CompileResources:
             )
         if self.types:
             self._types.mkdir(parents=True, exist_ok=True)
-        with charging(Ledger(self._types / LEDGER)):
+        with track_cost(Ledger(self._types / LEDGER)):
             return replace(self._read, examples=tuple(self.resources.typed(self._read.examples)))
 
     @property

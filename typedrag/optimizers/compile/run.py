@@ -27,10 +27,10 @@ from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_of, with_fingerprints
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import Spending
 from typedrag.lms.lm import default_spec
-from typedrag.lms.reply_store import REPLIES, use_reply_store
-from typedrag.lms.spending import Spending
+from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.metrics import Judgments, Metric
 from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.compile.checked_judge import check_saved_judge, check_test, test_examples

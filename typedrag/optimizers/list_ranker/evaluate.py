@@ -9,7 +9,7 @@ from typing import Any
 
 from typedrag.datasets.pools import Pool
 from typedrag.experiments.held_out import Pair, estimate_difference, held_out_test
-from typedrag.lms.trail import Stopwatch, recording
+from typedrag.lms.trace import Stopwatch, collect_steps
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
 from typedrag.records import Estimate, fallbacks
@@ -107,7 +107,7 @@ def _scores(
     seconds, failed = [], 0
     for number, (pool, table) in enumerate(zip(pools, tables, strict=True)):
         watch = Stopwatch()
-        with recording() as steps:
+        with collect_steps() as steps:
             ranking = rank_pool(ranker, pool)
         seconds.append(watch.seconds)
         failed += bool(fallbacks(steps))

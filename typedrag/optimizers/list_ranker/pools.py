@@ -12,15 +12,15 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.lms.asking_each import ask_each
 from typedrag.metrics import Judgments
 from typedrag.metrics.ranking import coverage_table
-from typedrag.metrics.rouge import rouge
+from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
 from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.retrieval import Retriever
+from typedrag.runs.work import run_each
 from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
@@ -143,7 +143,7 @@ def predicted_aspects(
         )
         return list(named["aspects"])
 
-    named = ask_each(name, examples, threads, on_done)
+    named = run_each(name, examples, threads, on_done)
     return {str(e.id): n if isinstance(n, list) else [] for e, n in zip(examples, named, strict=True)}
 
 

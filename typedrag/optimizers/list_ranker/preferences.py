@@ -4,7 +4,7 @@ random, as in the paper's ablation (section 4.4)."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -16,13 +16,12 @@ import torch
 from typedrag.datasets.pools import Pool
 from typedrag.datasets.reading import Layout, misfit, parse, read_rows
 from typedrag.files.text_files import write_json_lines
-from typedrag.lms.asking_each import Failed, ask_as_they_come
-from typedrag.lms.faults import Faults
 from typedrag.optimizers.list_ranker.rewards import Reward
 from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
 from typedrag.retrieval.rerank.list_ranker.reranker import encode
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates
+from typedrag.runs import Failed, run_each
 
 logger = logging.getLogger(__name__)
 
@@ -119,32 +118,25 @@ def build_preferences(
     Raises:
         LMUnavailable: If the reward asks an LM that cannot be used.
     """
-    lists: dict[int, tuple[Ranking, list[Ranking]]] = {}
-    left: dict[int, int] = {}
+    lists = [sample_lists(ranker, pool, k, samples, seed + number) for number, pool in enumerate(pools)]
+    rankings = [(n, r) for n, (greedy, sampled) in enumerate(lists) for r in dict.fromkeys([greedy, *sampled])]
     known: list[dict[Ranking, Rewarded]] = [{} for _ in pools]
-
-    def unrewarded() -> Iterator[tuple[int, Ranking]]:
-        for number, pool in enumerate(pools):
-            greedy, sampled = lists[number] = sample_lists(ranker, pool, k, samples, seed + number)
-            rankings = list(dict.fromkeys([greedy, *sampled]))
-            left[number] = len(rankings)
-            yield from ((number, ranking) for ranking in rankings)
 
     def worth(pool_list: tuple[int, Ranking]) -> float:
         number, ranking = pool_list
         return reward(pools[number], ranking)
 
-    done, faults = 0, Faults()
+    def show(done: int) -> None:
+        if (pools_done := done * len(pools) // len(rankings)) > (done - 1) * len(pools) // len(rankings):
+            on_progress(pools_done)
+
     with dspy.context(trace=None):
-        for (number, ranking), value in ask_as_they_come(worth, unrewarded(), threads, faults):
-            if isinstance(value, Failed):
-                logger.warning("pool %s: a list has no reward: %s", pools[number].id, value)
-            else:
-                known[number][ranking] = Rewarded(ranking, value)
-            left[number] -= 1
-            if not left[number]:
-                on_progress(done := done + 1)
-    faults.settle()
+        values = run_each(worth, rankings, threads, show)
+    for (number, ranking), value in zip(rankings, values, strict=True):
+        if isinstance(value, Failed):
+            logger.warning("pool %s: a list has no reward: %s", pools[number].id, value)
+        else:
+            known[number][ranking] = Rewarded(ranking, value)
 
     def pairs_of(number: int) -> list[tuple[Rewarded, Rewarded]]:
         greedy, sampled = lists[number]

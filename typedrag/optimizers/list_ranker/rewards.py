@@ -9,7 +9,7 @@ from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.ranking import ncom
-from typedrag.metrics.rouge import com_rouge, rouge
+from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer

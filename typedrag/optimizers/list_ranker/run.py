@@ -17,9 +17,9 @@ from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.digests import digest_of
 from typedrag.files.locks import alone_in
 from typedrag.files.text_files import write_json, write_text
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.spending import Account, Spending, charging
 from typedrag.metrics import Judgments
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.trainer import check_one_process
@@ -265,7 +265,7 @@ def _preferences(
 
     file = out / PREFERENCES
     before = json.loads((out / SPENT).read_text("utf-8")) if (out / SPENT).is_file() else {}
-    account = Account(Spending(Usage(**before)))
+    account = CostTracker(Spending(Usage(**before)))
     if file.is_file():
         return read_preferences(file, pools), account.spent
     length, settings = ranker.settings.list_length, config.preferences
@@ -275,7 +275,7 @@ def _preferences(
             reward = NcomReward(pools)
         else:
             stack.enter_context(use_lm(open_metered(config.lm)))
-            stack.enter_context(charging(account))
+            stack.enter_context(track_cost(account))
             options = Options(answer_passages=length)
             reward = GeneratorReward(Judgments(out / "answers.sqlite"), options)
             limit_calls_in_flight(settings.threads)

@@ -13,13 +13,13 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError
-from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics import Estimate, mean_estimate
 from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
 from typedrag.metrics.metric import Metric, Scored
 from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
+from typedrag.runs.work import Failed, run_each
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def evaluate_roles(
         role, example = row
         return metrics[role].score(example, modules[role](**example.inputs()))
 
-    scored = ask_each(judge, rows, threads, on_done)
+    scored = run_each(judge, rows, threads, on_done)
     return [
         _of_role(role, [(e, s) for (r, e), s in zip(rows, scored, strict=True) if r is role], metrics[role])
         for role in roles

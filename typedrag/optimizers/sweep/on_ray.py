@@ -11,8 +11,8 @@ from pathlib import Path
 from typedrag.errors import InputError
 from typedrag.experiments.executors.ray_cluster import connected, is_one_machine
 from typedrag.experiments.executors.ray_workers import ray_workers
-from typedrag.files.sqlite import Tables
-from typedrag.lms.threads import workers as in_threads
+from typedrag.files.database import Tables
+from typedrag.lms.threads import thread_pool as in_threads
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.run import SweepProgress, Swept, open_sweep, run_sweep
 from typedrag.optimizers.sweep.study import ENDED

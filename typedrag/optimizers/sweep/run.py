@@ -15,10 +15,9 @@ from typedrag.errors import CallFailed
 from typedrag.experiments.estimate import in_words
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.tracking.tracker import Tracker
-from typedrag.lms.calls import limit_calls_in_flight
-from typedrag.lms.faults import Faults
-from typedrag.lms.reply_store import use_reply_store
-from typedrag.lms.spending import Spending
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import Spending
+from typedrag.lms.replies import use_reply_store
 from typedrag.optimizers.sweep.config import ObjectiveConfig, StopConfig, SweepConfig
 from typedrag.optimizers.sweep.objectives import front, levels
 from typedrag.optimizers.sweep.resources import SweepResources
@@ -27,6 +26,7 @@ from typedrag.optimizers.sweep.study import ENDED, Study, answered, is_feasible,
 from typedrag.optimizers.sweep.tracking import begin_sweep, log_sweep
 from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
 from typedrag.runs import Progress, Stopper
+from typedrag.runs.failures import FailureTracker
 from typedrag.texts.words import question_key
 
 _LOOK_AGAIN = 1.0
@@ -149,7 +149,7 @@ class _Worker:
         self.sweep, self.tracker, self.watching = sweep, tracker, watching
         stop = sweep.parts.config.stop
         self.limits = SpendingCaps(tokens=stop.tokens, minutes=stop.minutes).stopper()
-        self.faults = Faults()
+        self.faults = FailureTracker()
         self.projected = False
 
     def run(self) -> str:
@@ -161,8 +161,8 @@ class _Worker:
                 trial = study.next(config.stop.trials)
                 if isinstance(trial, str) and self.faults:
                     if study.trials((TrialState.COMPLETE,)):  # the LM answered another worker
-                        self.faults.answer()
-                    self.faults.settle()
+                        self.faults.on_success()
+                    self.faults.finish()
                 elif trial == "done":
                     return ""
                 elif isinstance(trial, str):
@@ -193,12 +193,12 @@ class _Worker:
                     )
                 except CallFailed as fault:
                     held.push(work.pop_all())
-                    self.faults.hold(fault, partial(self._fail, trial, fault))
+                    self.faults.defer(fault, partial(self._fail, trial, fault))
                     return
         except Paused:
             return  # the caller's loop meets the same reason to stop
         if answered(self._frozen(trial)):
-            self.faults.answer()
+            self.faults.on_success()
         self.watching.trial(self._frozen(trial))
         self._project()
 

@@ -25,8 +25,8 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import NullPool, create_engine
 
 from typedrag.errors import InputError, Unavailable, first_line
-from typedrag.lms.postgresql import locked
-from typedrag.lms.reply_store import REPLIES
+from typedrag.files.database import lock_database
+from typedrag.lms.replies import REPLIES
 
 JOURNAL = "study.journal"
 WORKER = "worker"
@@ -160,7 +160,10 @@ class Database(Storage):
         self.replies: Path | str = url
         self._seconds = max(1, round(heartbeat))
         try:
-            with warnings.catch_warnings(), locked(create_engine(url, poolclass=NullPool)):  # tables are made once
+            with (
+                warnings.catch_warnings(),
+                lock_database(create_engine(url, poolclass=NullPool)),
+            ):  # tables are made once
                 warnings.simplefilter("ignore", ExperimentalWarning)
                 self.optuna: BaseStorage = RDBStorage(
                     url,
@@ -173,7 +176,7 @@ class Database(Storage):
 
     def alone(self) -> AbstractContextManager[Any]:
         """See `Storage.alone`: a lock of the database, freed when a dead worker's connection ends."""
-        return locked(self._rdb.engine)
+        return lock_database(self._rdb.engine)
 
     @contextmanager
     def at_work(self, trial_id: int) -> Iterator[None]:

@@ -19,7 +19,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.errors import InputError
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.optimizers.sweep.config import ObjectiveConfig, SamplerConfig
 from typedrag.optimizers.sweep.space import Point, Space, key_of
 from typedrag.optimizers.sweep.storage import WORKER, Storage

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.optimizers.compile.tracking import RISK
 from typedrag.optimizers.sweep.figures import write_figures
 from typedrag.optimizers.sweep.objectives import mean_of

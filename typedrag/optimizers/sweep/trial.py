@@ -18,7 +18,7 @@ from typedrag.experiments.executors.executor import Here
 from typedrag.experiments.tracking.runs import begin_run, log_run
 from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import PARENT, Tracker
-from typedrag.lms.spending import Account, charging
+from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.objectives import Values, mean_of, values_of, violations
@@ -71,9 +71,9 @@ def run_trial(
     """
     point, base = trial.params, parts.base
     here = parts.at(point)
-    account = Account()
+    account = CostTracker()
     try:
-        with _track_spending(trial, account), charging(account):
+        with _track_spending(trial, account), track_cost(account):
             config = parts.program_of(point, name=f"trial-{trial.number}")
             program = here.program(config)
     except (InputError, StepFailed) as error:  # of this point alone; others may work
@@ -133,7 +133,7 @@ _COMPLETE = "complete"
 
 
 @contextmanager
-def _track_spending(trial: Trial, account: Account) -> Iterator[None]:
+def _track_spending(trial: Trial, account: CostTracker) -> Iterator[None]:
     """Note in the study what the trial has spent, also on an error.
 
     Costs of its point before it was taken up again are noted in the earlier trial.

@@ -8,7 +8,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.events import Classified, emit
-from typedrag.lms.trail import fall_back
+from typedrag.lms.trace import record_fallback
 from typedrag.programs.answering import NotAnswered, is_final
 from typedrag.programs.program import Program, program
 from typedrag.programs.typed_rag.strategies import STRATEGIES
@@ -67,7 +67,7 @@ class TypedRAG(Program):
         try:
             return self.classifier(question=question)
         except StepFailed as failure:
-            fall_back(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
+            record_fallback(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
             return dspy.Prediction(question_type=QuestionType.EVIDENCE_BASED, probability=None)
 
     def _is_unsure(self, named: dspy.Prediction) -> bool:
@@ -81,7 +81,7 @@ class TypedRAG(Program):
             try:
                 return self.strategies[answered_as](question=question)
             except StepFailed as unread:
-                fall_back(unread, "the answer is that the collection does not say")
+                record_fallback(unread, "the answer is that the collection does not say")
         return self.not_answered(question, failure)
 
     def _by_type(self, question: str, question_type: QuestionType) -> dspy.Prediction:
@@ -97,5 +97,5 @@ class TypedRAG(Program):
             except StepFailed as failure:
                 if is_final(failure):
                     raise
-                fall_back(failure, "answered the evidence-based way")
+                record_fallback(failure, "answered the evidence-based way")
         return plain(question=question)

@@ -14,17 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from typedrag.errors import RetrievalError
 from typedrag.events import Event
 from typedrag.files.text_files import WholeText
-from typedrag.lms.asking import unless_all_is_refused
-from typedrag.lms.threads import in_thread
-from typedrag.lms.trail import lm_call_budget, recording
+from typedrag.lms.asking import detect_refusals
+from typedrag.lms.threads import run_in_thread
+from typedrag.lms.trace import collect_steps, limit_calls
 from typedrag.programs import Program
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
 from typedrag.records import Passage, Usage, total_usage
 from typedrag.serving.responses import unless_client_leaves
 from typedrag.serving.service import Service
-from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
-from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
-from typedrag.texts.supporting_sentences import supporting_sentences
+from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge, SimilarityCoverageJudge
+from typedrag.texts.citations import supporting_sentences
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
@@ -67,7 +66,7 @@ async def coverage(body: AnswerToJudge, request: Request) -> Response:
     loaded = service.program(body.program)
 
     async def source() -> AsyncGenerator[Event, None]:
-        yield await in_thread(partial(_judge_coverage, loaded.program, body.question, body.answer))
+        yield await run_in_thread(partial(_judge_coverage, loaded.program, body.question, body.answer))
 
     async def judge() -> dict[str, Any]:
         events = service.share(loaded, ("coverage", body.question, body.answer), source)
@@ -86,7 +85,7 @@ def _judge_coverage(program: Program, question: str, answer: str) -> CoverageJud
         StepFailed: If no sub-question can be read from the LM's replies.
         LMUnavailable: If the LM cannot be used.
     """
-    with unless_all_is_refused(), lm_call_budget(program.max_lm_calls), recording() as steps:
+    with detect_refusals(), limit_calls(program.max_lm_calls), collect_steps() as steps:
         typed = CoreSubQuestions(program.options).typed(question)
         texts = [sub_question.text for sub_question in typed]
         try:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from typedrag.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read, SubAnswered
 from typedrag.records import NOT_FROM_COLLECTION, Answer, Answered
 from typedrag.serving.errors import Fault
-from typedrag.texts.cited_sentences import cited_sentences
+from typedrag.texts.citations import cited_sentences
 
 SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
 """The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""

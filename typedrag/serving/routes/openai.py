@@ -16,7 +16,7 @@ from typedrag.serving.routes.answers import AskedType
 from typedrag.serving.routes.completions import Chunks, Reply, without_drafts
 from typedrag.serving.routes.feedback import keep, keep_answer
 from typedrag.serving.service import Service
-from typedrag.signatures.standalone import Turn
+from typedrag.signatures.answering import Turn
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 

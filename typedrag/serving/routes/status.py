@@ -14,7 +14,6 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from typedrag.errors import LMUnavailable
-from typedrag.lms.vllm.spec import addresses
 from typedrag.redaction import without_keys
 from typedrag.retrieval import Retriever
 from typedrag.serving.service import Service, run_in_background
@@ -94,17 +93,10 @@ async def search_index(retriever: Retriever) -> None:
 
 
 async def _ask_lm(lm: dspy.LM) -> None:
-    """Raise the error that asking its server gives, if any; of several servers one is enough. An LM without an address
-    is not checked."""
-    servers = addresses(lm.kwargs.get("api_base") or "")
-    answers = [_ask_address(server, lm.kwargs.get("api_key") or "EMPTY") for server in servers]
-    faults = [ended for ended in await asyncio.gather(*answers, return_exceptions=True) if ended is not None]
-    if faults and len(faults) == len(servers):
-        raise faults[0]
-
-
-async def _ask_address(address: str, key: str) -> None:
-    headers = {"Authorization": f"Bearer {key}"}
+    """Raise the error that asking its server gives, if any. An LM without an address is not checked."""
+    if not (address := lm.kwargs.get("api_base")):
+        return
+    headers = {"Authorization": f"Bearer {lm.kwargs.get('api_key') or 'EMPTY'}"}
     async with httpx.AsyncClient(timeout=_SECONDS) as client:
         reply = await client.get(f"{address.rstrip('/')}/models", headers=headers)
     if reply.status_code in _REFUSALS or reply.is_server_error:  # a server may lack this path, and still answer

@@ -11,10 +11,10 @@ from dspy.utils.exceptions import LMAuthError, LMBillingError, LMInvalidRequestE
 
 from tests.optimizers.tiny import Engine, SchemaLM, tiny_lm
 from typedrag.errors import LMUnavailable, RetrievalError
-from typedrag.lms.adapter_of_each import AdapterOfEach, kept
-from typedrag.lms.calls import _CallsInFlight
-from typedrag.lms.reply_store import use_reply_store
-from typedrag.lms.spending import Account, Spending, charging
+from typedrag.lms.client import _CallsInFlight
+from typedrag.lms.cost import CostTracker, Spending, track_cost
+from typedrag.lms.lm import PerLMAdapter, with_cache
+from typedrag.lms.replies import use_reply_store
 from typedrag.optimizers.compile.teleprompters.budget import (
     Budget,
     BudgetSpent,
@@ -31,19 +31,17 @@ class Asked:
     """An LM within a gate, as a compile has it."""
 
     def __init__(self, folder, engine, budget, keep=True):
-        self.engine, self.account = engine, Account()
+        self.engine, self.account = engine, CostTracker()
         self.gate = Gate(budget, self.account)
-        self._lm = kept(tiny_lm(engine)) if keep else kept(tiny_lm(engine)).copy(cache=False)
+        self._lm = with_cache(tiny_lm(engine)) if keep else with_cache(tiny_lm(engine)).copy(cache=False)
         self._file = folder / "replies.sqlite"
 
     def __enter__(self):
         self._contexts = ExitStack()
         self._contexts.enter_context(use_reply_store(self._file))
-        self._contexts.enter_context(charging(self.account))
+        self._contexts.enter_context(track_cost(self.account))
         callbacks = [self.gate, *dspy.settings.callbacks]
-        self._contexts.enter_context(
-            dspy.context(lm=self._lm, adapter=AdapterOfEach(), callbacks=callbacks, trace=None)
-        )
+        self._contexts.enter_context(dspy.context(lm=self._lm, adapter=PerLMAdapter(), callbacks=callbacks, trace=None))
         return self
 
     def __exit__(self, *error):
@@ -95,7 +93,7 @@ def test_several_replies_to_one_call_are_as_many_calls(tmp_path):
 
 @pytest.mark.parametrize("charged", [True, False])
 def test_a_call_that_ends_leaves_the_next_its_place(charged):
-    account = Account()
+    account = CostTracker()
     gate = Gate(Budget(lm_calls=2 if charged else 1), account)
     lm = dspy.LM("tiny/lm", cache=False)
     gate.on_lm_start("first", lm, {})
@@ -210,7 +208,7 @@ def test_a_ledger_outlives_a_kill(tmp_path):
 
 def test_calls_outside_of_a_compile_are_left_alone(tmp_path):
     lm = SchemaLM("tiny/lm", engine=Engine())
-    with use_reply_store(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=AdapterOfEach()):
+    with use_reply_store(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=PerLMAdapter()):
         assert dspy.Predict("question -> answer")(question="Why?").answer
 
 

@@ -6,7 +6,7 @@ from tests.programs.typed_rag.type_classifiers.test_linear import ASKED, assert_
 from typedrag.datasets import sample_questions
 from typedrag.errors import LMUnavailable
 from typedrag.lms import models
-from typedrag.lms.trail import recording
+from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import EmbeddingTypeClassifier, build_type_classifier, embedding
 from typedrag.retrieval.local_models import local_model
@@ -19,7 +19,7 @@ def minilm():
 
 def test_sample_questions_get_their_type(minilm):
     classify = build_type_classifier(Options(type_classifier="embedding"))
-    with recording() as steps:
+    with collect_steps() as steps:
         given = [classify(question=q.question) for q in sample_questions()]
     right = [p.question_type == q.question_type for p, q in zip(given, sample_questions(), strict=True)]
     assert sum(right) >= 22

@@ -23,9 +23,9 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from typedrag.call_context import set_context
 from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
 from typedrag.files.journal import Journal
-from typedrag.lms.asking import unavailable
-from typedrag.lms.faults import Faults
-from typedrag.lms.spending import Account, Spending
+from typedrag.lms.asking import unavailable_error
+from typedrag.lms.cost import CostTracker, Spending
+from typedrag.runs.failures import FailureTracker
 from typedrag.sharing import Shared
 
 BudgetName = Literal["light", "medium", "heavy"]
@@ -99,7 +99,7 @@ class Faulted(Stopped):
         self.error = error
 
 
-class Ledger(Account):
+class Ledger(CostTracker):
     """An account in a file, a line for each LM call, that survives a kill of the process.
 
     Args:
@@ -128,7 +128,7 @@ class Gate(Shared, BaseCallback):
     reply cost nothing; for the others, the `ReplyStore` asks the gate.
     """
 
-    def __init__(self, budget: Budget, account: Account) -> None:
+    def __init__(self, budget: Budget, account: CostTracker) -> None:
         self.budget = budget
         self.account = account
         self._changed = threading.Condition()
@@ -136,7 +136,7 @@ class Gate(Shared, BaseCallback):
         """The number of paid replies of each call under way, by the call's id: 0 if its reply is stored."""
         self.stopped: Stopped | None = None
         """Why the gate is closed; None while it is open."""
-        self.faults = Faults()
+        self.faults = FailureTracker()
         """Failures of LMs since one has answered."""
 
     def close(self, reason: Stopped) -> None:
@@ -157,7 +157,7 @@ class Gate(Shared, BaseCallback):
             Faulted: If the LM fails at one after the other.
         """
         with self._changed:
-            self.faults.hold(fault)
+            self.faults.defer(fault)
         if self.faults.fault:
             raise self.fail(fault) from fault
 
@@ -201,10 +201,10 @@ class Gate(Shared, BaseCallback):
         self._end(call_id)
         if exception is None:
             with self._changed:
-                self.faults.answer()
+                self.faults.on_success()
         if isinstance(exception, LMUnsupportedFeatureError):
             return  # DSPy's adapters ask again in another way
-        fault = unavailable(exception) if isinstance(exception, Exception) else None
+        fault = unavailable_error(exception) if isinstance(exception, Exception) else None
         if fault and not isinstance(fault, CallFailed):
             self.close(Faulted(fault))
 

@@ -18,7 +18,7 @@ import dspy
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.balance import in_turn, question_type_of
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation
 from typedrag.optimizers.compile.teleprompters.optimizer import OptimizerSettings
 

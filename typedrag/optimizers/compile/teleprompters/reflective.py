@@ -15,7 +15,7 @@ from dspy.utils.callback import BaseCallback
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.balance import question_type_of
-from typedrag.lms.adapter_of_each import AdapterOfEach
+from typedrag.lms.lm import PerLMAdapter
 from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
 from typedrag.optimizers.compile.teleprompters.gepa_parts import (
     OfOneType,
@@ -217,7 +217,7 @@ class GEPA(Optimizer):
             candidate_selection_strategy=config.selection,
             component_selector=Reached(at_once=config.predictors == "all"),
             reflection_lm=run.prompt_lm.copy(temperature=config.temperature),
-            instruction_proposer=InstructionProposer(adapter=AdapterOfEach()),
+            instruction_proposer=InstructionProposer(adapter=PerLMAdapter()),
             add_format_failure_as_feedback=True,
             use_merge=config.merges > 0,
             max_merge_invocations=config.merges,

@@ -12,10 +12,9 @@ import dspy
 
 from typedrag.call_context import call_context
 from typedrag.errors import InputError, StepFailed
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import with_settings
-from typedrag.lms.token_probabilities import call_for_probabilities, label_probabilities
-from typedrag.lms.trail import Stopwatch, record
+from typedrag.lms.asking import ask, with_settings
+from typedrag.lms.logprobs import label_probabilities, logprob_settings
+from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.options import Options
 from typedrag.question_types import QuestionType, question_type_named
 from typedrag.records import Step, Usage
@@ -56,7 +55,7 @@ def predict_type(
 ) -> dspy.Prediction:
     """The prediction of a type classifier, or of somebody else (`by`) who knows the type; recorded as a step."""
     sure = f" (by {by})" if by else "" if probability is None else f" ({probability:.2f})"
-    record(Step("classify", question, f"{question_type}{sure}", seconds=seconds, usage=usage or Usage()))
+    add_step(Step("classify", question, f"{question_type}{sure}", seconds=seconds, usage=usage or Usage()))
     return dspy.Prediction(question_type=question_type, probability=probability)
 
 
@@ -78,7 +77,7 @@ class LMTypeClassifier(dspy.Module):
             StepFailed: If its reply cannot be parsed.
             LMUnavailable: If the LM cannot be used.
         """
-        predictor = with_settings(self.classify, call_for_probabilities())
+        predictor = with_settings(self.classify, logprob_settings())
         reply = ask("classify", predictor, retries=self._retries, question=question)
         question_type = reply.prediction.question_type
         types = label_probabilities(reply.prediction.get("logprobs"), question_type, list(QuestionType))
@@ -133,6 +132,6 @@ class ByLanguageTypeClassifier(ProbabilityClassifier):
             return self.english(question=question)
         if dspy.settings.lm is None:
             raise StepFailed("classify", f"{NOT_ENGLISH}, and there is no LM to ask for its type")
-        record(Step("language", question, f"{NOT_ENGLISH}: the LM names its type"))
+        add_step(Step("language", question, f"{NOT_ENGLISH}: the LM names its type"))
         # not an attribute, so that programs keep the predictors they were compiled and saved with
         return LMTypeClassifier(self._options)(question=question)
