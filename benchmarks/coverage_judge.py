@@ -31,12 +31,11 @@ from benchmarks.claims import Claim, report
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.errors import StepFailed
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.agreement import binary_agreement, pairwise_order_accuracy
-from typedrag.sub_questions.coverage_judge import Coverage
-from typedrag.sub_questions.coverage_judges import Cite, asks_lm, build_coverage_judge
+from typedrag.sub_questions.coverage_judge import Cite, Coverage, asks_lm, build_coverage_judge
 
 DATASET = "sub-question-coverage"
 

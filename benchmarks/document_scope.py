@@ -21,9 +21,9 @@ import dspy
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.trail import recording, run_concurrently
+from typedrag.lms.trace import collect_steps, run_concurrently
 from typedrag.metrics.labels import accuracy, confusion
 from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
@@ -56,7 +56,7 @@ def classify(classifier: dspy.Module, examples: Sequence[dspy.Example], threads:
     """The scopes of all questions, by a classifier."""
 
     def one(example: dspy.Example) -> tuple[str, bool, int]:
-        with recording() as steps:
+        with collect_steps() as steps:
             prediction = classifier(question=example.question)
         return str(prediction.scope), bool(fallbacks(steps)), total_usage(steps).lm_calls
 

@@ -33,7 +33,7 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import PASSAGES
 from typedrag.errors import StepFailed
 from typedrag.experiments.loading import program_source
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.trace import run_concurrently
 from typedrag.programs import Program
 from typedrag.records import Answer, Estimate, Passage
 from typedrag.retrieval import build_index, open_reranker, open_retriever, read_passages

@@ -41,7 +41,7 @@ from typedrag import BM25Retriever, Options, TypedRAG, open_lm, use_lm
 from typedrag.cli.script import run
 from typedrag.datasets.sample import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.question_types import QuestionType
 from typedrag.retrieval.default_index import default_index
 

@@ -31,16 +31,15 @@ from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.reply_store import use_reply_store
-from typedrag.lms.trail import recording, run_concurrently
+from typedrag.lms.replies import use_reply_store
+from typedrag.lms.trace import collect_steps, run_concurrently
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.text_overlap import contains
 from typedrag.programs import Options
 from typedrag.records import Passage, Usage, total_usage
 from typedrag.retrieval import open_retriever
-from typedrag.retrieval.gate import build_gate
-from typedrag.retrieval.gate.without_lm import WEIGHTS, Features, features_of
 from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.relevance import WEIGHTS, Features, build_relevance_filter, features_of
 
 TRAINING_DEPTH = 10
 CUTOFF = 0.4
@@ -130,9 +129,9 @@ def baselines(pools: Sequence[Found]) -> Iterator[Row]:
 def judged(spec: str, pools: Sequence[Found], options: Options, threads: int) -> Row:
     """The judgments of a gate."""
     words, threshold = options.passage_words, options.relevance_threshold
-    gate = build_gate(spec, threshold, passage_words=words, retries=options.retries)
+    gate = build_relevance_filter(spec, threshold, passage_words=words, retries=options.retries)
     assert gate is not None
-    with recording() as steps:
+    with collect_steps() as steps:
         judgments = run_concurrently(lambda f: gate.probabilities(f.question, f.passages), pools, threads)
     probabilities = [[1.0 if p is None else p for p in row] for row in judgments]
     passed = [[p >= threshold for p in row] for row in probabilities]

@@ -50,7 +50,7 @@ from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import Program, build_program
 from typedrag.records import Answer

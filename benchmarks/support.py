@@ -42,7 +42,7 @@ from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support import EmbeddingSupport
 from typedrag.records import Passage
 from typedrag.retrieval.cosines import cosines
-from typedrag.signatures.support import SupportVerdict
+from typedrag.signatures.judging import SupportVerdict
 from typedrag.texts.sentences import sentences
 
 NEAR = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75)

@@ -40,8 +40,7 @@ from typedrag.cli.script import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.experiments.loading import program_source
-from typedrag.lms.calls import limit_calls_in_flight
-from typedrag.lms.vllm.spec import addresses
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.records import Usage
 from typedrag.retrieval.default_index import default_index
 
@@ -178,7 +177,7 @@ def main() -> None:
     args = parser.parse_args()
     log_to_stderr(verbose=False)
     lm = open_lm(args.lm, api_base=args.api_base, cache=False, max_tokens=args.max_tokens, timeout=args.timeout)
-    server = Server(addresses(lm.kwargs["api_base"])[0], lm.kwargs["api_key"])
+    server = Server(lm.kwargs["api_base"], lm.kwargs["api_key"])
     source = program_source(args.program)
     options = source.options(as_published=False, overrides={})
     program = source.build(BM25Retriever(args.index or default_index()), None, options)

@@ -39,13 +39,13 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
 from typedrag.experiments.loading import load_type_classifier
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.reply_store import use_reply_store
-from typedrag.lms.trail import Stopwatch, counting_replays, recording, run_concurrently
+from typedrag.lms.replies import use_reply_store
+from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, run_concurrently
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.programs import Options
-from typedrag.programs.classifier_spec import FORMS, ClassifierSpec
+from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionForm, QuestionType
 from typedrag.records import Usage, total_usage
@@ -109,7 +109,7 @@ def ask(classifier: dspy.Module, examples: Sequence[dspy.Example], threads: int)
 
 
 def name(classifier: dspy.Module, example: dspy.Example) -> Named:
-    with counting_replays(), recording() as steps:
+    with count_replays(), collect_steps() as steps:
         watch = Stopwatch()
         try:
             prediction = classifier(question=example.question)
@@ -185,7 +185,11 @@ def main() -> None:
     parser.add_argument("--nf-cats", type=Path, metavar="FOLDER", help="with valid.csv")
     parser.add_argument("--wiki-nfqa", type=Path, metavar="FOLDER", help="with the authors' files")
     parser.add_argument(
-        "--classifier", nargs="+", default=["linear", "embedding"], metavar="NAME", help=f"of: {FORMS} (default: both)"
+        "--classifier",
+        nargs="+",
+        default=["linear", "embedding"],
+        metavar="NAME",
+        help=f"of: {TYPE_CLASSIFIERS.forms} (default: both)",
     )
     parser.add_argument("--compiled", nargs="+", type=Path, default=[], metavar="FOLDER", help="compiled programs")
     parser.add_argument("--lm", help="LM spec (default: TYPEDRAG_LM, else embedded)")
@@ -199,7 +203,7 @@ def main() -> None:
         parser.error("name a set of questions: --everyday, --nf-cats or --wiki-nfqa")
     limit_calls_in_flight(arguments.threads)
     classifiers = {f"compiled: {folder}": load_type_classifier(folder)[0] for folder in arguments.compiled}
-    asking = {*classifiers, *(c for c in arguments.classifier if ClassifierSpec.parse(c).asks_lm)}
+    asking = {*classifiers, *(c for c in arguments.classifier if TYPE_CLASSIFIERS.parse(c).kind == "lm")}
     classifiers |= {c: build_type_classifier(Options(type_classifier=c)) for c in arguments.classifier}
     tables: dict[str, list[list[str]]] = defaultdict(list)
     with lm_of(arguments) if asking else nullcontext():

@@ -34,9 +34,9 @@ from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.evaluate.config_file import with_settings
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.threads import workers
+from typedrag.lms.threads import thread_pool
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.ranking import ranking_measures, searches
 from typedrag.programs import RAG, Options, Program, TypedRAG
@@ -145,7 +145,7 @@ def measure_all(examples: Sequence[dspy.Example], one: Callable[[dspy.Example], 
     """Measure the questions without a row in the file, and append their rows as they come."""
     measured_before = read_rows(out)
     left = [e for e in examples if e.id not in measured_before]
-    with workers(threads) as pool, out.open("a", encoding="utf-8") as file:
+    with thread_pool(threads) as pool, out.open("a", encoding="utf-8") as file:
         # the LM in use belongs to the context, which threads do not take over by themselves
         begun = [pool.submit(contextvars.copy_context().run, one, example) for example in left]
         for done in as_completed(begun):

@@ -22,10 +22,11 @@ from typedrag.cli.script import run
 from typedrag.cli.trace import draw_trace
 from typedrag.datasets import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
-from typedrag.experiments.loading import ProgramSource, program_source
+from typedrag.experiments.loading import program_source
 from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.metrics import Defects, Scored
 from typedrag.programs import Program
+from typedrag.programs.loading import ProgramSource
 from typedrag.records import Answered
 from typedrag.retrieval.default_index import default_index
 

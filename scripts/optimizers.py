@@ -22,7 +22,7 @@ from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
-from typedrag.lms.reply_store import REPLIES, use_reply_store
+from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.compile.run import BASE, TEST
@@ -63,7 +63,7 @@ def main() -> None:
 
 def row(name: str, result: CompileResult) -> tuple[str, ...]:
     """The table row of one optimizer."""
-    [outcome] = result.outcomes.values()
+    outcome = result.outcome
     base, best = outcome.base_candidate, outcome.best_candidate
     tried = len({candidate.state for candidate in outcome.candidates}) - 1  # some score the base again
     differences = {d.measure: d for d in result.test.differences if d.stratum == ALL} if result.test else {}

@@ -21,26 +21,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_union
 
 from benchmarks.calibration import fit_temperature
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
-from typedrag.programs.typed_rag.type_classifiers import (
-    WEIGHTS,
-    LinearWeights,
-    character_ngrams,
-    vectorizer,
-    word_ngrams,
-)
 from typedrag.programs.typed_rag.type_classifiers.embedding import (
     EMBEDDING_WEIGHTS,
     EmbeddingTypeClassifier,
     load_encoder,
     mean_embedding,
 )
-from typedrag.programs.typed_rag.type_classifiers.weights import save_arrays
+from typedrag.programs.typed_rag.type_classifiers.linear import (
+    WEIGHTS,
+    LinearWeights,
+    character_ngrams,
+    save_arrays,
+    word_ngrams,
+)
 from typedrag.question_types import QuestionType
 from typedrag.texts.words import question_key
 
@@ -99,7 +99,10 @@ def _everyday(path: Path | None) -> Sequence[Any]:
 
 def train_linear(train: Sequence[Labelled], held_out: Sequence[Labelled]) -> None:
     """Train and save the classifier on n-grams."""
-    words, characters = vectorizer(word_ngrams, min_df=MIN_DF), vectorizer(character_ngrams, min_df=MIN_DF)
+    words, characters = (
+        TfidfVectorizer(analyzer=analyzer, sublinear_tf=True, min_df=MIN_DF)
+        for analyzer in (word_ngrams, character_ngrams)
+    )
     features = make_union(words, characters)
     questions, places, weights = zip(*train, strict=True)
     model = LogisticRegression(C=INVERSE_REGULARISATION, class_weight="balanced", max_iter=500)

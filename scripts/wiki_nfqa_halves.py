@@ -18,7 +18,7 @@ import dspy
 
 from typedrag import BM25Retriever
 from typedrag.datasets.dataset import sample
-from typedrag.datasets.wiki_nfqa import SUBSETS, load_wiki_nfqa
+from typedrag.datasets.typed_rag import SUBSETS, load_wiki_nfqa
 from typedrag.metrics.text_overlap import contains
 
 DEPTH = 10

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from typedrag.datasets import sample_questions
-from typedrag.experiments.loading import program_source
 from typedrag.programs import Options
+from typedrag.programs.loading import program_source
 from typedrag.records import CUT_OFF, Answer, Answered, Passage
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "ask_samples.py"

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from typedrag.errors import InputError, RetrievalError
-from typedrag.experiments.loading import ProgramSource
 from typedrag.metrics import metric_class, metric_names
+from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import check_reranker, check_retriever, open_retriever
 from typedrag.retrieval.opening import bm25_of_index
 
@@ -22,7 +22,7 @@ import dspy
 from dspy.utils import DummyLM
 from typedrag.datasets import load_dataset, source_named
 from typedrag.metrics import build_metric, metric_names
-from typedrag.optimizers.compile.targets import modules_of, targets_for
+from typedrag.optimizers.compile.targets import modules_of, target_for
 from typedrag.programs import build_program, program_names
 from typedrag.records import Passage
 from typedrag.retrieval import check_retriever, open_reranker, open_retriever
@@ -52,7 +52,7 @@ assert build_metric("brevity")(example, prediction).score == 1.0
 assert modules_of(program) == {
     "answer": ("answer.predict",), "answer-without-passages": ("answer_without_passages",)
 }
-[target] = targets_for("answer", program)
+target = target_for("answer")
 student = target.student(program)
 [predictor] = student.predictors()
 predictor.signature = predictor.signature.with_instructions("Be brief.")
@@ -134,11 +134,11 @@ def test_a_retriever_of_a_package_is_opened_with_what_its_spec_says(tmp_path, mo
     assert bm25_of_index("shelf:a") == {"k1": 0.9, "b": 0.4}
     with pytest.raises(InputError, match="shelf takes no settings of BM25"):
         open_retriever("shelf:a", None, {"b": 0.1})
-    with pytest.raises(RetrievalError, match="plain has no settings of BM25"):
+    with pytest.raises(RetrievalError, match="plain:a has no settings of BM25"):
         bm25_of_index("plain:a")
     with pytest.raises(InputError, match="both --index index and --retriever shelf:a are given"):
         open_retriever("shelf:a", "index")
-    with pytest.raises(InputError, match=r"'book:a' is no retriever.*shelf:…"):
+    with pytest.raises(InputError, match=r"'book:a' is no retriever.*shelf\[:…\]"):
         check_retriever("book:a")
     with pytest.raises(InputError, match="was compiled with retriever"):
         ProgramSource("rag", SimpleNamespace(retriever="shelf:a")).retriever  # noqa: B018

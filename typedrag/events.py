@@ -1,6 +1,6 @@
 """Events of a question that is being answered: one small typed stream for any listener.
 
-A program reports its work by `emit`; whoever follows a question receives it through `following`. The listener
+A program reports its work by `emit`; whoever follows a question receives it through `listen`. The listener
 travels with the call, as steps do, so that events also come from its threads; DSPy's own streaming cannot do this
 (stanfordnlp/dspy, issue 9154).
 """
@@ -100,7 +100,7 @@ class AnswerEnded(Event):
 Listener = Callable[[Event], None]
 
 
-def following(listener: Listener, *, tokens: bool = True) -> AbstractContextManager[None]:
+def listen(listener: Listener, *, tokens: bool = True) -> AbstractContextManager[None]:
     """Send a listener the events within. It is called in the thread of each event, and must not wait.
 
     Args:
@@ -110,24 +110,14 @@ def following(listener: Listener, *, tokens: bool = True) -> AbstractContextMana
     return use_context(listener=listener, tokens_wanted=tokens)
 
 
-def answering_part(sub_query: str) -> AbstractContextManager[None]:
+def events_of_part(sub_query: str) -> AbstractContextManager[None]:
     """Assign the events within to a sub-query."""
     return use_context(part=sub_query)
 
 
-def followed() -> bool:
-    """True if somebody listens."""
+def has_listener() -> bool:
+    """True if somebody follows the question."""
     return call_context().listener is not None
-
-
-def tokens_wanted() -> bool:
-    """True if the listener wants the answer's text while it is written."""
-    return followed() and call_context().tokens_wanted
-
-
-def part() -> str:
-    """The sub-query that is being answered; empty for the question itself."""
-    return call_context().part
 
 
 def emit(event: type[Event], **values: Any) -> None:

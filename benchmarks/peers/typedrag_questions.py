@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.peers.asking import api_base, measure
 from typedrag import BM25Retriever, Options, TypedRAG, open_lm, use_lm
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 
 if __name__ == "__main__":
     limit_calls_in_flight(1024)

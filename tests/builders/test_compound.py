@@ -12,7 +12,7 @@ from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.builders import CompoundSettings, build_compound, write_built, write_single_hop
 from typedrag.datasets import load_dataset
-from typedrag.datasets.single_hop import SingleHop, read_single_hop
+from typedrag.datasets.question_sets import SingleHop, read_single_hop
 from typedrag.errors import LMUnavailable
 from typedrag.metrics import Judgments
 from typedrag.records import Passage

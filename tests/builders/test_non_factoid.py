@@ -8,7 +8,7 @@ from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.builders import NonFactoidSettings, select_non_factoid
 from typedrag.datasets import load_dataset
-from typedrag.datasets.examples import example
+from typedrag.datasets.dataset import example
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.metrics import Judgments
 from typedrag.programs import Options

@@ -12,7 +12,7 @@ from tests.scripted import ScriptedEngine, gone
 from typedrag import signatures as s
 from typedrag.builders import ReferenceLMs, WikiNFQASettings, build_wiki_nfqa, write_built
 from typedrag.datasets import load_dataset
-from typedrag.datasets.examples import example
+from typedrag.datasets.dataset import example
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.lms import lm as lms_module
 from typedrag.lms.adapter import SchemaAdapter

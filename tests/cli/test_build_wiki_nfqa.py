@@ -14,7 +14,7 @@ from typedrag.datasets import load_dataset
 from typedrag.experiments import read_run
 from typedrag.lms import lm as lms
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.lms.vllm.spec import split_addresses
+from typedrag.lms.vllm import split_address
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 
@@ -25,7 +25,7 @@ def opened(monkeypatch):
     writers, addresses = {}, {}
 
     def open_lm(spec=None, *, api_base=None, **_):
-        spec, own = split_addresses(spec or "none")
+        spec, own = split_address(spec or "none")
         addresses[spec] = own or api_base
         name = spec.rpartition(":")[2]
         return writers.setdefault(name, Writer(name, {s.ClassifyQuestion: {"question_type": "debate"}})).lm

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
-from typedrag.datasets import SPLITS, load_dataset, nf_cats, sources
+from typedrag.datasets import SPLITS, load_dataset, sources, typed_rag
 
 NF_CATS = "annotated_by,category,question\nauthors,REASON,Why is it so?\nmturk,DEBATE,Is it good?\n"
 
@@ -84,9 +84,9 @@ def test_show_needs_no_path_for_what_the_package_has():
 def test_fetch_says_where_it_is_kept(tmp_path, monkeypatch):
     import datasets
 
-    for name in nf_cats.FILES:
+    for name in typed_rag.NF_CATS_FILES:
         (tmp_path / f"{name}.csv").write_text(NF_CATS)
-    monkeypatch.setattr(nf_cats, "HOME", str(tmp_path))
+    monkeypatch.setattr(typed_rag, "NF_CATS_HOME", str(tmp_path))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     done = run("datasets", "fetch", "nf-cats", "--subset", "train,valid")
     assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'cache'}\n")
@@ -117,7 +117,7 @@ def test_what_cannot_be_done_is_one_line_and_an_exit_code(train, arguments, mess
 
 
 def test_a_home_that_cannot_be_reached_is_another_exit_code(tmp_path, monkeypatch):
-    monkeypatch.setattr(nf_cats, "HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(typed_rag, "NF_CATS_HOME", str(tmp_path / "nowhere"))
     done = run("datasets", "fetch", "nf-cats")
     assert done.exit_code == 3
     assert done.stderr.splitlines()[-1].endswith("Check the connection, or name a copy: --path")

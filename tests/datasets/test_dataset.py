@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from typedrag.datasets import SPLITS, Dataset, load_dataset, sources
-from typedrag.datasets.dataset import sample
-from typedrag.datasets.examples import example
+from typedrag.datasets.dataset import example, sample
 from typedrag.errors import InputError
 from typedrag.question_types import QuestionType
 from typedrag.records import Reference

@@ -4,7 +4,7 @@ import gzip
 import json
 
 from tests.datasets.files import refusal, write_json
-from typedrag.datasets import linkage, load_dataset
+from typedrag.datasets import load_dataset, typed_rag
 from typedrag.records import Reference
 
 QUESTIONS = {
@@ -55,7 +55,7 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
 
 def test_its_home_has_the_same_file(tmp_path, monkeypatch):
     write_json(tmp_path / "ANTIQUE.json", QUESTIONS)
-    monkeypatch.setattr(linkage, "HOME", str(tmp_path))
+    monkeypatch.setattr(typed_rag, "LINKAGE_HOME", str(tmp_path))
     assert load_dataset("antique").fingerprint == load_dataset("antique", tmp_path).fingerprint
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.datasets.files import refusal, write
-from typedrag.datasets import load_dataset, nf_cats
+from typedrag.datasets import load_dataset, typed_rag
 from typedrag.question_types import QuestionType
 
 HEADER = "annotated_by,category,question\n"
@@ -46,7 +46,7 @@ def test_a_row_that_is_there_twice_is_listed(tmp_path):
 def test_its_home_has_the_same_files(tmp_path, hub, monkeypatch):
     for name, text in {"train.csv": TRAIN, "valid.csv": VALID, "test.csv": VALID}.items():
         write(tmp_path / "home" / name, text)
-    monkeypatch.setattr(nf_cats, "HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(typed_rag, "NF_CATS_HOME", str(tmp_path / "home"))
     assert len(load_dataset("nf-cats").examples) == 6
     assert load_dataset("nf-cats", subset="valid,train").fingerprint == (
         load_dataset("nf-cats", tmp_path / "home", subset="train,valid").fingerprint

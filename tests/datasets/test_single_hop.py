@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders.native import publish
 from tests.datasets.files import write, write_jsonl
-from typedrag.datasets.single_hop import SingleHop, read_single_hop
+from typedrag.datasets.question_sets import SingleHop, read_single_hop
 from typedrag.errors import InputError
 
 

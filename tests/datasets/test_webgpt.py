@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.datasets.files import refusal, write_jsonl
-from typedrag.datasets import load_dataset, webgpt
+from typedrag.datasets import load_dataset, preferences
 from typedrag.errors import InputError
 
 
@@ -64,7 +64,7 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
 
 def test_its_home_has_the_same_file(tmp_path, monkeypatch):
     file = write_jsonl(tmp_path / "comparisons.jsonl", pair(0.5))
-    monkeypatch.setattr(webgpt, "HOME", str(file))
+    monkeypatch.setattr(preferences, "WEBGPT_HOME", str(file))
     assert load_dataset("webgpt").examples == load_dataset("webgpt", file).examples
 
 

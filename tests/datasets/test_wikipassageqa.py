@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from tests.datasets.files import refusal, write, write_json
-from typedrag.datasets import load_dataset, wikipassageqa
+from typedrag.datasets import load_dataset, richrag
 from typedrag.records import Reference
 
 HEADER = "QID\tQuestion\tDocumentID\tDocumentName\tRelevantPassages\n"
@@ -46,5 +46,5 @@ def test_its_home_has_the_same_files_in_an_archive(folder, hub, monkeypatch):
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("train.tsv", "test.tsv", "document_passages.json"):
             file.write(folder / name, f"WikiPassageQA/{name}")
-    monkeypatch.setattr(wikipassageqa, "HOME", str(archive))
+    monkeypatch.setattr(richrag, "WIKIPASSAGEQA_HOME", str(archive))
     assert load_dataset("wikipassageqa").examples == load_dataset("wikipassageqa", folder).examples

@@ -10,18 +10,18 @@ import pytest
 from tests.scripted import scripted
 from typedrag import signatures
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed
-from typedrag.events import following
-from typedrag.lms.asking import ask, unless_all_is_refused
+from typedrag.events import listen
+from typedrag.lms.asking import ask, detect_refusals
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.reply_store import use_reply_store
-from typedrag.lms.trail import recording
+from typedrag.lms.replies import use_reply_store
+from typedrag.lms.trace import collect_steps
 from typedrag.records import FALLBACK
 
 CUT = "step 'answer': the reply was cut off at max_tokens, 10; it is taken as far as it goes"
 
 
 def notes_of(lm):
-    with use_lm(lm), recording() as steps:
+    with use_lm(lm), collect_steps() as steps:
         assert ask("answer", dspy.Predict("question -> answer"), retries=1, question="Why?").prediction.answer
     return [step.output for step in steps if step.name == FALLBACK]
 
@@ -32,7 +32,7 @@ def test_a_reply_that_was_cut_off_is_taken_and_noted(server, finish_reason, max_
     """The server says of each reply that it has ten tokens: a reply may end by itself there, or be cut off before."""
     server.finish_reason = finish_reason
     lm = open_lm("vllm:stub", api_base=server.api_base, cache=False, max_tokens=max_tokens)
-    with following(lambda event: None) if streamed else nullcontext():
+    with listen(lambda event: None) if streamed else nullcontext():
         assert notes_of(lm) == ([CUT] if finish_reason == "length" else [])
     assert len(server.calls) == 1
 
@@ -69,7 +69,7 @@ def test_half_a_character_at_the_end_of_a_reply_is_replaced(server):
 
 def test_a_reply_that_cannot_be_read_is_shown(scripted_prose, caplog):
     caplog.set_level("INFO", logger="typedrag")
-    with scripted_prose, recording() as steps, pytest.raises(StepFailed):
+    with scripted_prose, collect_steps() as steps, pytest.raises(StepFailed):
         ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
     (failed,) = steps
     assert [(s.name, s.output) for s in failed.steps] == [("unreadable reply", ("Well, " * 60)[:300])] * 2
@@ -78,7 +78,7 @@ def test_a_reply_that_cannot_be_read_is_shown(scripted_prose, caplog):
 
 def test_items_that_do_not_fit_are_dropped_and_named():
     replies = {signatures.DecomposeReason: {"sub_queries": ["Is it old?", "Is it cold?", 3]}}
-    with scripted(replies) as engine, recording() as steps:
+    with scripted(replies) as engine, collect_steps() as steps:
         reply = ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
     assert reply.prediction.sub_queries.root == ["Is it old?", "Is it cold?"]
     assert [(s.name, s.dropped) for s in steps] == [("decompose", ("sub_queries: 3 (it does not fit)",))]
@@ -88,7 +88,7 @@ def test_items_that_do_not_fit_are_dropped_and_named():
 def test_a_text_that_repeats_itself_is_shortened_and_that_is_told():
     said = "Cold dough rises slowly in winter."
     replies = {signatures.AnswerSubQuery: {"citations": [1], "answer": f"Bread is dense. {said} {said} Cold dough"}}
-    with scripted(replies), recording() as steps:
+    with scripted(replies), collect_steps() as steps:
         predict = signatures.predictor(signatures.AnswerSubQuery)
         reply = ask("answer", predict, retries=1, passages=[], question="Why?")
     assert reply.prediction.answer == f"Bread is dense. {said}"
@@ -127,7 +127,7 @@ def test_an_lm_that_refuses_all_that_it_is_asked_cannot_be_used(server, answered
     asked = ["Who?", "Why?"] if answered else ["Why?"]
 
     def ask_all() -> None:
-        with unless_all_is_refused():
+        with detect_refusals():
             for question in asked:
                 ask("answer", dspy.Predict("question -> answer"), retries=2, question=question)
 

@@ -18,7 +18,7 @@ import pytest
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.extras import MissingExtra
 from typedrag.lms import embedded, models
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import adapter_for, default_spec, open_lm, reply_settings, use_lm
 from typedrag.signatures import AnswerWithoutPassages, ClassifyQuestion
 
@@ -239,7 +239,7 @@ def test_without_a_server_it_says_how_to_start_one():
     base = closed_port()
     message = refusal(LMUnavailable, "vllm:stub", api_base=base)
     assert message.startswith(f"no vLLM server answers at {base} (")
-    assert "Start one (vllm serve stub), or say where it is: --api-base URL or TYPEDRAG_API_BASE" in message
+    assert "Start one (vllm serve MODEL), or say where it is: --api-base URL or TYPEDRAG_API_BASE" in message
 
 
 @pytest.mark.parametrize("base", ["nonsense", "http://", "http://[", "ftp://127.0.0.1/v1"])

@@ -118,7 +118,7 @@ def test_an_answer_that_is_cut_off_starts_anew():
 
 
 def test_a_stream_that_is_always_cut_off_ends_in_an_error(monkeypatch):
-    monkeypatch.setattr("typedrag.lms.calls.RETRIES", 1)
+    monkeypatch.setattr("typedrag.lms.client.RETRIES", 1)
     with lm_server(cut=(9, 3)) as server, use_lm(lm_at(server, num_retries=1)), pytest.raises(CallFailed):
         asyncio.run(events_of("Why?"))
 

@@ -9,7 +9,7 @@ import pytest
 from typedrag.errors import NotMeasurable, TypedRAGError
 from typedrag.lms import models
 from typedrag.metrics import build_metric
-from typedrag.metrics.bertscore import BERTScore, bertscore
+from typedrag.metrics.similarity import BERTScore, bertscore
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typedrag.metrics import build_metric
 from typedrag.metrics.contradictions import contradictions_by
 from typedrag.programs import RAG
 from typedrag.records import CUT_OFF, Passage
-from typedrag.signatures.support import SupportVerdict
+from typedrag.signatures.judging import SupportVerdict
 
 QUESTION = "Is nuclear power or wind power safer?"
 PASSAGES = (

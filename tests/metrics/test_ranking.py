@@ -20,7 +20,7 @@ from typedrag.metrics.ranking import (
     ncom,
     ranking_measures,
 )
-from typedrag.metrics.rouge import rouge
+from typedrag.metrics.similarity import rouge
 from typedrag.records import ELSEWHERE, Passage, Reference, Step
 from typedrag.signatures.roles import Role
 

@@ -11,7 +11,7 @@ from rouge_score.tokenizers import DefaultTokenizer
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics import build_metric
-from typedrag.metrics.rouge import KINDS, _Tokenizer, best_rouge, com_rouge, rouge
+from typedrag.metrics.similarity import KINDS, _Tokenizer, best_rouge, com_rouge, rouge
 from typedrag.records import Reference
 
 ENGLISH = "Don't re-used snake_cases, 3 'ties' SKIES: (agreed) 4th".split()

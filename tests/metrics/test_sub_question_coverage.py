@@ -17,7 +17,7 @@ from typedrag.records import ELSEWHERE, Passage, Step, SubQuestion
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 from typedrag.signatures.roles import Role
-from typedrag.sub_questions.coverage_judges import SimilarityCoverageJudge
+from typedrag.sub_questions.coverage_judge import SimilarityCoverageJudge
 from typedrag.sub_questions.evidence import FEATURES
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType

@@ -10,10 +10,10 @@ from tests.programs.passages import Numbered
 from tests.retrieval.berts import WORDS
 from tests.scripted import scripted
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.experiments.loading import named_elsewhere
-from typedrag.lms.trail import recording
+from typedrag.lms.trace import collect_steps
 from typedrag.programs import AdaptiveRAG, AdaptiveRAGOptions, Options
 from typedrag.programs.complexity import TrainedComplexity
+from typedrag.programs.loading import external_options
 from typedrag.question_types import Route
 
 ROUTES = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}
@@ -55,7 +55,7 @@ def test_the_letter_that_it_would_rather_write_is_the_route(t5):
             suppress_tokens=[n for word, n in tokenizer.get_vocab().items() if word not in ROUTES],
         )  # fmt: skip
         [letter] = tokenizer.decode(said[0], skip_special_tokens=True).split()
-        with recording() as steps:
+        with collect_steps() as steps:
             route = classifier(question=question).route
         assert route is ROUTES[letter]
         assert [(step.name, step.output) for step in steps] == [("classify", route)]
@@ -82,4 +82,4 @@ def test_what_is_no_such_model_is_refused(tmp_path):
 
 def test_a_strangers_program_loads_no_classifier_by_itself():
     options = Options(adaptive=AdaptiveRAGOptions(classifier="hub:somebody/model"))
-    assert named_elsewhere(options) == [("adaptive.classifier", "hub:somebody/model")]
+    assert external_options(options) == [("adaptive.classifier", "hub:somebody/model")]

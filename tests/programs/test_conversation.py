@@ -11,7 +11,7 @@ from typedrag.events import StepEnded
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import Options, Program, build_program
 from typedrag.records import Answer, Usage
-from typedrag.signatures.standalone import Turn
+from typedrag.signatures.answering import Turn
 
 TURNS = (
     Turn(speaker="user", text="Why does white bread rise?"),

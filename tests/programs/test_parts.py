@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from typedrag.lms.trail import recording
+from typedrag.lms.trace import collect_steps
 from typedrag.programs.parts import Part, citing_what_it_uses, combined
 from typedrag.records import Passage, SubAnswer
 
@@ -23,7 +23,7 @@ PARTS = [
     ],
 )
 def test_what_is_gone_from_a_combined_answer_is_not_cited(answer, citations, dropped):
-    with recording() as steps:
+    with collect_steps() as steps:
         made = citing_what_it_uses(combined(answer, PARTS), "Is wind power good?")
     assert (made.answer, made.citations, made.passages) == (answer, citations, (COSTS, BIRDS))
     assert tuple(d for step in steps for d in step.dropped) == dropped

@@ -14,8 +14,8 @@ from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.cli.main import cli
 from typedrag.errors import InputError
-from typedrag.experiments.loading import ProgramSource
 from typedrag.programs import Options, build_program, program_class
+from typedrag.programs.loading import ProgramSource
 from typedrag.programs.published import published_options, published_reranker
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Answered

@@ -4,8 +4,8 @@ import pytest
 
 from typedrag.call_context import use_context
 from typedrag.errors import InputError
-from typedrag.experiments.loading import ProgramSource
 from typedrag.programs import Options, build_program
+from typedrag.programs.loading import ProgramSource
 from typedrag.records import Reference
 
 QUESTION = "Why does bread rise?"

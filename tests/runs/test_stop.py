@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.records import Usage
 from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxFailures, MaxTokens, Progress
 

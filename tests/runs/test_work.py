@@ -13,7 +13,7 @@ import time
 import pytest
 
 from typedrag.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
-from typedrag.lms.spending import Spending, charge
+from typedrag.lms.cost import Spending, charge
 from typedrag.records import Usage
 from typedrag.runs import MaxCalls, MaxFailures, Result, Store, read_folder, work
 

@@ -23,7 +23,7 @@ from typedrag.signatures.fields import (
     Variants,
     number_passages,
 )
-from typedrag.signatures.plain import PLAIN
+from typedrag.signatures.typed_rag import PLAIN
 
 ALL = [getattr(signatures, name) for name in signatures.__all__ if name not in ("Role", "plays", "predictor")]
 SIDE = {"perspective": "for", "sub_query": "Is it good?"}

@@ -9,13 +9,15 @@ from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.lm import use_lm
+from typedrag.retrieval.local_models import local_model
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank import rerankers
 from typedrag.signatures import FindAnswers
-from typedrag.sub_questions.coverage_judge import CoverageJudge, SentenceCoverageJudge
-from typedrag.sub_questions.coverage_judges import (
+from typedrag.sub_questions.coverage_judge import (
     WEIGHTS,
     CascadeCoverageJudge,
+    CoverageJudge,
+    SentenceCoverageJudge,
     SimilarityCoverageJudge,
     build_coverage_judge,
 )
@@ -129,6 +131,6 @@ def test_what_verdicts_depend_on_is_told_as_json():
 
 def test_without_the_model_it_is_said_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    rerankers._opened.cache_clear()
+    monkeypatch.setattr(rerankers, "_shared", local_model(rerankers.open_reranker))
     with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
         SimilarityCoverageJudge()(text=TEXT, sub_questions=[COVERED])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from typedrag.records import Passage
-from typedrag.texts.cited_sentences import cited_sentences
+from typedrag.texts.citations import cited_sentences
 
 PASSAGES = [
     Passage("yeast", "Old yeast makes little gas.", "Baking"),

@@ -14,9 +14,9 @@ import dspy
 from typedrag.builders.rows import Built, Row, why
 from typedrag.errors import InputError
 from typedrag.lms.asking import ask
-from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics.gold import best_references
 from typedrag.metrics.judges.judgments import Judgments
+from typedrag.runs.work import Failed, run_each
 from typedrag.signatures import DivideAnswer, predictor
 from typedrag.signatures.fields import AnswerPart, AnswerParts
 from typedrag.texts.sentences import sentences
@@ -86,7 +86,7 @@ def build_aspects(
         inputs = {"question": example.question, "answer": answers[str(example.id)]}
         return store.get_or_make(divider, inputs, lambda: divider(**inputs))
 
-    for example, parts in zip(divisible, ask_each(divide, divisible, threads, on_done), strict=True):
+    for example, parts in zip(divisible, run_each(divide, divisible, threads, on_done), strict=True):
         if isinstance(parts, Failed):
             built.left_out[why(parts)] += 1
         elif reason := _unusable(parts, len(answers[str(example.id)])):

@@ -14,16 +14,15 @@ import dspy
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from typedrag.builders.rows import Built, Row, part_by_hash, why
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.examples import id_of
-from typedrag.datasets.single_hop import SingleHop
+from typedrag.datasets.dataset import hash_of, id_of
+from typedrag.datasets.question_sets import SingleHop
 from typedrag.lms.asking import ask
-from typedrag.lms.asking_each import Failed, ask_each
-from typedrag.lms.faults import Faults
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
 from typedrag.question_types import Route
 from typedrag.records import Passage
+from typedrag.runs.failures import FailureTracker
+from typedrag.runs.work import Failed, run_each
 from typedrag.signatures import AskAboutEntity, JoinQuestions
 from typedrag.signatures.fields import number_passages
 from typedrag.texts.words import content_words
@@ -132,7 +131,7 @@ def write_single_hop(
 
     singles: list[SingleHop] = []
     done = tried = 0
-    faults = Faults()
+    faults = FailureTracker()
 
     def tell(more: int) -> None:
         on_done(done + more)
@@ -141,12 +140,12 @@ def write_single_hop(
         size = len(waiting) if settings.limit is None else ceil((settings.limit - tried) / settings.per_entity)
         chosen = [passage for group in waiting[:size] for passage in group]
         del waiting[:size]
-        replies = ask_each(write, chosen, threads, tell, faults=faults)
+        replies = run_each(write, chosen, threads, tell, failures=faults)
         usable = _of_use(zip(chosen, replies, strict=True), report)
         done += len(chosen)
         tried += len(_combinations(usable, settings, Built()))
         singles += usable
-    faults.settle()
+    faults.finish()
     if waiting:
         report.left_out["entities that the limit has no need of"] = len(waiting)
     return singles, report
@@ -181,7 +180,7 @@ def build_compound(
         inputs = {"entity": group[0].entity, "questions": [single.question for single in group]}
         return store.get_or_make(joiner, inputs, lambda: joiner(**inputs))
 
-    for group, joined in zip(groups, ask_each(join, groups, threads, on_done), strict=True):
+    for group, joined in zip(groups, run_each(join, groups, threads, on_done), strict=True):
         reason = why(joined) if isinstance(joined, Failed) else _no_compound(joined, group)
         if reason:
             built.left_out[f"compound questions: {reason}"] += 1

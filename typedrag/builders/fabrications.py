@@ -18,10 +18,10 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.short_gold import MOST_WORDS
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
+from typedrag.runs.work import Failed, run_each
 from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
 NOTHING_FOUND = (
@@ -114,7 +114,7 @@ def build_fabrications(
         return _Written(write(StateAnswer, **known), write(GuessAnswer, **inputs), write(ProposeWrongAnswer, **known))
 
     written: list[tuple[dspy.Example, _Written]] = []
-    for question, texts in zip(usable, ask_each(make, usable, threads, on_done), strict=True):
+    for question, texts in zip(usable, run_each(make, usable, threads, on_done), strict=True):
         if isinstance(texts, Failed):
             built.left_out[f"questions: {why(texts)}"] += 1
         else:

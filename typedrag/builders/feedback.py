@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from typedrag.files.sqlite import SQLiteFile
+from typedrag.files.database import SQLite
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 
@@ -74,7 +74,7 @@ class FeedbackFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = SQLiteFile(path, "feedback", *_TABLES)
+        self._file = SQLite(path, "feedback", *_TABLES)
         self._kept = 0
 
     def keep(self, request: str, answer: Answer) -> None:

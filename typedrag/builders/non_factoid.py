@@ -11,13 +11,12 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from typedrag.builders.question_patterns import types_by_pattern
 from typedrag.builders.rows import Built, why
-from typedrag.datasets.dataset import sample
-from typedrag.datasets.examples import example
+from typedrag.datasets.dataset import example, sample
 from typedrag.errors import InputError
-from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.programs.options import Options
 from typedrag.question_types import QuestionType
+from typedrag.runs.work import Failed, run_each
 
 
 class NonFactoidSettings(BaseModel):
@@ -80,7 +79,7 @@ def select_non_factoid(
         return QuestionType(reply["question_type"])
 
     selected: dict[str, list[dspy.Example]] = defaultdict(list)
-    for candidate, named in zip(candidates, ask_each(classify, candidates, threads, on_done), strict=True):
+    for candidate, named in zip(candidates, run_each(classify, candidates, threads, on_done), strict=True):
         if isinstance(named, Failed):
             report.left_out[f"questions: {why(named, 'no type could be read')}"] += 1
         elif named not in QuestionType.non_factoid():

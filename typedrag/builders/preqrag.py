@@ -14,15 +14,14 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from typedrag.builders.question_categories import SHORTEST_LONG, Category, check, draw
 from typedrag.builders.rows import Built, Row, why
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.examples import id_of
+from typedrag.datasets.dataset import hash_of, id_of
 from typedrag.lms.asking import ask
-from typedrag.lms.asking_each import Failed, ask_each
-from typedrag.lms.faults import Faults
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.question_types import DocumentScope, QuestionType
 from typedrag.records import Passage
 from typedrag.retrieval import Retriever
+from typedrag.runs.failures import FailureTracker
+from typedrag.runs.work import Failed, run_each
 from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
 from typedrag.signatures.fields import number_passages
 from typedrag.texts.words import content_words, first_words
@@ -106,7 +105,7 @@ def build_preqrag(
     drawn = nsmallest(most, passages, key=lambda p: hash_of(p.id, settings.seed))
     writer = QuestionOfPassages(settings.retries)
     earlier: set[frozenset[str]] = set()
-    faults = Faults()
+    faults = FailureTracker()
 
     def write(plan: _Plan) -> Row:
         return store.get_or_make(writer, plan.inputs, lambda: writer(**plan.arguments))
@@ -116,7 +115,7 @@ def build_preqrag(
         before = len(built.rows)
         while plans and (missing := count - len(built.rows) + before) > 0:
             batch, plans = plans[:missing], plans[missing:]
-            for plan, written in zip(batch, ask_each(write, batch, threads, faults=faults), strict=True):
+            for plan, written in zip(batch, run_each(write, batch, threads, failures=faults), strict=True):
                 reason = why(written) if isinstance(written, Failed) else plan.useless(written, earlier)
                 if reason:
                     built.left_out[f"{scope}: {reason}"] += 1
@@ -129,7 +128,7 @@ def build_preqrag(
 
     make(DocumentScope.SINGLE, settings.single, [(p,) for p in drawn])
     make(DocumentScope.MULTI, settings.multi, _pairs(drawn, retriever, settings))
-    faults.settle()
+    faults.finish()
     return built
 
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from typedrag.builders.rows import Built, Row, why
 from typedrag.lms.asking import ask
-from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.question_types import QuestionForm, QuestionType
+from typedrag.runs.work import Failed, run_each
 from typedrag.signatures import ClassifyQuestion, WriteQuestions
 from typedrag.texts.words import question_key
 
@@ -99,8 +99,8 @@ def build_question_types(
         inputs = {"question": row["question"]}
         return store.get_or_make(labeller, inputs, lambda: labeller(**inputs))
 
-    rows = _rows(cells, ask_each(write, cells, threads, on_done), built)
-    labels = ask_each(label, rows, threads, lambda done: on_done(len(cells) + done))
+    rows = _rows(cells, run_each(write, cells, threads, on_done), built)
+    labels = run_each(label, rows, threads, lambda done: on_done(len(cells) + done))
     for row, label_row in zip(rows, labels, strict=True):
         if isinstance(label_row, Failed):
             built.left_out[why(label_row)] += 1

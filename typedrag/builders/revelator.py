@@ -25,17 +25,16 @@ from pydantic import (
 
 from typedrag.builders.rows import Built, Row, part_by_hash, why
 from typedrag.datasets import load_compound
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.examples import id_of
+from typedrag.datasets.dataset import hash_of, id_of
+from typedrag.datasets.question_sets import read_single_hop
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
-from typedrag.datasets.single_hop import read_single_hop
 from typedrag.errors import InputError
-from typedrag.lms.asking_each import Failed, ask_each
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.options import Options
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
+from typedrag.runs.work import Failed, run_each
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 from typedrag.texts.words import question_key
 
@@ -179,7 +178,7 @@ def label_relevance(
         inputs = {"question": row["question"], "passage": shown.model_dump()}
         return bool(store.get_or_make(judge, inputs, make)["relevant"])
 
-    labels = dict(zip([r["id"] for r in rows], ask_each(label, rows, threads, on_done), strict=True))
+    labels = dict(zip([r["id"] for r in rows], run_each(label, rows, threads, on_done), strict=True))
     failed = {i: result for i, result in labels.items() if isinstance(result, Failed)}
     left_out = built.left_out + Counter(f"relevance: {why(f, 'no label could be read')}" for f in failed.values())
     labelled = [row for row in built.rows if row["id"] not in failed]

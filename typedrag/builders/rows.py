@@ -11,7 +11,7 @@ from typing import Any
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import StepFailed
 from typedrag.files.text_files import write_json_lines
-from typedrag.lms.asking_each import Failed
+from typedrag.runs.work import Failed
 
 Row = dict[str, Any]
 """A row of plain JSON values."""

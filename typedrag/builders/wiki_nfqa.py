@@ -17,13 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from typedrag.builders.rows import Built, Row, why
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError
-from typedrag.lms.asking import ask
-from typedrag.lms.asking_each import Failed, ask_each
-from typedrag.lms.call_settings import with_settings
+from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.lm import lm_identity, use_lm
 from typedrag.metrics.judges.judgments import Judgments
+from typedrag.runs.work import Failed, run_each
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
+from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.texts.words import folded
 
 GROUND_TRUTH = "ground_truth"
@@ -152,7 +151,7 @@ def build_wiki_nfqa(
 
     built = Built()
     replies = [
-        ask_each(partial(author.references, store=store, retries=settings.retries), questions, threads, tell(stage))
+        run_each(partial(author.references, store=store, retries=settings.retries), questions, threads, tell(stage))
         for stage, author in enumerate(authors)
     ]
     written = [
@@ -165,7 +164,7 @@ def build_wiki_nfqa(
         return _labels(answered[0], _answers(answered[1]), annotator, store, settings.seed)
 
     with use_lm(annotating):
-        labelled = ask_each(label, answered_questions, threads, tell(len(authors)))
+        labelled = run_each(label, answered_questions, threads, tell(len(authors)))
     for (question, texts), labels in zip(answered_questions, labelled, strict=True):
         if isinstance(labels, Failed):
             built.left_out[f"questions: {why(labels, 'their answers could not be labelled')}"] += 1

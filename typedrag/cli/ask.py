@@ -146,13 +146,13 @@ def command(
     from typedrag.experiments.evaluate.config import SpendingCaps
     from typedrag.experiments.executors.ray_cluster import connected
     from typedrag.experiments.loading import program_source
-    from typedrag.lms.calls import CALLS_IN_FLIGHT, limit_calls_in_flight
+    from typedrag.lms.client import CALLS_IN_FLIGHT, limit_calls_in_flight
+    from typedrag.lms.cost import track_calls
     from typedrag.lms.lm import default_spec, open_lm, use_lm
-    from typedrag.lms.spending import metered
-    from typedrag.lms.vllm.spec import split_addresses
+    from typedrag.lms.vllm import split_address
     from typedrag.retrieval import open_reranker
 
-    spec, address = split_addresses(lm or default_spec())
+    spec, address = split_address(lm or default_spec())
     changes |= chosen(top_k=top_k)
     source = program_source(program_name)
     options = source.options(as_published=as_published, overrides=changes)
@@ -179,7 +179,7 @@ def command(
     limit_calls_in_flight(calls)
     with ExitStack() as stack:
         run = stack.enter_context(open_answers(out, questions, settings, resume=resume)) if out else None
-        stack.enter_context(use_lm(metered(open_lm(lm, api_base=api_base, **opened))))
+        stack.enter_context(use_lm(track_calls(open_lm(lm, api_base=api_base, **opened))))
         if question is not None:
             _answer_one(program, question, question_type, as_json=as_json, trace=trace)
             return
@@ -239,7 +239,7 @@ def _answer_many(questions: list[AskedQuestion], out: Path | None, *, trace: boo
     from typedrag.cli.progress import counting, in_words
     from typedrag.experiments import answer_questions
     from typedrag.experiments.evaluate.results import Tally
-    from typedrag.lms.spending import Spending
+    from typedrag.lms.cost import Spending
 
     ended: dict[int, Outcome] = {}
     printed = 0

@@ -41,7 +41,7 @@ def command(
 
     from typedrag.builders import CompoundSettings, build_compound, write_single_hop
     from typedrag.builders.rows import counted
-    from typedrag.datasets.single_hop import read_single_hop
+    from typedrag.datasets.question_sets import read_single_hop
     from typedrag.retrieval import read_passages
 
     if bool(questions) == bool(passages):

@@ -58,7 +58,7 @@ def command(
     from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator
     from typedrag.builders import label_relevance as labelled
     from typedrag.builders.rows import counted
-    from typedrag.datasets.single_hop import read_single_hop
+    from typedrag.datasets.question_sets import read_single_hop
 
     amounts = RevelatorSettings(**chosen(noise_per_query=noise, **settings))
     sources = RevelatorSources(straightforward, single_step, musique, two_wiki, compound)

@@ -41,7 +41,7 @@ def command(
     """
     from typedrag.builders import build_router_test
     from typedrag.builders.rows import counted
-    from typedrag.datasets.single_hop import read_single_hop
+    from typedrag.datasets.question_sets import read_single_hop
     from typedrag.question_types import Route
 
     easy = [single.question for path in straightforward for single in read_single_hop(path)]

@@ -13,8 +13,7 @@ from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.experiments.cost import RunSpending
-    from typedrag.lms.prices import Price
-    from typedrag.lms.spending import Spending
+    from typedrag.lms.cost import Price, Spending
 
 _HEADINGS = ("run", "questions", "LM calls", "prompt tokens", "completion tokens", "dollars", "unpriced calls")
 
@@ -24,7 +23,7 @@ def _read_price(_: click.Context, __: click.Parameter, text: str | None) -> Pric
         return None
     from pydantic import ValidationError
 
-    from typedrag.lms.prices import Price
+    from typedrag.lms.cost import Price
 
     prompt, _comma, completion = text.partition(",")
     try:
@@ -51,7 +50,7 @@ def command(paths: tuple[Path, ...], price: Price | None, as_json: bool) -> None
     """
     from typedrag.cli.tables import draw_table
     from typedrag.experiments.cost import costs_of, json_of
-    from typedrag.lms.spending import Spending
+    from typedrag.lms.cost import Spending
 
     costs = costs_of(paths, price)
     total = sum((cost.spent for cost in costs), Spending())
@@ -72,10 +71,10 @@ def _rows(cost: RunSpending) -> Iterator[Sequence[str]]:
 
 
 def _row(name: str, questions: int | None, spent: Spending) -> Sequence[str]:
-    from typedrag.lms.spending import in_dollars
+    from typedrag.lms.cost import format_dollars
 
     usage = spent.usage
     counts = (usage.lm_calls, usage.prompt_tokens, usage.completion_tokens)
-    dollars = "—" if spent.cost is None else in_dollars(spent.cost)
+    dollars = "—" if spent.cost is None else format_dollars(spent.cost)
     count = "" if questions is None else f"{questions:,}"
     return (name, count, *(f"{n:,}" for n in counts), dollars, f"{spent.unpriced:,}" if spent.unpriced else "")

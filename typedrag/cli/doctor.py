@@ -106,7 +106,7 @@ def _classifier() -> str:
 
 def _default_lm() -> str:
     from typedrag.lms.lm import DEFAULT_EMBEDDED, default_spec, locate_embedded, open_lm
-    from typedrag.lms.vllm.spec import KINDS
+    from typedrag.lms.vllm import KINDS
 
     kind, _, name = default_spec().partition(":")
     if kind != "embedded":
@@ -140,18 +140,10 @@ def _models() -> Iterator[Check]:
 
 
 def _vllm() -> Check:
-    from typedrag.lms.vllm.spec import addresses
-    from typedrag.lms.vllm.started import find_vllm
+    from typedrag.lms.vllm import find_vllm, served_models
 
-    servers = addresses(os.environ.get("TYPEDRAG_API_BASE") or "")
-    if not servers:
+    server, key = os.environ.get("TYPEDRAG_API_BASE"), os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
+    if not server:
         started = f"{command} starts one" if (command := find_vllm()) else "no command vllm to start one"
         return Check("vLLM server", command is not None, f"TYPEDRAG_API_BASE is not set; {started}")
-    key = os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
-    return _check("vLLM server", lambda: "; ".join(_serves(server, key) for server in servers))
-
-
-def _serves(server: str, key: str) -> str:
-    from typedrag.lms.vllm.servers import served_models
-
-    return f"{server} serves {', '.join(served_models(server, key, timeout=5))}"
+    return _check("vLLM server", lambda: f"{server} serves {', '.join(served_models(server, key, timeout=5))}")

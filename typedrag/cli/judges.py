@@ -103,14 +103,14 @@ def check(
     from typedrag.experiments.judges.records import CheckSettings, Scorer
     from typedrag.lms.lm import default_spec
     from typedrag.lms.models import cache_dir
-    from typedrag.lms.vllm.spec import split_addresses
+    from typedrag.lms.vllm import split_address
     from typedrag.metrics.judges.judgments import Judgments
     from typedrag.optimizers.compile.checked_judge import check_saved_judge
 
     out = out and claim_file(out)
     datasets = _read_labels(data, paths)
     specs = [spec for spec in scorers or (default_spec(),) if spec != _NO_LM]
-    lms = [Scorer(split_addresses(spec)[0], _open(spec, scorer_api_base, threads)) for spec in specs]
+    lms = [Scorer(split_address(spec)[0], _open(spec, scorer_api_base, threads)) for spec in specs]
     store = Judgments(judgments or cache_dir() / "judgments.sqlite")
     settings = CheckSettings(limit=limit, candidates=candidates, seed=seed, threads=threads)
     if compiled:
@@ -170,7 +170,7 @@ def pairwise(
 
 
 def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
-    from typedrag.lms.calls import limit_calls_in_flight
+    from typedrag.lms.client import limit_calls_in_flight
     from typedrag.lms.lm import open_lm
 
     limit_calls_in_flight(threads)

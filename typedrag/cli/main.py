@@ -120,7 +120,7 @@ def log_to_stderr(*, verbose: bool) -> None:
     lines.setFormatter(_Lines("%(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
     logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
-    logging.getLogger("typedrag.lms.vllm.started").setLevel(logging.INFO)  # what it says while minutes pass
+    logging.getLogger("typedrag.lms.vllm").setLevel(logging.INFO)  # what it says while minutes pass
     if not verbose:
         # it warns of each reply that was cut off, as answers do; the level of `dspy` itself is set by its import
         for noisy in ("httpx", "dspy.clients.lm", "huggingface_hub", "sentence_transformers"):

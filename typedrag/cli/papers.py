@@ -16,7 +16,7 @@ from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.papers.config import Kind, PaperTable
-    from typedrag.papers.estimate import Estimated
+    from typedrag.papers.estimate import TableEstimate
     from typedrag.papers.table import MadeTable
 
 _AGAIN = "the same command continues"
@@ -41,8 +41,9 @@ _READS: dict[Kind, tuple[str, ...]] = {
 def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) -> None:
     """List the tables of the papers and what each needs; `typedrag papers run NAME` makes one.
 
-    LM calls, tokens and dollars are estimated by what programs and judges typically take, and hours at 3 s a call, 16
-    at once, or with an embedded LM at 80 tokens a second.
+    LM calls, tokens, hours and dollars are estimated by the runs in a table's folder, and unknown before
+    `papers run NAME --estimate` has asked three questions. Hours are those of 3 s a call, 16 at once, or with an
+    embedded LM of 80 tokens a second.
     """
     ctx.default_map = {"run": ctx.params}  # what stands before `run` is for it
     if ctx.invoked_subcommand is None:
@@ -64,7 +65,9 @@ def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) 
 @options.speed_options("Questions and judgments")
 @options.cap_options
 @options.tracking_options
-@click.option("--estimate", "only_estimated", is_flag=True, help="Only tell what it would take.")
+@click.option(
+    "--estimate", "only_estimated", is_flag=True, help="Only estimate the cost, from three questions of each run."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the cells as JSON.")
 @click.pass_context
 def run(
@@ -85,9 +88,9 @@ def run(
     A page and the same as JSON are written into --out. The same command continues what was interrupted, and a
     larger --limit adds questions. NAME may be a YAML file of your own.
     """
-    from typedrag.lms.spending import Account
+    from typedrag.lms.cost import CostTracker
     from typedrag.papers.config import find_table
-    from typedrag.papers.estimate import estimate
+    from typedrag.papers.estimate import ask_samples, estimate_table
     from typedrag.papers.experiments import Hooks, Results, experiments_of, lacking, make_experiment
     from typedrag.papers.table import fill_table
 
@@ -95,18 +98,19 @@ def run(
     _check_flags(table, flags, ctx.command.params)
     out = out or table.folder
     experiments = experiments_of(table, _flags_for(table, flags, limit), settings, variants)
-    expected = estimate(table, experiments, out, limit)
-    say(f"{table.name}: {_in_words(expected)}")
-    if only_estimated:
-        return
+    say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")
     if missing := lacking(table, experiments, os.environ):
         raise InputError(
             f"{table.name} needs environment variables that are not set: {'; '.join(missing)}",
             "Set them, or name --lm, --scorer, --index, or only a --variant",
         )
-    account, results = Account(), dict[str, Results]()
+    account, results = CostTracker(), dict[str, Results]()
     with RunsProgress(out.exists, _AGAIN) as display:
         hooks = Hooks(display.show, say, counting)
+        if only_estimated:
+            ask_samples(table, experiments, out, limit, hooks)
+            say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")
+            return
         for variant, values in experiments.items():
             if variant:
                 display.end()
@@ -149,13 +153,13 @@ def _chosen(value: Any) -> Any:
 def _list(folder: Path, limit: int | None, as_json: bool) -> None:
     from typedrag.cli.tables import draw_table
     from typedrag.papers.config import find_tables
-    from typedrag.papers.estimate import estimate
+    from typedrag.papers.estimate import estimate_table
     from typedrag.papers.experiments import experiments_of, needed
 
     rows, lines, about = [], [], dict[str, str]()
     for table in find_tables(folder):
         experiments = experiments_of(table, {})
-        expected = estimate(table, experiments, table.folder, limit)
+        expected = estimate_table(table, experiments, table.folder, limit)
         needs = needed(experiments)
         set_ = [f"{name} ✓" if name in os.environ else name for name in needs]
         about |= {n: table.config.needs[n] for n in needs if n in table.config.needs}
@@ -165,8 +169,8 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
             {
                 "name": table.name, "title": table.config.title,
                 "needs": {n: {"is": table.config.needs.get(n, ""), "set": n in os.environ} for n in needs},
-                "questions": expected.questions, "lm_calls": spent.usage.lm_calls, "tokens": spent.tokens,
-                "hours": expected.hours, "dollars": spent.cost,
+                "questions": expected.questions, "lm_calls": spent and spent.usage.lm_calls,
+                "tokens": spent and spent.tokens, "hours": expected.hours, "dollars": spent and spent.cost,
             }
         )  # fmt: skip
     if as_json:
@@ -178,20 +182,22 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
         click.echo(f"{name}: {what}")
 
 
-def _figures(expected: Estimated) -> list[str]:
-    from typedrag.lms.spending import in_dollars
+def _figures(expected: TableEstimate) -> list[str]:
+    from typedrag.lms.cost import format_dollars
 
-    spent = expected.spent
-    questions = "?" if expected.questions is None else f"{expected.questions:,}"
-    dollars = "–" if spent.cost is None else in_dollars(spent.cost)
+    spent, questions = expected.spent, "?" if expected.questions is None else f"{expected.questions:,}"
+    if spent is None:
+        return [questions, "?", "?", "?", "?"]
+    dollars = "–" if spent.cost is None else format_dollars(spent.cost)
     return [questions, f"{spent.usage.lm_calls:,}", f"{spent.tokens:,}", f"{expected.hours:,.1f}", dollars]
 
 
-def _in_words(expected: Estimated) -> str:
+def _in_words(expected: TableEstimate) -> str:
     questions, calls, tokens, hours, dollars = _figures(expected)
-    source = "by earlier runs" if expected.by_runs else "by what is typical"
+    if expected.spent is None:
+        return f"{questions} questions; --estimate asks three of each run to tell what they will take"
     price = "" if dollars == "–" else f", {dollars}"
-    return f"{questions} questions, about {calls} LM calls, {tokens} tokens, {hours} hours{price} ({source})"
+    return f"{questions} questions, about {calls} LM calls, {tokens} tokens, {hours} hours{price}"
 
 
 def _draw(result: MadeTable) -> None:

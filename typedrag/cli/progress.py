@@ -11,7 +11,7 @@ from typedrag.cli.opening import say
 from typedrag.errors import LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
-    from typedrag.lms.spending import Spending
+    from typedrag.lms.cost import Spending
     from typedrag.runs import Progress as RunProgress
 
 _SECONDS_BETWEEN_LINES = 60
@@ -120,7 +120,8 @@ class RunsProgress:
 
 def in_words(spent: Spending) -> str:
     """LM calls, tokens and their price where it is known."""
-    from typedrag.lms.spending import in_dollars
 
-    cost = "" if spent.cost is None else f", {in_dollars(spent.cost)}"
+    from typedrag.lms.cost import format_dollars
+
+    cost = "" if spent.cost is None else f", {format_dollars(spent.cost)}"
     return f"{spent.usage.lm_calls:,} LM calls, {spent.tokens:,} tokens{spent.usage.without()}{cost}"

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from typedrag.optimizers.sweep import SweepConfig
     from typedrag.optimizers.sweep.best import Best
-    from typedrag.optimizers.sweep.run import Sweep, Swept
+    from typedrag.optimizers.sweep.run import SweepResult
+    from typedrag.optimizers.sweep.study import Sweep
 
 
 class _RunByDefault(click.Group):
@@ -189,9 +190,8 @@ def report(
     STUDY is the --out of a sweep. Figures are written into its folder figures. No LM is needed.
     """
     from typedrag.optimizers.sweep import view_sweep
-    from typedrag.optimizers.sweep.figures import write_figures
     from typedrag.optimizers.sweep.files import read_kept
-    from typedrag.optimizers.sweep.page import sweep_page
+    from typedrag.optimizers.sweep.report import sweep_page, write_figures
 
     config = read_kept(folder, _flags(storage, fields), settings)
     words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
@@ -200,7 +200,7 @@ def report(
     with view_sweep(config, folder) as sweep:
         page = sweep_page(sweep, made_by, note)
         figures.mkdir(exist_ok=True)
-        *_, drawn = write_figures(sweep.study, figures)
+        *_, drawn = write_figures(sweep, figures)
     say(str(drawn))
     if out:
         write_text(out, page)
@@ -221,7 +221,7 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dic
     return shlex.join(["typedrag", "sweep", "best", str(out), *again]) + (" --storage …" if hidden else "")
 
 
-def _runner(executor: str, workers: int | None) -> Callable[..., Swept]:
+def _runner(executor: str, workers: int | None) -> Callable[..., SweepResult]:
     """The runner of a sweep: this process, or workers of a Ray cluster."""
     from typedrag.experiments.executors.names import ray_address
     from typedrag.optimizers.sweep import run_sweep
@@ -230,17 +230,17 @@ def _runner(executor: str, workers: int | None) -> Callable[..., Swept]:
         if workers:
             raise InputError("--workers are of --executor ray", "Leave them out, or add it")
         return run_sweep
-    from typedrag.optimizers.sweep.on_ray import run_sweep_on_ray
+    from typedrag.optimizers.sweep.run import run_sweep_on_ray
 
     return partial(run_sweep_on_ray, executor=executor, workers=workers)
 
 
 def _run(
-    config: SweepConfig, out: Path, run_it: Callable[..., Swept], *, as_json: bool, on_begun: Callable[[], None]
+    config: SweepConfig, out: Path, run_it: Callable[..., SweepResult], *, as_json: bool, on_begun: Callable[[], None]
 ) -> str:
     """Run a sweep and return why it was stopped; empty if it was not."""
     from typedrag.optimizers.sweep import SweepProgress
-    from typedrag.optimizers.sweep.page import counts, front_rows
+    from typedrag.optimizers.sweep.report import counts, front_rows
 
     with RunsProgress(lambda: True, "the same command continues the sweep") as display:
 
@@ -264,7 +264,7 @@ def _run(
 
 
 def _trial(trial: FrozenTrial, config: SweepConfig) -> str:
-    from typedrag.optimizers.sweep.objectives import mean_of
+    from typedrag.optimizers.sweep.pruning import mean_of
     from typedrag.optimizers.sweep.study import PROBLEM, values_of_trial
 
     values = values_of_trial(trial)
@@ -287,7 +287,7 @@ def _draw_best(best: Best) -> None:
     from typedrag.cli.tables import draw_table
     from typedrag.experiments.compare.truth import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate
-    from typedrag.optimizers.sweep.page import measured_row
+    from typedrag.optimizers.sweep.report import measured_row
 
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"

@@ -54,7 +54,7 @@ class Writing:
 
     def limit_calls(self) -> None:
         """Limit the LM calls of this process to `threads` at once."""
-        from typedrag.lms.calls import limit_calls_in_flight
+        from typedrag.lms.client import limit_calls_in_flight
 
         limit_calls_in_flight(self.threads)
 

@@ -1,11 +1,11 @@
-"""Datasets, and the loaders that are found by their names."""
+"""Datasets, the loaders that are found by their names, and datasets from rows."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
 from functools import cached_property
@@ -14,6 +14,7 @@ from typing import Any
 
 import dspy
 
+from typedrag.datasets.reading import Entry, misfit
 from typedrag.datasets.splits import SPLITS, Splits, drawn_splits, labelled_type, official_splits, strata_of
 from typedrag.datasets.splits import hash_of as hash_of
 from typedrag.errors import InputError
@@ -225,3 +226,55 @@ def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> D
     load = source_named(name).load
     check_options(f"dataset '{name}'", load, options, besides=("path",))
     return load(None if path is None else Path(path), **options)
+
+
+def example(**fields: object) -> dspy.Example:
+    """An example with these fields, of which `question` is the only input.
+
+    Example:
+        >>> example(id="1", question="Why?").inputs().toDict()
+        {'question': 'Why?'}
+    """
+    return dspy.Example(**fields).with_inputs("question")
+
+
+def id_of(*parts: str) -> str:
+    """An id for a row that has none: a hash of the parts that identify it.
+
+    Example:
+        >>> id_of("Why is the sky blue?")
+        'fa57d61b4ef46453'
+    """
+    return hash_of("\x1f".join(parts))[:16]
+
+
+def build_dataset(
+    name: str, entries: Iterable[Entry], to_example: Callable[[Entry], dspy.Example | str], *, source: str
+) -> Dataset:
+    """The dataset of some rows.
+
+    A row that repeats another one entirely is left out and listed.
+
+    Args:
+        to_example: Returns the row's example, or the reason why the source leaves it out.
+
+    Raises:
+        InputError: If a row does not fit, two rows with one id differ, or no example is left.
+    """
+    examples: dict[str, dspy.Example] = {}
+    places: dict[str, str] = {}
+    skipped = []
+    for entry in entries:
+        result = to_example(entry)
+        if isinstance(result, str):
+            skipped.append(f"{entry.place}: {result}")
+        elif result.id not in examples:
+            examples[result.id], places[result.id] = result, entry.place
+        elif result.toDict() == examples[result.id].toDict():
+            skipped.append(f"{entry.place}: it repeats {places[result.id]}")
+        else:
+            raise misfit(entry.place, f"its id '{result.id}' is that of {places[result.id]}")
+    if not examples:
+        why = f" (first left out: {skipped[0]})" if skipped else ""
+        raise InputError(f"{source} holds no question of dataset '{name}'{why}", "Name other data: --path")
+    return Dataset(name, tuple(examples.values()), source_named(name).licence, source, tuple(skipped))

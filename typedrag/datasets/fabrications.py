@@ -10,8 +10,7 @@ from typing import Annotated
 import dspy
 from pydantic import Field
 
-from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.examples import build_dataset, example
+from typedrag.datasets.dataset import Dataset, build_dataset, example, source
 from typedrag.datasets.reading import Entry, Id, Layout, ReferenceRow, SubQuestionRow, Text, misfit, parse, read_rows
 from typedrag.errors import InputError
 from typedrag.records import Reference, SubQuestion

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Self
 import dspy
 from pydantic import BeforeValidator, model_validator
 
-from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.examples import build_dataset, example, id_of
+from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.reading import (
     Entry,
     Id,

@@ -11,10 +11,9 @@ from typing import Any
 import dspy
 from pydantic import AliasChoices, Field
 
-from typedrag.datasets.contexts import WithContexts
-from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.examples import build_dataset, example, id_of
+from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.hub import hub_rows
+from typedrag.datasets.question_sets import SquadAnswer
 from typedrag.datasets.reading import (
     Entry,
     Id,
@@ -27,7 +26,7 @@ from typedrag.datasets.reading import (
     read_json,
     read_rows,
 )
-from typedrag.datasets.single_hop import SquadAnswer
+from typedrag.datasets.reasoning_chains import WithContexts
 
 
 def _triviaqa_file(file: Path, part: str) -> Iterator[Entry]:

@@ -1,17 +1,32 @@
-"""WikiPassageQA and WikiAsp with sub-aspects and sub-answers, as RichRAG's authors publish them."""
+"""The datasets of RichRAG: its own files, WikiAsp and WikiPassageQA (appendix A)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import dspy
 from pydantic import BeforeValidator, Field
 
-from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.examples import build_dataset, example, id_of
-from typedrag.datasets.reading import Entry, Layout, Text, misfit, parse, read_rows, subsets_of
+from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.hub import download
+from typedrag.datasets.reading import (
+    Entry,
+    Id,
+    Layout,
+    Text,
+    files_of,
+    misfit,
+    parse,
+    read_json,
+    read_rows,
+    rows_of,
+    subsets_of,
+)
+from typedrag.datasets.splits import hash_of, official_splits
 from typedrag.errors import InputError
 from typedrag.records import Reference
 
@@ -86,4 +101,181 @@ def _example(entry: Entry) -> dspy.Example:
         references=(Reference("\n".join(answers), 1),),
         aspects=tuple(sub.removeprefix(row.question).lstrip(" :") or sub for sub in row.subqs),
         sub_answers=tuple(row.subas),
+    )
+
+
+DOMAINS = (
+    "Album Animal Artist Building Company EducationalInstitution Event Film Group HistoricPlace Infrastructure"
+    " MeanOfTransportation OfficeHolder Plant Single SoccerPlayer Software TelevisionShow Town WrittenWork"
+).split()
+WIKIASP_FILES = {part: (f"{part}.jsonl",) for part in ("train", "valid", "test")}
+TITLES = "titles.tsv"
+LEAST_ASPECTS = 2
+"""Below, a question is not broad. RichRAG's appendix A says more than two; its table 2 has 2.4 on average."""
+_SHARES = 12
+"""One for validation, one for test, the others for training: 10:1:1 (RichRAG, appendix A)."""
+
+
+class _WikiAspRow(Layout):
+    exid: Id
+    targets: list[Annotated[tuple[Text, Text], Field(strict=False)]]
+    title: str = ""
+    part: str
+
+
+class _Title(Layout):
+    exid: Id
+    title: Text
+
+
+@source(
+    "wikiasp",
+    about="Wikipedia articles of 20 domains: a summary is asked for, and answered aspect by aspect",
+    licence="CC BY-SA 4.0",
+    home="https://github.com/neulab/wikiasp",
+)
+def load_wikiasp(path: Path | None = None, subset: str | None = None, per_domain: int | None = None) -> Dataset:
+    """Read WikiAsp as open-domain questions (RichRAG, appendix A).
+
+    The question asks for a summary of an article. Its only reference is the summaries of all aspects,
+    joined; `aspects` and `sub_answers` hold them one by one. `subset` is
+    the domain, `part` the authors' own split. The published rows name no title: it is read from a
+    field `title`, or from a file titles.tsv in the folder, with the columns exid and title. Articles
+    without a known title or with fewer than two aspects are left out.
+
+    Args:
+        path: The folder of all domains, the folder of one (with train.jsonl, valid.jsonl,
+            test.jsonl), or one such file.
+        subset: A domain, such as Album, or several separated by commas, for a folder of all domains; None
+            takes all there are.
+        per_domain: Draw at most so many articles of each domain, whatever their part, and deal them out 10:1:1
+            to train, validation and test; 517 make RichRAG's 10,339. By default all articles, in the authors' split.
+
+    Raises:
+        InputError: If a row does not fit, there is no such file or domain, no title is known, no path is given, or
+            none is to be drawn.
+    """
+    if per_domain is not None and per_domain < 1:
+        raise InputError(f"{per_domain} articles of a domain are none", "Set per_domain to 1 or more")
+    if path is None:
+        raise InputError(
+            "the published rows of wikiasp lack the titles that its questions are made of",
+            f"Name a copy whose rows have a field 'title', or that has a file {TITLES}: --path",
+        )
+    titles_file = (path if path.is_dir() else path.parent) / TITLES
+    titles = dict(_titles(titles_file)) if titles_file.exists() else {}
+    dataset = build_dataset(
+        "wikiasp", _wikiasp_rows(path, subset), partial(_wikiasp_example, titles=titles), source=str(path)
+    )
+    if per_domain is not None:
+        dataset = replace(dataset, examples=tuple(_dealt(dataset.examples, per_domain)))
+    return replace(dataset, splits=official_splits(dataset.examples, "part"))
+
+
+def _dealt(examples: Iterable[dspy.Example], per_domain: int) -> Iterator[dspy.Example]:
+    """Yield the articles drawn from each domain by their hashes, with the part that each is dealt to."""
+    by_domain: dict[str, list[dspy.Example]] = {}
+    for article in examples:
+        by_domain.setdefault(article.subset, []).append(article)
+    for articles in by_domain.values():
+        for place, article in enumerate(sorted(articles, key=lambda e: hash_of(e.id))[:per_domain]):
+            yield article.copy(part={0: "test", 1: "valid"}.get(place % _SHARES, "train"))
+
+
+def _wikiasp_rows(path: Path, subset: str | None) -> Iterator[Entry]:
+    there = [name for name in subsets_of(DOMAINS, subset) if subset or (path / name).is_dir()]
+    for folder in [path / name for name in there] or [path]:
+        for part, file in files_of(folder, WIKIASP_FILES):
+            domain = file.parent.name
+            for row in read_rows(file, domain if domain in DOMAINS else ""):
+                yield row._replace(value={**row.value, "part": part}) if isinstance(row.value, dict) else row
+
+
+def _titles(file: Path) -> Iterator[tuple[str, str]]:
+    for entry in read_rows(file):
+        row = parse(_Title, entry)
+        yield row.exid, row.title
+
+
+def _wikiasp_example(entry: Entry, *, titles: dict[str, str]) -> dspy.Example | str:
+    row = parse(_WikiAspRow, entry)
+    title = row.title or titles.get(row.exid, "")
+    if not title:
+        return f"the title of article '{row.exid}' is not known"
+    if len(row.targets) < LEAST_ASPECTS:
+        return f"article '{row.exid}' has fewer than {LEAST_ASPECTS} aspects"
+    return example(
+        id=row.exid,
+        question=f"Generate a summary about {title}",
+        subset=entry.subset,
+        part=row.part,
+        references=(Reference(" ".join(summary for _, summary in row.targets), 1),),
+        aspects=tuple(aspect for aspect, _ in row.targets),
+        sub_answers=tuple(summary for _, summary in row.targets),
+    )
+
+
+WIKIPASSAGEQA_FILES = {part: (f"{part}.tsv",) for part in ("train", "dev", "test")}
+PASSAGES = "document_passages.json"
+WIKIPASSAGEQA_HOME = "https://ciir.cs.umass.edu/downloads/wikipassageqa/WikiPassageQA.zip"
+
+
+class _WikiPassageQaRow(Layout):
+    QID: Id
+    Question: Text
+    DocumentID: Id
+    RelevantPassages: Text
+
+
+@source(
+    "wikipassageqa",
+    about="about 4,200 non-factoid questions on 863 Wikipedia articles, with the passages that answer them",
+    licence="none stated; texts of Wikipedia: CC BY-SA",
+    home="https://ciir.cs.umass.edu/downloads/wikipassageqa/",
+)
+def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read WikiPassageQA.
+
+    `passage_ids` are the passages that people found to answer the question, as `DOCUMENT_PASSAGE` numbers.
+    The only reference is their texts, joined, which RichRAG uses as the long-form
+    answer (appendix A). `subset` is the authors' own split.
+
+    Args:
+        path: The unpacked folder, or one of its .tsv files, with document_passages.json beside it.
+        subset: train, dev or test, or several separated by commas; None takes all there are.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file or subset.
+        Unavailable: If its home cannot be reached.
+    """
+    folder = path or next(
+        (p.parent for p in download(WIKIPASSAGEQA_HOME, extract=True).rglob(PASSAGES)), Path(PASSAGES)
+    )
+    passages = (folder if folder.is_dir() else folder.parent) / PASSAGES
+    if not passages.exists():
+        raise InputError(f"there is no {passages}", "It belongs to WikiPassageQA and holds the texts of the passages")
+    to_example = partial(_wikipassageqa_example, documents=read_json(passages), file=passages.name)
+    return build_dataset(
+        "wikipassageqa",
+        rows_of(folder, WIKIPASSAGEQA_FILES, subset),
+        to_example,
+        source=str(path or WIKIPASSAGEQA_HOME),
+    )
+
+
+def _wikipassageqa_example(entry: Entry, *, documents: dict[str, dict[str, str]], file: str) -> dspy.Example:
+    row = parse(_WikiPassageQaRow, entry)
+    numbers = [number.strip() for number in row.RelevantPassages.split(",")]
+    passages = documents.get(row.DocumentID, {})
+    for number in numbers:
+        if not passages.get(number):
+            raise misfit(entry.place, f"{file} has no passage '{number}' of document '{row.DocumentID}'")
+    texts = tuple(passages[number] for number in numbers)
+    return example(
+        id=f"{entry.subset}-{row.QID}",
+        question=row.Question,
+        subset=entry.subset,
+        references=(Reference(" ".join(texts), 1),),
+        passage_ids=tuple(f"{row.DocumentID}_{number}" for number in numbers),
+        passage_texts=texts,
     )

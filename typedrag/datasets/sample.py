@@ -6,8 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from typedrag.datasets.dataset import Dataset, source
-from typedrag.datasets.examples import build_dataset, example
+from typedrag.datasets.dataset import Dataset, build_dataset, example, source
 from typedrag.datasets.reading import Entry
 from typedrag.errors import InputError
 from typedrag.question_types import QuestionType

@@ -13,8 +13,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.evaluate.batch import SPENT, answers_of, spent_of_line
 from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, SpendingRecords, read_records
 from typedrag.files.journal import Journal
-from typedrag.lms.prices import Price
-from typedrag.lms.spending import LEDGER, Spending
+from typedrag.lms.cost import LEDGER, Price, Spending
 from typedrag.records import Usage
 from typedrag.runs.folder import FILE
 

@@ -22,15 +22,15 @@ from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of,
 from typedrag.experiments.evaluate.results import PlannedQuestion
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.judges.saved import SavedJudge, load_judge
-from typedrag.experiments.loading import ProgramSource, program_source
-from typedrag.lms.adapter_of_each import kept
-from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
-from typedrag.lms.reply_store import REPLIES
-from typedrag.lms.spending import metered
+from typedrag.experiments.loading import program_source
+from typedrag.lms.cost import track_calls
+from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings, with_cache
+from typedrag.lms.replies import REPLIES
 from typedrag.metrics import Judgments, Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class
 from typedrag.programs.artifact.compiled import Compiled
-from typedrag.programs.classifier_spec import ClassifierSpec
+from typedrag.programs.loading import ProgramSource
+from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import (
     BM25Setting,
@@ -155,7 +155,7 @@ class Resources:
         if self.config.scorer is None:
             return None
         scorer = open_metered(self.config.scorer.beside(self.config.lm), "scorer")
-        return kept(scorer) if self._keep else scorer
+        return with_cache(scorer) if self._keep else scorer
 
     @property
     def addresses(self) -> list[str]:
@@ -202,7 +202,7 @@ class Resources:
         source, options = self._typing
         if options.type_classifier == UNSAID:
             return list(examples)  # `question_type_of` names their types when they are needed
-        lm = self.lm if ClassifierSpec.parse(options.type_classifier).asks_lm else None
+        lm = self.lm if TYPE_CLASSIFIERS.parse(options.type_classifier).kind == "lm" else None
         replies, threads = self._judgments.with_name(REPLIES), self.config.threads
         return with_types(examples, classifier_of(source, options), lm, replies=replies, threads=threads)
 
@@ -450,4 +450,4 @@ def git_commit(folder: Path | None = None) -> str | None:
 
 def open_metered(config: LMConfig, role: Role = "LM") -> dspy.LM:
     """Open the LM of a configuration, with its calls charged; an `InputError` if there is none."""
-    return metered(open_lm(config.spec, api_base=config.api_base, role=role, **config.settings))
+    return track_calls(open_lm(config.spec, api_base=config.api_base, role=role, **config.settings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ from dspy.utils import exceptions as dspy_errors
 from typedrag.call_context import call_context, use_context
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
-from typedrag.lms.streaming import telling_of
-from typedrag.lms.trail import CallCounter, CallTracker, NoCallsLeft, Stopwatch, fall_back, record, spend_tokens
+from typedrag.lms.streaming import stream_answer
+from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
 from typedrag.records import CUT_OFF, Step, Usage
 from typedrag.redaction import Redactor, keys_of, without_keys
 from typedrag.texts.repetitions import without_repetitions
@@ -85,15 +85,15 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
             prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
             question, usage = _asked(inputs), calls.usage
-            spend_tokens(usage)
-            record(Step(step, question, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
+            count_tokens(usage)
+            add_step(Step(step, question, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
     if dropped := (*_dropped(prediction), *_shortened(prediction)):
-        record(Step(step, _asked(inputs), dropped=dropped))
+        add_step(Step(step, _asked(inputs), dropped=dropped))
     if tokens := calls.tokens_when_cut_off:
-        fall_back(f"step '{step}': {CUT_OFF}, {tokens}", "it is taken as far as it goes")
+        record_fallback(f"step '{step}': {CUT_OFF}, {tokens}", "it is taken as far as it goes")
     usage = calls.usage
-    spend_tokens(usage)
+    count_tokens(usage)
     return Reply(prediction, usage, watch.seconds)
 
 
@@ -105,7 +105,7 @@ def _predict(
     for attempt in range(retries + 1):
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
         try:
-            with telling_of(predictor):
+            with stream_answer(predictor):
                 prediction = predictor(**inputs, **again)
             _tell(answered=True)
             if not _is_blank(prediction):
@@ -114,7 +114,7 @@ def _predict(
         except NoCallsLeft as limit:
             raise StepFailed(step, str(limit)) from None
         except (dspy_errors.AdapterParseError, dspy_errors.LMError) as error:
-            if fault := unavailable(error):
+            if fault := unavailable_error(error):
                 # DSPy has retried already where that may help, but not for a reply that is no reply at all
                 if attempt == retries or dspy_errors.is_retryable_lm_error(error) or not isinstance(fault, CallFailed):
                     raise fault from error
@@ -133,7 +133,7 @@ def _predict(
     raise StepFailed(step, problem)
 
 
-def without_words_of_servers() -> AbstractContextManager[None]:
+def hide_server_messages() -> AbstractContextManager[None]:
     """Leave a server's words out of the report that it refused a request: they may name paths and addresses."""
     return use_context(discreet=True)
 
@@ -181,7 +181,7 @@ def _tell(*, answered: bool = False, refusal: str = "") -> None:
 
 
 @contextmanager
-def unless_all_is_refused() -> Iterator[Replied]:
+def detect_refusals() -> Iterator[Replied]:
     """Run the LM calls of one question within: an LM that refuses all of them is at fault, not the steps.
 
     Yields:
@@ -228,7 +228,7 @@ def _asked(inputs: dict[str, Any]) -> str:
     return str(inputs.get("question") or next(texts, ""))
 
 
-def unavailable(error: Exception) -> LMUnavailable | None:
+def unavailable_error(error: Exception) -> LMUnavailable | None:
     """The system's fault behind an error of a call; None if only the request or the reply is bad."""
     if not isinstance(error, dspy_errors.LMError):
         return None
@@ -295,3 +295,25 @@ def _is_out_of_reach(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def with_settings(predictor: dspy.Module, settings: Mapping[str, Any]) -> Callable[..., dspy.Prediction]:
+    """A predictor that is called with these settings, on top of those that `ask` retries with.
+
+    The rollout numbers of both are added up. Each retry of each draw thus has its own place in DSPy's
+    cache, if the numbers of the draws lie further apart than there are retries.
+    """
+
+    def call(**inputs: Any) -> dspy.Prediction:
+        again = inputs.pop("config", {})
+        rollout = settings.get("rollout_id", 0) + again.get("rollout_id", 0)
+        config = {**settings, **again, **({"rollout_id": rollout} if rollout else {})}
+        return predictor(**inputs, config=config)
+
+    return call
+
+
+def allow_tokens(tokens: int) -> dict[str, int]:
+    """The settings that let the configured LM write this many tokens; none if it may already."""
+    limit = dspy.settings.lm.kwargs.get("max_tokens")
+    return {"max_tokens": tokens} if limit and limit < tokens else {}

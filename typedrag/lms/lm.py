@@ -29,14 +29,12 @@ from dspy.lm15 import (
 from typedrag.call_context import call_context
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.digests import digest_of
-from typedrag.lms import embedded, models
+from typedrag.lms import embedded, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
-from typedrag.lms.calls import IN_FLIGHT, LM, is_carried
-from typedrag.lms.prices import note_specs, own_prices
-from typedrag.lms.reply_store import CALL_OBSERVER, SOURCE, address_of, set_user_store
-from typedrag.lms.vllm import started
-from typedrag.lms.vllm.servers import DEFAULT, NoServer, bypass_proxies, check_servers
-from typedrag.lms.vllm.spec import KINDS, VLLMSpec, split_addresses
+from typedrag.lms.client import IN_FLIGHT, LM, is_carried
+from typedrag.lms.cost import read_prices, register_specs, track_calls
+from typedrag.lms.replies import CALL_OBSERVER, SOURCE, lm_address, set_user_store
+from typedrag.lms.vllm import DEFAULT, KINDS, NoServer, VLLMSpec, bypass_proxies, check_server, split_address
 
 logger = logging.getLogger(__name__)
 
@@ -83,10 +81,10 @@ def default_spec() -> str:
     """The default LM's spec: `TYPEDRAG_LM`, else `embedded`.
 
     Raises:
-        InputError: If it holds addresses, which have a variable of their own: runs record the spec.
+        InputError: If it holds an address, which has a variable of its own: runs record the spec.
     """
     spec = os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
-    if split_addresses(spec)[1]:
+    if split_address(spec)[1]:
         raise InputError("TYPEDRAG_LM holds the address of a server", "Put it into TYPEDRAG_API_BASE")
     return spec
 
@@ -109,9 +107,9 @@ def open_lm(
     Args:
         spec: See the module's first line; None means `default_spec()`. `@URL` may follow it, in the place of
             `api_base`.
-        api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`, or several with commas
-            between. For `vllm:` it defaults to `TYPEDRAG_API_BASE`; without it, the server at `localhost:8000` is
-            asked, or one that is started here.
+        api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For `vllm:` it defaults to
+            `TYPEDRAG_API_BASE`; without it, the server at `localhost:8000` is asked, or one is started for this
+            process.
         adapter: By default the one that suits the LM; see `adapter_for`.
         role: The LM's purpose, which messages name it by.
         settings: Those of `dspy.LM`. The defaults are temperature 0 and `TOKENS`, or no temperature and
@@ -125,7 +123,7 @@ def open_lm(
     """
     set_user_store()
     bypass_proxies()
-    own_prices()  # refused before a call that would be charged by them
+    read_prices()  # refused before a call that would be charged by them
     try:
         spec = spec or default_spec()
         lm = _open(spec, api_base, settings)
@@ -134,8 +132,8 @@ def open_lm(
             raise
         flag = f"--{role.removesuffix(' LM')}-api-base"
         raise type(error)(f"{role}: {error.problem}", error.mend.replace("--api-base", flag)) from error
-    named, _ = split_addresses(spec)
-    note_specs(lm.model, _DEFAULT_SPECS if named in _DEFAULT_SPECS else (named,))
+    named, _ = split_address(spec)
+    register_specs(lm.model, _DEFAULT_SPECS if named in _DEFAULT_SPECS else (named,))
     setattr(lm, _ROLE, role)
     if adapter is not None:
         setattr(lm, _ADAPTER, adapter)  # stored on the LM: programs and judges may each use another LM and adapter
@@ -144,10 +142,17 @@ def open_lm(
 
 def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     check_spec(spec)
-    spec, own = split_addresses(spec)
+    spec, own = split_address(spec)
     api_base = own or api_base
     kind, _, name = spec.partition(":")
-    reasons = kind != "embedded" and _reasons(spec)
+    if kind == "vllm":
+        api_base = api_base or os.environ.get("TYPEDRAG_API_BASE")
+    if "," in (api_base or ""):
+        raise InputError(
+            f"'{spec}' has several addresses, and one server is asked",
+            "Put a router in front of the servers, and name its address: docs/how-to/vllm.md",
+        )
+    reasons = kind != "embedded" and _is_reasoning(spec)
     settings = _defaults("reasoning" if reasons else kind) | settings
     if seconds := call_context().timeout:
         settings["timeout"] = seconds
@@ -166,18 +171,18 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         endpoint = embedded.serve(gguf)
         return _local_lm(_model_name(gguf), {**endpoint._asdict(), **settings}, "embedded")
     if kind in KINDS:
-        parts = VLLMSpec.read(spec)
+        parts = VLLMSpec.parse(spec)
         if kind == "vllm":
-            return _vllm_lm(parts, api_base or os.environ.get("TYPEDRAG_API_BASE"), settings)
-        from typedrag.lms.vllm import offline
+            return _vllm_lm(parts, api_base, settings)
+        from typedrag.lms import vllm_offline
 
-        parts = parts.located()
-        settings["in_process"] = offline.load(parts)
-        return _local_lm(parts.name, settings, kind, *parts, started.given_options())
+        parts = parts.absolute()
+        settings["in_process"] = vllm_offline.load(parts)
+        return _local_lm(parts.name, settings, kind, *parts, vllm.given_options())
     if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base
-    lm = _opened(spec, settings)
-    setattr(lm, SOURCE, (spec, address_of(spec, settings)))
+    lm = _make_lm(spec, settings)
+    setattr(lm, SOURCE, (spec, lm_address(spec, settings)))
     if settings.get("top_k") and not api_base and "top_k" not in lm.supported_params:
         raise InputError(f"'{spec}' takes no top_k", "Leave it out; embedded LMs and those of vLLM take one")
     return lm
@@ -191,7 +196,7 @@ def _defaults(kind: str) -> dict[str, Any]:
 
 
 @cache
-def _reasons(spec: str) -> bool:
+def _is_reasoning(spec: str) -> bool:
     """True if DSPy refuses a temperature for this LM."""
     try:
         dspy.LM(spec, temperature=0.5, max_tokens=1)
@@ -228,10 +233,10 @@ def check_spec(spec: str) -> None:
     Raises:
         InputError: If it has none.
     """
-    spec, _ = split_addresses(spec)
+    spec, _ = split_address(spec)
     kind = spec.partition(":")[0]
     if kind in KINDS:
-        VLLMSpec.read(spec)
+        VLLMSpec.parse(spec)
     elif kind != "embedded" and "/" not in spec:
         raise InputError(f"'{spec}' is no LM spec", f"Write one of: {FORMS}")
 
@@ -269,30 +274,57 @@ def adapter_for(lm: dspy.LM) -> dspy.Adapter:
     return ChatAdapter()
 
 
+class PerLMAdapter(dspy.Adapter):
+    """Leaves each call to the adapter that suits its LM.
+
+    Optimizers switch between LMs and know nothing of adapters: without it, an LM whose server constrains decoding
+    by a schema and one that follows a template would get the same adapter.
+    """
+
+    def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """The outputs from the LM's own adapter; see `dspy.Adapter`."""
+        return adapter_for(lm)(lm, *args, **kwargs)
+
+    async def acall(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """The outputs from the LM's own adapter, for an event loop."""
+        return await adapter_for(lm).acall(lm, *args, **kwargs)
+
+
+def with_cache(lm: dspy.LM) -> dspy.LM:
+    """A copy of an LM that a compile can resume with: its calls are charged, its replies kept.
+
+    It is a copy because optimizers change the LMs that they are given.
+    """
+    copy = track_calls(lm.copy(cache=True))
+    if CALL_OBSERVER not in copy.callbacks:
+        copy.callbacks.append(CALL_OBSERVER)
+    return copy
+
+
 def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
-    """The LM at these addresses, else where vLLM is by default, else of a server that is started."""
+    """The LM at this address, else where vLLM is by default, else of a server that is started."""
     base, key = api_base or DEFAULT, os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
     try:
-        check_servers(base, key, spec.name)
+        check_server(base, key, spec.name)
     except NoServer:
         if api_base:
             raise
-        spec = spec.located()
-        base, key, _ = started.serve(spec)
-        where: Any = started.given_options()
+        spec = spec.absolute()
+        base, key, _ = vllm.serve(spec)
+        where: Any = vllm.given_options()
     else:
-        where = address_of("", {"api_base": base})
-    return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings}, "vllm", *spec.located(), where)
+        where = lm_address("", {"api_base": base})
+    return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings}, "vllm", *spec.absolute(), where)
 
 
 def _local_lm(model: str, settings: dict[str, Any], *source: Any) -> dspy.LM:
     _declare_provider()
-    lm = _opened(f"{PROVIDER}/{model}", settings)
+    lm = _make_lm(f"{PROVIDER}/{model}", settings)
     setattr(lm, SOURCE, source)
     return lm
 
 
-def _opened(model: str, settings: dict[str, Any]) -> dspy.LM:
+def _make_lm(model: str, settings: dict[str, Any]) -> dspy.LM:
     if is_carried(settings):
         return LM(model, callbacks=[CALL_OBSERVER], **settings)
     del settings["takes_sampling"]

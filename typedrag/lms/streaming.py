@@ -20,9 +20,9 @@ from dspy.lm15 import Request, Response
 from pydantic_core import from_json
 
 from typedrag.call_context import call_context, use_context
-from typedrag.events import AnswerStarted, AnswerToken, emit, part, tokens_wanted
-from typedrag.lms.reading import without_thoughts
-from typedrag.lms.threads import result_of, stop_if_cancelled
+from typedrag.events import AnswerStarted, AnswerToken, emit
+from typedrag.lms.adapter import without_thoughts
+from typedrag.lms.threads import stop_if_cancelled, wait_for
 from typedrag.redaction import Redactor, keys_of
 from typedrag.texts.words import printable
 
@@ -31,11 +31,12 @@ _ANSWER = "answer"
 _MARKER = "[[ ##"
 
 
-def telling_of(predictor: dspy.Module) -> AbstractContextManager[None]:
+def stream_answer(predictor: dspy.Module) -> AbstractContextManager[None]:
     """Emit the answer's text within, if the predictor asks for the answer to the question and not to a part of it."""
     signature = getattr(predictor, "signature", None)
-    answers = signature is not None and _ANSWER in signature.output_fields and not part()
-    return use_context(writes_answer=answers and tokens_wanted())
+    context = call_context()
+    streams = context.listener is not None and context.tokens_wanted and not context.part
+    return use_context(writes_answer=streams and signature is not None and _ANSWER in signature.output_fields)
 
 
 def await_reply(lm: dspy.LM, request: Request) -> Response:
@@ -55,7 +56,7 @@ def await_reply(lm: dspy.LM, request: Request) -> Response:
         text.tell()
         return reply
 
-    return result_of(asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid())))
+    return wait_for(asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid())))
 
 
 class _Pieces:

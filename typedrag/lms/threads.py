@@ -22,7 +22,7 @@ T = TypeVar("T")
 GRACE = 5.0
 """Seconds in which jobs under way may end after a signal that ends the process: an LM's calls may hang for minutes."""
 _LOOK_AGAIN = 0.2
-AWAITED_AT_ONCE = 64
+THREADS = 64
 """Calls of `in_thread` that run at once in a process, unless `limit_awaited` says otherwise. asyncio's own pool has
 only four more threads than there are processors."""
 
@@ -55,16 +55,16 @@ class _Task:
                 self._calls.discard(call)
 
 
-_awaited = AWAITED_AT_ONCE
+_awaited = THREADS
 
 
-def limit_awaited(limit: int) -> None:
+def limit_threads(limit: int) -> None:
     """Let at most `limit` calls of `in_thread` run at once in this process; others wait for their turn."""
     global _awaited
     _awaited = limit
 
 
-async def in_thread(function: Callable[[], T]) -> T:
+async def run_in_thread(function: Callable[[], T]) -> T:
     """The result of a function, run in a thread that carries the context while the event loop goes on.
 
     Where the task is cancelled, calls of `result_of` end, and the function at its next `stop_if_cancelled`.
@@ -93,7 +93,7 @@ def stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def result_of(call: Future[T]) -> T:
+def wait_for(call: Future[T]) -> T:
     """The result of a call, for which this thread waits; the call is cancelled if nobody waits for this context.
 
     Raises:
@@ -133,8 +133,8 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
     """
     running: set[Future[T]] = set()
     fault: BaseException | None = None
-    with signals_held() as signals:
-        with workers(threads) as pool:
+    with hold_signals() as signals:
+        with thread_pool(threads) as pool:
             while True:
                 while not (fault or signals.first) and len(running) < threads and (job := next_job()):
                     running.add(pool.submit(carry(job)))
@@ -203,7 +203,7 @@ _signals: HeldSignals | None = None
 
 
 @contextmanager
-def signals_held() -> Iterator[HeldSignals]:
+def hold_signals() -> Iterator[HeldSignals]:
     """Hold signals that would end this process within; they wait for whoever calls `deliver`.
 
     Only the main thread gets signals, and within another `signals_held` they are already held.
@@ -224,7 +224,7 @@ def signals_held() -> Iterator[HeldSignals]:
 
 
 @contextmanager
-def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
+def thread_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
     """Threads that are waited for at the end, except after a signal: an LM's calls may hang for minutes."""
     pool, interrupted = ThreadPoolExecutor(threads), False
     try:

@@ -1,7 +1,6 @@
 """Metrics, found by name: pure arithmetic, and the judges on top of it."""
 
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
-from typedrag.metrics.bertscore import BERTScore
 from typedrag.metrics.defects import Defects
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Relevance
 from typedrag.metrics.judges.judgments import Judgments
@@ -13,8 +12,7 @@ from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objec
 from typedrag.metrics.preference import Preference
 from typedrag.metrics.queries import QueryMatch
 from typedrag.metrics.ranking import Retrieval, Rewrite
-from typedrag.metrics.rouge import ComRouge, Rouge
-from typedrag.metrics.similarity import Similarity
+from typedrag.metrics.similarity import BERTScore, ComRouge, Rouge, Similarity
 from typedrag.metrics.steps import Steps
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1

@@ -13,9 +13,9 @@ from typedrag.metrics.feedback import listed, quoted
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import CUT_OFF, Passage
+from typedrag.texts.citations import used_passages
 from typedrag.texts.language import language_of, language_of_most
 from typedrag.texts.repetitions import repeated_sentences
-from typedrag.texts.used_passages import used_passages
 
 BY_WORDS = "words"
 _QUOTED = 20

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import dspy
 
 from typedrag.errors import InputError
-from typedrag.lms.asking import unless_all_is_refused
+from typedrag.lms.asking import detect_refusals
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.judgments import Judgments
@@ -148,7 +148,7 @@ class Metric:
         """
         # a judge's calls are not the program's: they use another LM and stay out of its trace
         scorer = use_lm(self.scorer) if self.scorer else nullcontext()
-        with dspy.context(trace=None), scorer, unless_all_is_refused():
+        with dspy.context(trace=None), scorer, detect_refusals():
             scored = self.score(gold, pred)
         measures = dict(scored.measures) or {"score": scored.score}
         if unknown := [name for name, value in {"score": scored.score, **measures}.items() if isnan(value)]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import NotMeasurable
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.coverage import CORE_ONLY, Judged, answer_coverage
 from typedrag.metrics.arithmetic.preferences import best_weights, cross_validated, points
 from typedrag.metrics.feedback import PredictorCall

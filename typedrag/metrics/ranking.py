@@ -18,7 +18,7 @@ from typedrag.extras import importing
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.gold import needed_passages
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.metrics.rouge import Part, rouge
+from typedrag.metrics.similarity import Part, rouge
 from typedrag.metrics.steps import require_passages, require_steps
 from typedrag.records import Passage, Step
 from typedrag.retrieval import reciprocal_rank_fusion

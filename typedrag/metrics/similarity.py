@@ -1,20 +1,219 @@
-"""A baseline that needs no LM: the similarity of an answer to its question, and to a good reference.
+"""The similarity of an answer to long references: ROUGE, com-ROUGE and BERTScore (RichRAG, section 4.1); embeddings.
 
-A judge should do better: on ANTIQUE, the similarity of question and answer agrees with human labels
-better than an uncompiled judge of 1.5 billion parameters.
+ROUGE is that of `rouge-score`, Google Research's reimplementation. Its own words have only the letters a to z
+and digits; here they may have letters of all scripts, which changes nothing for English. The similarity of
+embeddings is a baseline: a judge should do better.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar, Literal
 
 import dspy
 
-from typedrag.errors import NotMeasurable
-from typedrag.metrics.gold import best_references
+from typedrag.errors import NotMeasurable, Unavailable
+from typedrag.extras import importing
+from typedrag.lms import models
+from typedrag.metrics.gold import best_references, gold_texts, sub_answers
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.retrieval.cosines import cosines
+from typedrag.retrieval.local_models import loading, local_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+from typedrag.texts.words import words_of
+
+Part = Literal["precision", "recall", "fmeasure"]
+KINDS = ("rouge2", "rougeL")
+"""The kinds of ROUGE that RichRAG reports."""
+
+
+def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
+    """ROUGE-2 and ROUGE-L of a text against a reference.
+
+    Recall is the share of the reference that the text has. With a stemmer, words with the same Porter stem are equal.
+
+    Example:
+        >>> rouge("the sky is blue today", "the sky is grey", part="recall")["rougeL"]
+        0.75
+        >>> round(rouge("the sky is blue today", "the sky is grey")["rouge2"], 3)
+        0.571
+    """
+    scores = rouge_scorer(KINDS, stemmer).score(reference, text)
+    return {kind: float(getattr(scores[kind], part)) for kind in KINDS}
+
+
+def best_rouge(
+    text: str, references: Sequence[str], part: Part = "fmeasure", stemmer: bool = False
+) -> dict[str, float]:
+    """ROUGE-2 and ROUGE-L, each against the reference that fits best.
+
+    Raises:
+        ValueError: If there is no reference.
+    """
+    scores = [rouge(text, reference, part, stemmer) for reference in references]
+    return {kind: max(s[kind] for s in scores) for kind in KINDS}
+
+
+def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer: bool = False) -> dict[str, float]:
+    """The coverage of the answers to a question's sub-aspects by a text, weighted by their length (eq. 11).
+
+    The weight of a sub-answer is its share of the words of all. The paper does not say which part of
+    ROUGE it means. Here it is recall, as in its authors' code: the F-measure of a text that covers all
+    sub-answers would fall with their number.
+
+    Raises:
+        ValueError: If the sub-answers have no word.
+
+    Example:
+        >>> com_rouge("leaves turn red", ["leaves turn red", "the days grow shorter then too"])
+        {'rouge2': 0.3333333333333333, 'rougeL': 0.3333333333333333}
+    """
+    lengths = [len(answer.split()) for answer in answers]
+    if not sum(lengths):
+        raise ValueError("no sub-answer has a word")
+    scores = [rouge(text, answer, part, stemmer) for answer in answers]
+    return {
+        kind: sum(length * s[kind] for length, s in zip(lengths, scores, strict=True)) / sum(lengths) for kind in KINDS
+    }
+
+
+@cache
+def rouge_scorer(kinds: tuple[str, ...], stemmer: bool = False) -> Any:
+    """The `RougeScorer` of some kinds, for texts of all scripts."""
+    with importing("rouge_score"):
+        from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(list(kinds), tokenizer=_Tokenizer(stemmer))
+
+
+class _Tokenizer:
+    """A tokenizer like rouge-score's own, for texts of all scripts."""
+
+    def __init__(self, stemmer: bool) -> None:
+        with importing("nltk"):
+            from nltk.stem.porter import PorterStemmer
+
+        self._stemmer = PorterStemmer() if stemmer else None
+
+    def tokenize(self, text: str) -> list[str]:
+        words = words_of(text)
+        if self._stemmer is None:
+            return words
+        return [self._stemmer.stem(word) if len(word) > 3 else word for word in words]
+
+
+@dataclass(eq=False, repr=False)
+class _Rouge(Metric):
+    """The base of both metrics: the score is the mean of ROUGE-2 and ROUGE-L; for `stemmer` see `rouge`."""
+
+    measures = ("rouge2", "rougeL")
+
+    stemmer: bool = False
+
+    def _scored(self, values: dict[str, float], feedback: str) -> Scored:
+        return Scored(fmean(values.values()), feedback, values)
+
+
+@metric
+class Rouge(_Rouge):
+    """F-measures of ROUGE against the gold answers, or else the best references. Measures: `rouge2`, `rougeL`."""
+
+    name: ClassVar[str] = "rouge"
+    needs = gold_texts
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare an answer with the text that fits best."""
+        texts = gold_texts(example)
+        values = best_rouge(prediction.answer, texts, stemmer=self.stemmer)
+        return self._scored(values, f"A good answer: {texts[0]}")
+
+
+@metric
+class ComRouge(_Rouge):
+    """Coverage of the example's `sub_answers`. Measures: `rouge2`, `rougeL`."""
+
+    name: ClassVar[str] = "com-rouge"
+    needs = sub_answers
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare with each sub-answer; the feedback names the least covered one."""
+        answers = sub_answers(example)
+        values = com_rouge(prediction.answer, answers, stemmer=self.stemmer)
+        least = min(answers, key=lambda a: rouge(prediction.answer, a, "recall", self.stemmer)["rougeL"])
+        return self._scored(values, f"Least covered: {least}")
+
+
+MODEL = "roberta-large"
+"""The default of bert-score for English."""
+_NO_LIMIT = 10**6
+"""A tokenizer whose limit is above this does not know its limit."""
+
+
+def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: int | None = None) -> dict[str, float]:
+    """Precision, recall and F1 of BERTScore against the reference that fits best.
+
+    Not rescaled by a baseline. A model reads only the first tokens, often 512. An empty text scores 0.
+
+    Args:
+        text: The text to measure.
+        references: At least one.
+        model: One that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+        layer: The layer whose embeddings are compared; by default the one that bert-score recommends
+            for the model, or the last.
+
+    Raises:
+        Unavailable: If the model cannot be loaded.
+    """
+    references = [r for r in references if r.strip()]
+    if not references or not text.strip():
+        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+    with _scorer(model, layer) as scorer:
+        precision, recall, f1 = scorer.score([text], [references])
+    return {"precision": float(precision[0]), "recall": float(recall[0]), "f1": float(f1[0])}
+
+
+@local_model
+def _scorer(model: str, layer: int | None) -> Any:
+    with importing("bert_score"), loading(f"the model '{model}' for BERTScore", error=Unavailable):
+        from bert_score import BERTScorer
+        from bert_score.utils import model2layers
+        from transformers import AutoConfig
+
+        place = str(models.fetch(model) if model in models.MODELS else Path(model).expanduser())
+        config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+        if layer is None:
+            layer = model2layers.get(model, config.num_hidden_layers)
+        scorer = BERTScorer(model_type=place, num_layers=layer)
+        if scorer._tokenizer.model_max_length > _NO_LIMIT:  # bert-score passes it on, and it does not fit an int
+            scorer._tokenizer.model_max_length = config.max_position_embeddings
+        return scorer
+
+
+@metric
+class BERTScore(Metric):
+    """BERTScore against the gold answers, or else the best references.
+
+    The score is F1, or 0 if that is negative. Measures: `precision`, `recall`, `f1`.
+
+    Its options are those of `bertscore`.
+    """
+
+    name: ClassVar[str] = "bertscore"
+    measures = ("precision", "recall", "f1")
+    needs = gold_texts
+
+    model: str = MODEL
+    layer: int | None = None
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare an answer with the text that fits best."""
+        texts = gold_texts(example)
+        values = bertscore(prediction.answer, texts, self.model, self.layer)
+        return Scored(min(max(values["f1"], 0.0), 1.0), f"A good answer: {texts[0]}", values)
 
 
 def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.errors import InputError, NotMeasurable
-from typedrag.lms.trail import run_concurrently
+from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
 from typedrag.metrics.feedback import PredictorCall, listed, touched
 from typedrag.metrics.judges.judgments import Judgments
@@ -19,8 +19,7 @@ from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
 from typedrag.signatures.roles import Role
-from typedrag.sub_questions.coverage_judge import AnyCoverageJudge
-from typedrag.sub_questions.coverage_judges import DEFAULT_CITE, Cite, asks_lm, build_coverage_judge
+from typedrag.sub_questions.coverage_judge import DEFAULT_CITE, AnyCoverageJudge, Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL, SubQuestionDecomposer, SubQuestionTyper
 
 

@@ -24,9 +24,9 @@ from typedrag.experiments.evaluate.run_store import spent_below
 from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.pairwise import PairwiseComparison, compare_pairwise
 from typedrag.experiments.resources import Resources, dataset_of, open_metered
+from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.spending import Account, Spending, charging
-from typedrag.lms.trail import Stopwatch
+from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.arithmetic.estimate import FEWEST_UNITS, percentiles
 from typedrag.metrics.judges.judgments import Judgments
@@ -97,7 +97,7 @@ def lacking(table: PaperTable, experiments: Mapping[str, Mapping[str, Any]], val
 
 
 def make_experiment(
-    table: PaperTable, variant: str, settings: Mapping[str, Any], out: Path, account: Account, hooks: Hooks
+    table: PaperTable, variant: str, settings: Mapping[str, Any], out: Path, account: CostTracker, hooks: Hooks
 ) -> Results:
     """Make one of a table's experiments, or go on with it.
 
@@ -108,7 +108,7 @@ def make_experiment(
     config, file = table.config, table.file
     cells = [where for r in config.rows for c in config.columns if (where := config.cell(r, c)).variant == variant]
     folder = out / variant if variant else out
-    with charging(account):
+    with track_cost(account):
         if config.kind == "evaluation":
             evaluation = validated(EvaluationConfig, "papers", settings, file)
             caps = _left(evaluation.caps, spent_below(out) + spent_below(folder).times(-1))

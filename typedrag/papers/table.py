@@ -11,7 +11,7 @@ from typing import Any
 from typedrag import __version__
 from typedrag.experiments.formats import format_estimate, format_value, markdown_table
 from typedrag.files.text_files import write_json, write_text
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.papers.config import PaperTable, spec_of
 from typedrag.papers.experiments import Results, needed
 from typedrag.records import Estimate

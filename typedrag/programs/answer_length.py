@@ -19,8 +19,8 @@ from typedrag.signatures import (
     ComposeAnswer,
     ComposePhrase,
 )
-from typedrag.signatures.plain import PLAIN
 from typedrag.signatures.preqrag import PROMPT_STYLES
+from typedrag.signatures.typed_rag import PLAIN
 
 _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromPassages: AnswerInPhrase,

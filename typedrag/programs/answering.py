@@ -10,11 +10,11 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.events import Read, emit
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.citations import check_citations
 from typedrag.programs.options import Options
 from typedrag.records import Answered, Passage, Step
-from typedrag.retrieval.gate import build_gate
+from typedrag.retrieval.relevance import build_relevance_filter
 from typedrag.signatures.fields import Citations, number_passages
 
 
@@ -75,7 +75,7 @@ def answer_without_passages(predict: dspy.Predict, question: str, *, retries: in
     emit(Read, passages=())
     reply = ask("answer", predict, retries=retries, question=question)
     answer = reply.prediction.answer.strip()
-    record(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
+    add_step(Step("answer", question, answer, seconds=reply.seconds, usage=reply.usage))
     return dspy.Prediction(answer=answer, passages=(), citations=(), answered=Answered.KNOWLEDGE)
 
 
@@ -92,7 +92,7 @@ class PassageAnswerer(dspy.Module):
         super().__init__()
         self.predict = dspy.Predict(signature)
         self.options = options
-        self.gate = build_gate(
+        self.gate = build_relevance_filter(
             options.relevance,
             options.relevance_threshold,
             passage_words=options.passage_words,
@@ -121,7 +121,7 @@ class PassageAnswerer(dspy.Module):
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the gate's model is not on this machine or cannot be loaded.
         """
-        relevant = self.gate.passing(question, passages) if self.gate else passages
+        relevant = self.gate.relevant(question, passages) if self.gate else passages
         if not relevant:
             raise NothingFound(question, len(passages))
         shown = tuple(relevant[: self.options.answer_passages])
@@ -141,11 +141,13 @@ class PassageAnswerer(dspy.Module):
         answer = reply.prediction.answer.strip()
         if not reply.prediction.get("answered", True):
             dropped = (f"{answer} (the LM says that the passages hold no answer)",) if answer else ()
-            record(Step("answer", question, "not answered", dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+            add_step(
+                Step("answer", question, "not answered", dropped=dropped, seconds=reply.seconds, usage=reply.usage)
+            )
             raise NotAnswered("answer", f"the passages do not answer '{question}'", shown)
         citations = reply.prediction.get("citations", Citations([])).root
         cited = check_citations(citations, answer, shown, question)
-        record(
+        add_step(
             Step(
                 "answer",
                 question,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from typedrag.records import Passage
-from typedrag.texts.used_passages import used_passages
+from typedrag.texts.citations import used_passages
 
 
 class Cited(NamedTuple):

@@ -5,27 +5,23 @@ Each is a `dspy.Module` that takes a `question` and returns a `dspy.Prediction` 
 
 from __future__ import annotations
 
-import threading
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dspy
 
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.extras import importing
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import Stopwatch, record
+from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.options import Options
 from typedrag.question_types import Route
 from typedrag.records import Step
-from typedrag.retrieval.local_models import loading
+from typedrag.retrieval.local_models import loading, local_model
 from typedrag.signatures import JudgeComplexity
 
 _LETTERS = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}
 """What the authors' classifier writes."""
 _MAX_TOKENS = 384
-_running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
 
 
 class LMComplexity(dspy.Module):
@@ -45,7 +41,7 @@ class LMComplexity(dspy.Module):
         """
         reply = ask("classify", self.judge, retries=self._retries, question=question)
         route = Route(reply.prediction.route)
-        record(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(route=route)
 
 
@@ -69,17 +65,16 @@ class TrainedComplexity(dspy.Module):
             LMUnavailable: If the model cannot be loaded.
             InputError: If it knows no such letters.
         """
-        with importing("torch", "transformers"):
+        watch = Stopwatch()
+        with _classifier(self.name) as (network, tokenizer, letters):
             import torch
 
-        watch = Stopwatch()
-        with _running, torch.inference_mode():
-            model = _load(self.name)
-            tokens = model.tokenizer(question, return_tensors="pt", truncation=True, max_length=_MAX_TOKENS)
-            start = torch.tensor([[model.network.config.decoder_start_token_id]])
-            logits = model.network(**tokens, decoder_input_ids=start).logits[0, -1]
-        route = max(model.letters, key=lambda route: float(logits[model.letters[route]]))
-        record(Step("classify", question, str(route), seconds=watch.seconds))
+            tokens = tokenizer(question, return_tensors="pt", truncation=True, max_length=_MAX_TOKENS)
+            start = torch.tensor([[network.config.decoder_start_token_id]])
+            with torch.inference_mode():
+                logits = network(**tokens, decoder_input_ids=start).logits[0, -1]
+        route = max(letters, key=lambda route: float(logits[letters[route]]))
+        add_step(Step("classify", question, str(route), seconds=watch.seconds))
         return dspy.Prediction(route=route)
 
 
@@ -89,14 +84,9 @@ def build_complexity(options: Options) -> dspy.Module:
     return TrainedComplexity(name) if colon else LMComplexity(options)
 
 
-class _Loaded(NamedTuple):
-    network: Any
-    tokenizer: Any
-    letters: dict[Route, int]
-
-
-@cache
-def _load(name: str) -> _Loaded:
+@local_model
+def _classifier(name: str) -> tuple[Any, Any, dict[Route, int]]:
+    """A network, its tokenizer, and the token of each route's letter."""
     place = str(Path(name).expanduser())
     mend = "Check the name and the network, give a folder, or use adaptive.classifier=lm"
     with loading(f"the classifier '{name}'", mend, LMUnavailable):
@@ -107,4 +97,4 @@ def _load(name: str) -> _Loaded:
     letters = {route: tokenizer(letter).input_ids[0] for letter, route in _LETTERS.items()}
     if len({*letters.values(), tokenizer.unk_token_id}) <= len(letters):
         raise InputError(f"'{name}' knows no letters A, B and C", "Name a T5 that was trained as Adaptive-RAG's is")
-    return _Loaded(network.eval(), tokenizer, letters)
+    return network.eval(), tokenizer, letters

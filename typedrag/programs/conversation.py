@@ -8,9 +8,9 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import fall_back, record
+from typedrag.lms.trace import add_step, record_fallback
 from typedrag.records import Step
-from typedrag.signatures.standalone import StandaloneQuestion, Turn
+from typedrag.signatures.answering import StandaloneQuestion, Turn
 from typedrag.texts.words import first_words
 
 _TURNS = 6
@@ -35,8 +35,8 @@ def stand_alone(message: str, turns: Sequence[Turn], retries: int) -> str:
     try:
         reply = ask("stand alone", predict, retries=retries, conversation=conversation, question=message)
     except StepFailed as failure:
-        fall_back(failure, "the last message is taken as it is")
+        record_fallback(failure, "the last message is taken as it is")
         return message
     question = " ".join(reply.prediction.standalone_question.root.split()) or message
-    record(Step("stand alone", message, question, seconds=reply.seconds, usage=reply.usage))
+    add_step(Step("stand alone", message, question, seconds=reply.seconds, usage=reply.usage))
     return question

@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import fall_back, lm_calls_left, record
+from typedrag.lms.trace import add_step, calls_left, record_fallback
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
@@ -61,11 +61,11 @@ class InterleavedReasoning(Retrieving):
             try:
                 query, finished = self._think(question, list(collected.values()), thoughts)
             except StepFailed as failure:
-                fall_back(failure, "answered from what was found by then")
+                record_fallback(failure, "answered from what was found by then")
                 break
             if finished or not query or query in thoughts or len(thoughts) + 1 == self.options.ircot.max_steps:
                 break
-            if lm_calls_left(default=2) < 2:  # one is for the answer
+            if calls_left(default=2) < 2:  # one is for the answer
                 break
             thoughts.append(query)
         return self.final_answer(self.answer, question, list(collected.values()))
@@ -82,5 +82,5 @@ class InterleavedReasoning(Retrieving):
             thoughts=list(thoughts),
         )
         thought = " ".join(reply.prediction.thought.split())
-        record(Step("reason", question, thought, seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("reason", question, thought, seconds=reply.seconds, usage=reply.usage))
         return thought, reply.prediction.finished

@@ -19,12 +19,13 @@ from pydantic_core import PydanticCustomError
 
 from typedrag.errors import InputError
 from typedrag.lms.lm import check_spec
-from typedrag.programs.classifier_spec import ClassifierSpec
 from typedrag.programs.knobs import Knob
 from typedrag.question_types import DocumentScope, QuestionType, Route, SubQuestionType
-from typedrag.retrieval.gate.makes import gate_named
+from typedrag.retrieval.relevance import RELEVANCE_FILTERS
+from typedrag.specs import SpecGrammar
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
+TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -351,13 +352,13 @@ class Options(BaseModel):
 
     @field_validator("type_classifier")
     @classmethod
-    def _known_make(cls, text: str) -> str:
-        return _that_passes(ClassifierSpec.parse, text)
+    def _is_type_classifier(cls, text: str) -> str:
+        return _that_passes(TYPE_CLASSIFIERS.parse, text)
 
     @field_validator("relevance")
     @classmethod
-    def _known_gate(cls, text: str) -> str:
-        return _that_passes(gate_named, text)
+    def _is_relevance_filter(cls, text: str) -> str:
+        return _that_passes(RELEVANCE_FILTERS.parse, text)
 
     @property
     def labels(self) -> tuple[str, ...]:

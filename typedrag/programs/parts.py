@@ -9,9 +9,9 @@ from typing import Any
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.events import SubAnswered, answering_part, emit
+from typedrag.events import SubAnswered, emit, events_of_part
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import fall_back, record, recording, run_concurrently
+from typedrag.lms.trace import add_step, collect_steps, record_fallback, run_concurrently
 from typedrag.programs.answering import NotAnswered
 from typedrag.programs.citations import check_citations
 from typedrag.records import Answered, Passage, Step, SubAnswer
@@ -62,12 +62,12 @@ def answer_parts(
     sides = perspectives or {}
     parts = run_concurrently(lambda item: _answer_part(*item, sides.get(item[0], "")), list(answers.items()), threads)
     ways = tuple(Step("sub-query", part.query, part.outcome, steps=part.steps) for part in parts)
-    record(Step("sub-queries", f"{len(parts)} sub-queries", dropped=dropped, steps=ways))
+    add_step(Step("sub-queries", f"{len(parts)} sub-queries", dropped=dropped, steps=ways))
     return parts
 
 
 def _answer_part(query: str, answer: Callable[[], dspy.Prediction], perspective: str) -> Part:
-    with recording() as steps, answering_part(query):
+    with collect_steps() as steps, events_of_part(query):
         try:
             prediction = answer()
         except StepFailed as failure:
@@ -93,7 +93,7 @@ def answers_of(parts: Sequence[Part]) -> list[SubAnswer]:
         passages = _distinct(passage for failure in silent for passage in failure.passages)
         raise NotAnswered("sub-queries", f"none of {len(parts)} is answered", passages) if passages else silent[0]
     if failed:
-        fall_back(failed[0], f"{len(failed)} of {len(parts)} sub-queries not answered")
+        record_fallback(failed[0], f"{len(failed)} of {len(parts)} sub-queries not answered")
     return answers
 
 
@@ -116,10 +116,10 @@ def combine(
     try:
         reply = ask(step, predict, retries=retries, question=question, **inputs)
     except StepFailed as failure:
-        fall_back(failure, fallback)
+        record_fallback(failure, fallback)
         return otherwise
     answer = str(reply.prediction.answer.strip())
-    record(Step(step, question, answer, seconds=reply.seconds, usage=reply.usage))
+    add_step(Step(step, question, answer, seconds=reply.seconds, usage=reply.usage))
     return answer
 
 
@@ -147,7 +147,7 @@ def citing_what_it_uses(answer: dspy.Prediction, question: str) -> dspy.Predicti
     numbers = {passage.id: number for number, passage in enumerate(answer.passages, 1)}
     cited = check_citations([numbers[i] for i in answer.citations], answer.answer, answer.passages, question)
     if cited.dropped:
-        record(Step("cite", question, passage_ids=cited.ids, dropped=cited.dropped))
+        add_step(Step("cite", question, passage_ids=cited.ids, dropped=cited.dropped))
     return dspy.Prediction(**{**answer.toDict(), "citations": cited.ids})
 
 

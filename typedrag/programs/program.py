@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.errors import InputError, StepFailed
-from typedrag.events import AnswerEnded, Event, following
+from typedrag.events import AnswerEnded, Event, listen
 from typedrag.files.text_files import has_half_characters
-from typedrag.lms.asking import unless_all_is_refused
-from typedrag.lms.threads import in_thread
-from typedrag.lms.trail import Stopwatch, counting_replays, fall_back, lm_call_budget, recording
+from typedrag.lms.asking import detect_refusals
+from typedrag.lms.threads import run_in_thread
+from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, limit_calls, record_fallback
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, answer_without_passages
 from typedrag.programs.conversation import stand_alone
@@ -25,7 +25,7 @@ from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_
 from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
-from typedrag.signatures.standalone import Turn
+from typedrag.signatures.answering import Turn
 
 ASKING = frozenset({"answer_length", "answer_words", "answer_prompt", "max_lm_calls", "retries", "max_question_chars"})
 """Options of programs that ask an LM."""
@@ -137,8 +137,8 @@ class Program(dspy.Module):
             RetrievalError: If the index or the reranker cannot be used.
         """
         question, known_type = self._checked(question), self._given(question_type)
-        budget = lm_call_budget(self.max_lm_calls)
-        with unless_all_is_refused(), counting_replays(), budget, recording() as steps:
+        budget = limit_calls(self.max_lm_calls)
+        with detect_refusals(), count_replays(), budget, collect_steps() as steps:
             watch = Stopwatch()
             if turns:
                 question = stand_alone(question, turns, self.options.retries)
@@ -169,7 +169,7 @@ class Program(dspy.Module):
         A process answers at most `threads.AWAITED_AT_ONCE` questions at once, unless `threads.limit_awaited` says
         otherwise. A question whose task is cancelled makes no further LM call.
         """
-        return await in_thread(partial(type(self).forward, self, question, turns, question_type))
+        return await run_in_thread(partial(type(self).forward, self, question, turns, question_type))
 
     async def stream(
         self,
@@ -203,7 +203,7 @@ class Program(dspy.Module):
             with suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        with following(tell, tokens=tokens):
+        with listen(tell, tokens=tokens):
             task = asyncio.ensure_future(self.acall(question=question, turns=turns, question_type=question_type))
         task.add_done_callback(lambda _: tell(None))
         try:
@@ -233,7 +233,7 @@ class Program(dspy.Module):
             try:
                 return self.answer_from_lm(question)
             except StepFailed as unread:
-                fall_back(unread, "the answer is that the collection does not say")
+                record_fallback(unread, "the answer is that the collection does not say")
         return dspy.Prediction(answer=NOT_IN_COLLECTION, passages=failure.passages, answered=Answered.NOTHING)
 
     def _given(self, question_type: QuestionType | str | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import fall_back
+from typedrag.lms.trace import record_fallback
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
@@ -49,7 +49,7 @@ class _Fusion(Retrieving):
             variants = self._variants(question)
         except StepFailed as failure:
             variants = []
-            fall_back(failure, "searched with the question alone")
+            record_fallback(failure, "searched with the question alone")
         passages = self.pool(question, self.search([question, *variants], rerank=True))
         return self.final_answer(self.answer, question, passages)
 

@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.events import Searched, emit
-from typedrag.lms.trail import Stopwatch, fall_back, record, reserving
+from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_calls
 from typedrag.programs.answering import AnswerFailed, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
@@ -48,7 +48,7 @@ class Retrieving(dspy.Module):
             rankings = [self._cut(ranking) for ranking in rankings]
         query_steps = [Step("query", q, passage_ids=_ids(r)) for q, r in zip(queries, rankings, strict=True)]
         one = query_steps[0] if len(query_steps) == 1 else None
-        record(
+        add_step(
             Step(
                 "retrieve",
                 one.input if one else f"{len(query_steps)} queries",
@@ -62,10 +62,10 @@ class Retrieving(dspy.Module):
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The `k` best passages for a query; a reranker that asks the LM leaves a call for the answer."""
         watch = Stopwatch()
-        with reserving(1):
+        with reserve_calls(1):
             reranked = self.reranker.rerank(query, passages, k)
         if self.chooses:
-            record(Step("rerank", query, passage_ids=_ids(reranked), seconds=watch.seconds))
+            add_step(Step("rerank", query, passage_ids=_ids(reranked), seconds=watch.seconds))
         return reranked
 
     def search_each(self, queries: Sequence[str]) -> list[list[Passage]]:
@@ -77,7 +77,7 @@ class Retrieving(dspy.Module):
         """Pool rankings without duplicates and keep the best passages for a query."""
         pooled = reciprocal_rank_fusion(rankings)
         best = self.rerank(query, pooled, self.options.answer_passages)
-        record(Step("pool", f"{len(pooled)} passages", passage_ids=_ids(best)))
+        add_step(Step("pool", f"{len(pooled)} passages", passage_ids=_ids(best)))
         return best
 
     def final_answer(
@@ -91,7 +91,7 @@ class Retrieving(dspy.Module):
 
     def best_passage(self, passages: Sequence[Passage], failure: StepFailed) -> dspy.Prediction:
         """The best passage as the answer, after answering failed."""
-        fall_back(failure, "the best passage found is given as it is")
+        record_fallback(failure, "the best passage found is given as it is")
         best = passages[0]
         shown = tuple(passages[: self.options.answer_passages])
         return dspy.Prediction(answer=best.text, passages=shown, citations=(best.id,))

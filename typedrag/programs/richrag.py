@@ -10,7 +10,7 @@ import dspy
 from typedrag.call_context import call_context
 from typedrag.errors import InputError, StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import Stopwatch, fall_back, record
+from typedrag.lms.trace import Stopwatch, add_step, record_fallback
 from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
@@ -67,7 +67,7 @@ class SubAspectExplorer(dspy.Module):
         reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
         sub_aspects, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
         written = "; ".join(sub_aspects)
-        record(Step("decompose", question, written, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("decompose", question, written, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(sub_aspects=sub_aspects)
 
 
@@ -97,7 +97,7 @@ class _MultiFaceted(Retrieving):
         try:
             return list(self.explorer(question=question).sub_aspects)
         except StepFailed as failure:
-            fall_back(failure, "searched with the question alone" if searches else "answered without sub-aspects")
+            record_fallback(failure, "searched with the question alone" if searches else "answered without sub-aspects")
             return []
 
     def _golden(self, question: str) -> list[str]:
@@ -107,7 +107,7 @@ class _MultiFaceted(Retrieving):
                 "the sub-aspects are golden, but the question has no labelled ones",
                 "Set richrag.aspects=predicted, or evaluate it on a dataset whose questions have aspects",
             )
-        record(Step("decompose", question, "; ".join(aspects)))
+        add_step(Step("decompose", question, "; ".join(aspects)))
         return aspects
 
     def _retrieve(self, question: str, aspects: Sequence[str]) -> Pool:
@@ -116,7 +116,7 @@ class _MultiFaceted(Retrieving):
         queries = queries_for(question, aspects)
         rankings = self.search(queries, rerank=True, depth=options.passages_per_aspect)
         pool = merge(rankings, aspects, options.pool_limit, fuse=options.merge == "fusion")
-        record(Step("pool", f"{len(pool.passages)} passages", passage_ids=tuple(p.id for p in pool.passages)))
+        add_step(Step("pool", f"{len(pool.passages)} passages", passage_ids=tuple(p.id for p in pool.passages)))
         return pool
 
     def _rank(self, question: str, pool: Pool) -> list[Passage]:
@@ -128,7 +128,7 @@ class _MultiFaceted(Retrieving):
         ranked = self.reranker.rerank_by_aspects(
             question, pool.passages, k, pool.aspects, repeat=self.options.richrag.repeat
         )
-        record(Step("rerank", question, passage_ids=tuple(p.id for p in ranked), seconds=watch.seconds))
+        add_step(Step("rerank", question, passage_ids=tuple(p.id for p in ranked), seconds=watch.seconds))
         return ranked
 
 

@@ -6,7 +6,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.events import Classified, emit
-from typedrag.lms.trail import fall_back
+from typedrag.lms.trace import record_fallback
 from typedrag.programs.answering import NotAnswered
 from typedrag.programs.program import Program
 from typedrag.question_types import Route
@@ -33,7 +33,7 @@ class RoutedProgram(Program):
             route = self.route(question)
         except StepFailed as failure:
             route = Route.SINGLE_STEP
-            fall_back(failure, f"taken as {route}")
+            record_fallback(failure, f"taken as {route}")
         emit(Classified, route=str(route))
         try:
             answer = self.by_route(question, route)

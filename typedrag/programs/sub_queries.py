@@ -11,7 +11,7 @@ from typing import NamedTuple
 import dspy
 
 from typedrag.lms.asking import Reply
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.options import Options
 from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever
@@ -144,7 +144,7 @@ def sift_reply(
         by_topic=options.sift,
     )
     output = "; ".join(sifted)
-    record(Step("decompose", question, output, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+    add_step(Step("decompose", question, output, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
     return sifted
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from typedrag.errors import RetrievalError, first_line
 from typedrag.records import Passage
-from typedrag.retrieval.local_models import loading, locate_model
+from typedrag.retrieval.local_models import LocalModel, loading, locate_model
 from typedrag.sharing import Shared
 
 E5_PROMPTS = ("query: ", "passage: ")
@@ -45,38 +44,37 @@ class Encoder(Shared):
         self, name: str, *, query_prompt: str | None = None, passage_prompt: str | None = None, fetch: bool = True
     ) -> None:
         self.name = name
-        # The tokenizers of transformers cannot be used by two threads at once.
-        self._lock = threading.Lock()
         place = locate_model(name)
         mend = "Check the name and the network, or give a folder"
         if not fetch:
             mend = f"It is not fetched unless you name it yourself: set {NAMED}, or use --retriever bm25"
-        with loading(f"embedding model '{name}'", mend):
+
+        def load() -> Any:
             from sentence_transformers import SentenceTransformer
 
-            self._model = SentenceTransformer(
-                place,
-                trust_remote_code=False,
-                local_files_only=not fetch,
-                model_kwargs={} if fetch else {"use_safetensors": True},
-            )
-        queries, passages = default_prompts(name, self._model.prompts)
+            weights = {} if fetch else {"use_safetensors": True}
+            return SentenceTransformer(place, trust_remote_code=False, local_files_only=not fetch, model_kwargs=weights)
+
+        self._model = LocalModel(load)
+        with loading(f"embedding model '{name}'", mend), self._model as model:
+            queries, passages = default_prompts(name, model.prompts)
+            self.normalised = model.similarity_fn_name != "dot"
         self.query_prompt = queries if query_prompt is None else query_prompt
         self.passage_prompt = passages if passage_prompt is None else passage_prompt
-        self.normalised = self._model.similarity_fn_name != "dot"
 
     def encode_queries(self, queries: Sequence[str]) -> Embeddings:
         """The embeddings of queries, in their order."""
-        return self._encode(self._model.encode_query, queries, self.query_prompt)
+        return self._encode("encode_query", list(queries), self.query_prompt)
 
     def encode_passages(self, passages: Sequence[Passage]) -> Embeddings:
         """The embeddings of passages with their titles, in their order; of long passages, of the beginning."""
-        return self._encode(self._model.encode_document, [p.titled for p in passages], self.passage_prompt)
+        return self._encode("encode_document", [p.titled for p in passages], self.passage_prompt)
 
-    def _encode(self, encode: Any, texts: Sequence[str], prompt: str) -> Embeddings:
+    def _encode(self, method: str, texts: list[str], prompt: str) -> Embeddings:
         try:
-            with self._lock:
-                rows = encode(list(texts), prompt=prompt, normalize_embeddings=self.normalised, show_progress_bar=False)
+            with self._model as model:
+                encode = getattr(model, method)
+                rows = encode(texts, prompt=prompt, normalize_embeddings=self.normalised, show_progress_bar=False)
         except Exception as error:  # torch and tokenizers raise errors of many kinds
             raise RetrievalError(
                 f"embedding model '{self.name}' cannot embed: {first_line(error)}", "Is there memory enough?"

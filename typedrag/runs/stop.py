@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from typedrag.lms.faults import too_many
-from typedrag.lms.prices import PRICES
-from typedrag.lms.spending import Spending, in_dollars
+from typedrag.lms.cost import PRICES, Spending, format_dollars
+from typedrag.runs.failures import too_many_failed
 
 if TYPE_CHECKING:
     from typedrag.runs.store import Result
@@ -28,6 +27,7 @@ class Progress:
         failures: The number of failed ones among them.
         problems: The problem of the last failure, by step.
         result: The result that was kept just now; None at the beginning and at the end.
+        calls_ahead: LM calls that are under way, or come with the next step, and are not in `spent`.
     """
 
     run: str = ""
@@ -38,6 +38,7 @@ class Progress:
     failures: Mapping[str, int] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     result: Result | None = None
+    calls_ahead: int = 0
 
     @property
     def failed(self) -> int:
@@ -69,14 +70,15 @@ class MaxTokens:
 
 @dataclass(frozen=True)
 class MaxCalls:
-    """Stop after so many LM calls."""
+    """Stop before there are more LM calls."""
 
     most: int
 
     def __call__(self, progress: Progress) -> str:
         """See `Stopper`."""
         calls = progress.spent.usage.lm_calls
-        return f"{calls:,} LM calls are made of the {self.most:,} allowed" if calls >= self.most else ""
+        reached = calls + progress.calls_ahead >= self.most
+        return f"{calls:,} LM calls are made of the {self.most:,} allowed" if reached else ""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class MaxCost:
         """See `Stopper`."""
         spent = progress.spent
         if spent.dollars >= self.most:
-            return f"{in_dollars(spent.dollars)} are spent of the {in_dollars(self.most)} allowed"
+            return f"{format_dollars(spent.dollars)} are spent of the {format_dollars(self.most)} allowed"
         unknown = f"a cap of cost cannot be kept, since the price of an LM in use is not known: give it in {PRICES}"
         return unknown if spent.unpriced else ""
 
@@ -109,7 +111,7 @@ class MaxFailures:
     def __call__(self, progress: Progress) -> str:
         """See `Stopper`."""
         for step, failed in progress.failures.items():
-            if too_many(failed, tried := progress.tried[step], self.share):
+            if too_many_failed(failed, tried := progress.tried[step], self.share):
                 what, last = self.names.get(step, step), progress.problems.get(step, "")
                 return f"{failed} of {tried} {what} failed, where {self.share:.0%} are allowed; the last: {last}"
         return ""

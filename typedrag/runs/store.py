@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError, StorageFull
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 
 FORMAT = 2
 KIND = "kind"

@@ -6,15 +6,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
-from typedrag.lms.faults import Faults, fail
-from typedrag.lms.spending import Account, charging
+from typedrag.lms.asking import detect_refusals
+from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.threads import run_jobs
+from typedrag.runs.failures import FailureTracker, fail
 from typedrag.runs.stop import Progress, Stopper
 from typedrag.runs.store import Result, Store
 
+T = TypeVar("T")
+R = TypeVar("R")
 Do = Callable[[str, str, Any], Any]
 """A step on an item: takes the item's id, the step's name, and the value of the item's first step, which is None in the
 first step itself; returns a JSON value."""
@@ -42,7 +45,8 @@ def work(
     threads: int,
     stop: Stopper = lambda progress: "",
     listener: Callable[[Progress], object] = lambda progress: None,
-    account: Account | None = None,
+    account: CostTracker | None = None,
+    failures: FailureTracker | None = None,
     name: str = "",
 ) -> Outcome:
     """Take the steps on items whose results the store lacks, unless there is a reason to stop.
@@ -61,13 +65,17 @@ def work(
         stop: Asked before each step.
         listener: Called at the beginning, after each result and at the end, in the caller's thread.
         account: The spending that `stop` goes by, to which this run's is added; by default that of the store.
+        failures: The LM's failures in a larger run that these items belong to, whose caller finishes it; by default
+            each step has one of its own, which is finished here.
         name: The run's name, for the listener.
 
     Raises:
         LMUnavailable: If the LM fails at one item after the other; these are left to be tried again.
         BaseException: The first other error of a step, or a signal's, once what was under way is kept.
     """
-    return _Work(items, do, store, steps, stop, listener, account or Account(store.read().spent), name).run(threads)
+    return _Work(
+        items, do, store, steps, stop, listener, account or CostTracker(store.read().spent), failures, name
+    ).run(threads)
 
 
 class _Work:
@@ -79,16 +87,18 @@ class _Work:
         steps: Sequence[str],
         stop: Stopper,
         listener: Callable[[Progress], object],
-        account: Account,
+        account: CostTracker,
+        failures: FailureTracker | None,
         name: str,
     ) -> None:
         self.do, self.store, self.steps, self.stop, self.listener = do, store, steps, stop, listener
         self.account, self.name = account, name
         self.steps_done, self.stopped = 0, ""
         self.tried: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
         self.problems: dict[str, str] = {}
-        self.faults = {step: Faults() for step in steps}
+        self.settles = failures is None
+        self.faults = {step: FailureTracker() if failures is None else failures for step in steps}
         self.begun: deque[tuple[str, str, Any]] = deque()
         held: dict[str, dict[str, Result]] = {}
         for result in store.read().results:
@@ -104,13 +114,13 @@ class _Work:
 
     def run(self, threads: int) -> Outcome:
         self._tell(None)
-        with charging(self.account):
+        with track_cost(self.account):
             for count in run_jobs(self._next_job, threads):
                 self._tell(count())
-        for step, faults in self.faults.items():
+        for step, faults in self.faults.items() if self.settles else ():
             held = Counter({step: len(faults)})
-            as_failures = replace(self._progress(), tried=self.tried + held, failures=self.failures + held)
-            faults.settle(too_many=not self.stopped and bool(self.stop(as_failures)))
+            as_failures = replace(self._progress(), tried=self.tried + held, failures=self.failed + held)
+            faults.finish(too_many=not self.stopped and bool(self.stop(as_failures)))
         self._tell(None)
         left = self.begun or list(self.new)
         return Outcome(self.stopped if left else "", self._progress())
@@ -131,7 +141,7 @@ class _Work:
     def _take(self, item: str, step: str, first: Any) -> Callable[[], Result | None]:
         """Take a step, in a thread; returns what the caller's thread does then."""
         result, fault = Result(item, step), None
-        with charging(Account()) as account:
+        with track_cost(CostTracker()) as account:
             try:
                 result = replace(result, value=self.do(item, step, first))
             except NotMeasurable as reason:
@@ -151,7 +161,7 @@ class _Work:
             self.store.add(result)
             self._tell(self._count(result))
 
-        self.faults[result.step].hold(fault, keep)
+        self.faults[result.step].defer(fault, keep)
 
     def _count(self, result: Result, besides: Iterable[str] = ()) -> Result:
         """Count a result, and let the steps begin that wait for it, `besides` those that are done."""
@@ -159,10 +169,10 @@ class _Work:
         if not result.skipped:
             self.tried[result.step] += 1
         if result.failed:
-            self.failures[result.step] += 1
+            self.failed[result.step] += 1
             self.problems[result.step] = result.problem
         elif not result.skipped:
-            self.faults[result.step].answer()
+            self.faults[result.step].on_success()
         if result.step == self.steps[0]:
             if result.problem:
                 self.steps_done += len(self.steps) - 1  # the others need what it did not give
@@ -173,8 +183,57 @@ class _Work:
     def _progress(self, result: Result | None = None) -> Progress:
         return Progress(
             self.name, self.steps_done / len(self.steps), self.planned, self.account.spent,
-            dict(self.tried), dict(self.failures), self.problems, result,
+            dict(self.tried), dict(self.failed), self.problems, result,
         )  # fmt: skip
 
     def _tell(self, result: Result | None) -> None:
         self.listener(self._progress(result))
+
+
+Failed: TypeAlias = InputError | StepFailed | CallFailed
+"""The reason why an item has no result."""
+
+
+def run_each(
+    do: Callable[[T], R],
+    items: Iterable[T],
+    threads: int,
+    on_done: Callable[[int], object] = lambda done: None,
+    *,
+    failures: FailureTracker | None = None,
+) -> list[R | Failed]:
+    """The results of asking an LM about each item, in the items' order; the failure where there is none.
+
+    Args:
+        do: Asks about one item, in a thread.
+        items: Any number of them.
+        threads: Items under way at once.
+        on_done: Called with the number of items done so far.
+        failures: See `work`.
+
+    Raises:
+        LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.
+        BaseException: The first other error that `do` raises, once the calls under way have ended.
+
+    Example:
+        >>> run_each(len, ["a", "to"], threads=2)
+        [1, 2]
+    """
+    inputs = list(items)
+    results: dict[str, R | Failed] = {}
+
+    def step(item: str, *_: object) -> None:
+        try:
+            with detect_refusals():
+                results[item] = do(inputs[int(item)])
+        except (InputError, StepFailed, CallFailed) as failure:
+            results[item] = failure
+            raise
+
+    def show(progress: Progress) -> None:
+        if progress.result:
+            on_done(int(progress.done))
+
+    places = [str(place) for place in range(len(inputs))]
+    work(places, step, Store(), steps=("each",), threads=threads, listener=show, failures=failures)
+    return [results[place] for place in places]

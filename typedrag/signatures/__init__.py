@@ -1,54 +1,54 @@
-"""The typed DSPy signatures by which modules ask an LM, and nothing else: one file a concern."""
+"""The typed DSPy signatures by which modules ask an LM: a file for each paper, and one for each other concern."""
 
-from typedrag.signatures.aggregation import AggregateReasons, ArrangeSteps, MediatePerspectives
 from typedrag.signatures.answering import (
     AnswerComparison,
     AnswerDebate,
     AnswerExperience,
     AnswerFromPassages,
     AnswerFromPerspective,
+    AnswerInPhrase,
+    AnswerInPhraseWithoutPassages,
     AnswerInstruction,
     AnswerReason,
     AnswerSubQuery,
     AnswerWithoutPassages,
+    ComposePhrase,
     ReplyToRemark,
-)
-from typedrag.signatures.compound import AskAboutEntity, JoinQuestions
-from typedrag.signatures.coverage import (
-    AnswerByDefinition,
-    AnswerCoveringSubQuestions,
-    CombineSubAnswers,
-    ReviseAnswer,
-)
-from typedrag.signatures.decomposition import (
-    DecomposeInstruction,
-    DecomposeReason,
-    ExtractKeywords,
-    FrameComparison,
-    FrameDebate,
+    StandaloneQuestion,
 )
 from typedrag.signatures.demonstrations import predictor
-from typedrag.signatures.fabrications import GuessAnswer, ProposeWrongAnswer, StateAnswer
-from typedrag.signatures.grading import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+from typedrag.signatures.generation import (
+    AskAboutEntity,
+    AskOfOnePassage,
+    AskOfTwoPassages,
+    GuessAnswer,
+    JoinQuestions,
+    LabelAnswers,
+    ProposeWrongAnswer,
+    RewriteAnswer,
+    StateAnswer,
+    WriteQuestions,
+    WriteWorseAnswers,
+)
 from typedrag.signatures.hanrag import (
     ComposeAnswer,
     DecomposeCompound,
+    JudgeComplexity,
     JudgeEnding,
     JudgeRelevance,
+    ReasonOneStep,
     RefineQuestion,
     RouteQuestion,
 )
-from typedrag.signatures.linkage import PlaceAmongReferences, RankAmongReferences
-from typedrag.signatures.pairwise import CompareAnswers
-from typedrag.signatures.phrases import AnswerInPhrase, AnswerInPhraseWithoutPassages, ComposePhrase
-from typedrag.signatures.plain import (
-    AggregateParaphrases,
-    AnswerPlainly,
-    ComparePlainly,
-    FrameSides,
-    ParaphraseInstruction,
-    ParaphraseReason,
-    TellPlainly,
+from typedrag.signatures.judging import (
+    CompareAnswers,
+    GradeCorrectness,
+    GradeEquivalence,
+    GradeFaithfulness,
+    GradeRelevance,
+    JudgeSupport,
+    PlaceAmongReferences,
+    RankAmongReferences,
 )
 from typedrag.signatures.preqrag import (
     AnswerAfterReasoning,
@@ -61,22 +61,37 @@ from typedrag.signatures.preqrag import (
     RewriteForSparse,
     SplitQuestion,
 )
-from typedrag.signatures.question_type import ClassifyQuestion
-from typedrag.signatures.reference_answers import LabelAnswers, RewriteAnswer, WriteWorseAnswers
-from typedrag.signatures.relevance import JudgePassages
-from typedrag.signatures.reranking import GradePassage, OrderPassages
+from typedrag.signatures.ranking import GradePassage, JudgePassages, OrderPassages
 from typedrag.signatures.richrag import AnswerByAspects, AnswerRichly, DivideAnswer, ExploreSubAspects, VaryQuery
 from typedrag.signatures.roles import Role, plays
-from typedrag.signatures.standalone import StandaloneQuestion
-from typedrag.signatures.stepwise import JudgeComplexity, ReasonOneStep
-from typedrag.signatures.sub_questions import (
+from typedrag.signatures.sub_question_coverage import (
+    AnswerByDefinition,
+    AnswerCoveringSubQuestions,
+    CombineSubAnswers,
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
     FindAnswers,
+    ReviseAnswer,
     TypeSubQuestions,
 )
-from typedrag.signatures.support import JudgeSupport
-from typedrag.signatures.synthetic_questions import AskOfOnePassage, AskOfTwoPassages, WriteQuestions
+from typedrag.signatures.typed_rag import (
+    AggregateParaphrases,
+    AggregateReasons,
+    AnswerPlainly,
+    ArrangeSteps,
+    ClassifyQuestion,
+    ComparePlainly,
+    DecomposeInstruction,
+    DecomposeReason,
+    ExtractKeywords,
+    FrameComparison,
+    FrameDebate,
+    FrameSides,
+    MediatePerspectives,
+    ParaphraseInstruction,
+    ParaphraseReason,
+    TellPlainly,
+)
 
 __all__ = [
     "AggregateParaphrases",

@@ -1,37 +1,53 @@
-"""Written examples of the decompositions, one for each, as in the paper's prompts.
+"""Written examples of modules' inputs and outputs, as in the papers' prompts.
 
 A small LM that is only told what a sub-query is explains instead of asking. Teleprompters replace
-these demonstrations by their own.
+these demonstrations by their own. Those of sub-questions show many at once, so that one counts as a few shots, as
+in the paper (section 3.1, appendix A).
 """
 
 from __future__ import annotations
 
 import dspy
 
-from typedrag.signatures.decomposition import (
-    DecomposeInstruction,
-    DecomposeReason,
-    ExtractKeywords,
-    FrameComparison,
-    FrameDebate,
-)
+from typedrag.question_types import SubQuestionType
 from typedrag.signatures.fields import (
     AnswerPart,
     AnswerParts,
     Items,
     Keywords,
+    ManyQuestions,
+    NextQuestion,
+    Parts,
+    QuestionAnswer,
+    SearchQuery,
     Side,
     Sides,
     SubAspects,
     SubQueries,
+    TwoQuestions,
     Variants,
+    Verdict,
+    WorseningAnswers,
+    keyed,
 )
-from typedrag.signatures.hanrag_demonstrations import HANRAG_DEMONSTRATIONS
-from typedrag.signatures.plain import FrameSides
-from typedrag.signatures.preqrag_demonstrations import PREQRAG_DEMONSTRATIONS
-from typedrag.signatures.reference_answer_demonstrations import REFERENCE_ANSWER_DEMONSTRATIONS
+from typedrag.signatures.generation import WriteWorseAnswers
+from typedrag.signatures.hanrag import DecomposeCompound, RefineQuestion
+from typedrag.signatures.preqrag import RewriteForDense, RewriteForSparse, SplitQuestion
 from typedrag.signatures.richrag import DivideAnswer, ExploreSubAspects, VaryQuery
-from typedrag.signatures.sub_question_demonstrations import SUB_QUESTION_DEMONSTRATIONS
+from typedrag.signatures.sub_question_coverage import (
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    FindAnswers,
+    TypeSubQuestions,
+)
+from typedrag.signatures.typed_rag import (
+    DecomposeInstruction,
+    DecomposeReason,
+    ExtractKeywords,
+    FrameComparison,
+    FrameDebate,
+    FrameSides,
+)
 
 _DEBATE = dspy.Example(
     question="Is it right to keep wild animals in zoos?",
@@ -45,6 +61,59 @@ _DEBATE = dspy.Example(
         ]
     ),
 )
+
+_PREMISE = "My granny left me her old violin and I'd like to no how you care for the varnnish of such instruments?"
+
+_BEES = "Why do people keep bees in cities?"
+_ABOUT_BEES = {
+    "What do city beekeepers gain from their hives?": SubQuestionType.CORE,
+    "How do bees find enough flowers in a city?": SubQuestionType.CORE,
+    "How much honey does a hive in a city give?": SubQuestionType.CORE,
+    "What is a beehive made of?": SubQuestionType.BACKGROUND,
+    "How do city bees help gardens and parks nearby?": SubQuestionType.CORE,
+    "Do people keep bees in cities to protect nature?": SubQuestionType.CORE,
+    "How does beekeeping bring neighbours together?": SubQuestionType.CORE,
+    "When did people begin to keep bees?": SubQuestionType.BACKGROUND,
+    "Why do hotels and companies put hives on their roofs?": SubQuestionType.CORE,
+    "How can a beginner start to keep bees?": SubQuestionType.FOLLOW_UP,
+    "Are there fewer pesticides in cities than on farmland?": SubQuestionType.CORE,
+    "How do schools use beehives in lessons?": SubQuestionType.CORE,
+    "What does a beekeeper do in the course of a year?": SubQuestionType.BACKGROUND,
+    "What harm do hives in cities do to wild bees?": SubQuestionType.FOLLOW_UP,
+    "How does keeping bees help people to relax?": SubQuestionType.CORE,
+    "Which laws on beekeeping do cities have?": SubQuestionType.FOLLOW_UP,
+    "Can city beekeepers earn money with honey?": SubQuestionType.CORE,
+    "What should I do when a bee stings me?": SubQuestionType.FOLLOW_UP,
+    "Which plants could I grow on a balcony for bees?": SubQuestionType.FOLLOW_UP,
+    "How did news of dying bees make people start with hives?": SubQuestionType.CORE,
+}
+
+_ROMAN_ROADS = (
+    "Roman roads were built for the army first. A legion could march about thirty kilometres a day on them, in any "
+    "weather, because the paving of stone and gravel let water run off to both sides. Merchants used the same roads, "
+    "and towns grew where two of them met. Many are still in use: modern routes in Italy and Britain follow their "
+    "straight lines."
+)
+_ON_ROMAN_ROADS = {
+    "How far could soldiers march on a Roman road in a day?": Verdict(
+        fragment="A legion could march about thirty kilometres a day on them", answered=True
+    ),
+    "Who paid for the building of Roman roads?": Verdict(
+        fragment="Roman roads were built for the army first", answered=False
+    ),
+    "Why did Roman roads stay dry in the rain?": Verdict(
+        fragment="the paving of stone and gravel let water run off to both sides", answered=True
+    ),
+    "Which goods did merchants carry on Roman roads?": Verdict(
+        fragment="Merchants used the same roads", answered=False
+    ),
+    "How do modern roads differ from Roman roads?": Verdict(
+        fragment="modern routes in Italy and Britain follow their straight lines", answered=False
+    ),
+    "How did Roman roads change where people lived?": Verdict(
+        fragment="towns grew where two of them met", answered=True
+    ),
+}
 
 DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     FrameComparison: dspy.Example(
@@ -114,10 +183,44 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             ]
         ),
     ),
-    **SUB_QUESTION_DEMONSTRATIONS,
-    **PREQRAG_DEMONSTRATIONS,
-    **REFERENCE_ANSWER_DEMONSTRATIONS,
-    **HANRAG_DEMONSTRATIONS,
+    DecomposeIntoSubQuestions: dspy.Example(question=_BEES, sub_questions=ManyQuestions(list(_ABOUT_BEES))),
+    TypeSubQuestions: dspy.Example(question=_BEES, sub_questions=keyed(_ABOUT_BEES), types=keyed(_ABOUT_BEES.values())),
+    FindAnswers: dspy.Example(
+        text=_ROMAN_ROADS,
+        sub_questions=keyed(_ON_ROMAN_ROADS),
+        verdicts=keyed(_ON_ROMAN_ROADS.values()),
+    ),
+    FindAnsweringSentences: dspy.Example(
+        sub_questions=keyed(_ON_ROMAN_ROADS),
+        sentences={str(number): f"{text}." for number, text in enumerate(_ROMAN_ROADS.rstrip(".").split(". "), 1)},
+        verdicts=keyed((2, 0, 2, 0, 0, 3)),
+    ),
+    RewriteForSparse: dspy.Example(question=_PREMISE, sparse_query=SearchQuery("care for varnish of old violins")),
+    RewriteForDense: dspy.Example(
+        question=_PREMISE, dense_query=SearchQuery("How do you care for the varnish of an old violin?")
+    ),
+    SplitQuestion: dspy.Example(  # a small LM tells two aspects apart unaided; a comparison it repeats twice
+        question="What is the difference between a violin and a viola?",
+        two_sub_questions=TwoQuestions(["What is a violin?", "What is a viola?"]),
+    ),
+    WriteWorseAnswers: dspy.Example(
+        question="Why are manhole covers round?",
+        right_answer="A round cover cannot fall through its own hole, fits whichever way it is turned, and rolls.",
+        answers=WorseningAnswers(
+            acceptable="Mostly because a round one cannot drop into the hole, I believe.",
+            poor="Because the streets were full of carriages, and wheels are round too.",
+            senseless="My uncle keeps his coins in a jar, which is round, and he never counts them.",
+        ),
+    ),
+    DecomposeCompound: dspy.Example(
+        question="When did the potter Lucie Rie move to London, and what is she known for?",
+        sub_queries=Parts(["When did the potter Lucie Rie move to London?", "What is the potter Lucie Rie known for?"]),
+    ),
+    RefineQuestion: dspy.Example(
+        question="Which river flows through the town where the inventor of the ballpoint pen was born?",
+        solved=[QuestionAnswer(question="Who invented the ballpoint pen?", answer="László Bíró")],
+        query=NextQuestion("In which town was László Bíró born?"),
+    ),
 }
 
 STORIES: dict[type[dspy.Signature], dspy.Example] = {

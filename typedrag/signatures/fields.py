@@ -1,15 +1,15 @@
-"""Types of signature fields whose limits DSPy enforces.
+"""Types of signature fields whose limits DSPy enforces, and several values in one call, by their keys.
 
-DSPy ignores limits on a top-level `list[...]` field: they are neither in the JSON schema that
-constrains decoding nor checked when a reply is parsed. Inside a model they are both.
+A small LM that must name the key before each value keeps to the right one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args
 
+import dspy
 from annotated_types import MaxLen
 from pydantic import (
     AfterValidator,
@@ -395,3 +395,36 @@ def number_passages(passages: Sequence[Passage], max_words: int) -> list[PromptP
         PromptPassage(number=i, title=first_words(p.title, max_words), text=first_words(p.text, max_words))
         for i, p in enumerate(passages, 1)
     ]
+
+
+def keyed(values: Iterable[T], letter: str = "q") -> dict[str, T]:
+    """Values by their keys.
+
+    Example:
+        >>> keyed(["What is yeast?", "Why does dough rise?"])
+        {'q1': 'What is yeast?', 'q2': 'Why does dough rise?'}
+    """
+    return {f"{letter}{number}": value for number, value in enumerate(values, 1)}
+
+
+def exactly(signature: type[dspy.Signature], keys: Iterable[str], value: Any = None) -> type[dspy.Signature]:
+    """A signature like this one whose output is one value for each of the keys, no more and no fewer.
+
+    Args:
+        signature: Its one output is a dictionary.
+        keys: Of what it is asked about.
+        value: The type of a value; by default that of the signature.
+
+    Example:
+        >>> grades = dspy.Signature("answers: dict[str, str] -> grades: dict[str, int]")
+        >>> list(exactly(grades, keyed(["Yeast.", "Gas."], "a")).output_fields["grades"].annotation.model_fields)
+        ['a1', 'a2']
+    """
+    ((name, field),) = signature.output_fields.items()
+    (_, usual) = field.annotation.__args__
+    return signature.with_updated_fields(name, type_=one_for_each(tuple(keys), value or usual))
+
+
+def values(output: Any) -> list[Any]:
+    """The values of such an output, in the order of the keys."""
+    return list((output if isinstance(output, Mapping) else dict(output)).values())

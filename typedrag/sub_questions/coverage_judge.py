@@ -1,23 +1,26 @@
 """Judges of whether a text answers sub-questions, and by which fragment (sub-question coverage, section 3.2).
 
-Two of them ask an LM: one quotes the fragment, as in the paper, the other names a sentence. A number costs a
-few tokens, a quotation fifty, and a small LM that quotes runs on.
+They are an LM, similarity, or an LM where similarity is unsure. An LM quotes the fragment, as in the paper, or names a
+sentence: a number costs a few tokens, a quotation fifty, and a small LM that quotes runs on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
 
 import dspy
 
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import room_for, with_settings
-from typedrag.lms.trail import Stopwatch, record, run_concurrently
+from typedrag.errors import InputError
+from typedrag.lms.asking import allow_tokens, ask, with_settings
+from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
 from typedrag.records import Step, Usage
+from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
+from typedrag.signatures.fields import exactly, keyed, values
+from typedrag.sub_questions.evidence import Evidence, find_evidence
 from typedrag.sub_questions.fragments import locate_fragment
 from typedrag.texts.sentences import sentences
 
@@ -101,7 +104,7 @@ class CoverageJudge(AnyCoverageJudge):
         judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
         verdicts = [verdict for coverages, _ in judged for verdict in coverages]
         usage = sum((usage for _, usage in judged), Usage())
-        record(Step("judge coverage", text, told(verdicts), seconds=watch.seconds, usage=usage))
+        add_step(Step("judge coverage", text, told(verdicts), seconds=watch.seconds, usage=usage))
         return dspy.Prediction(verdicts=verdicts)
 
     def _judge(self, text: str, sub_questions: Sequence[str]) -> tuple[list[Coverage], Usage]:
@@ -117,7 +120,7 @@ class CoverageJudge(AnyCoverageJudge):
     def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
         reply = ask(
             "judge coverage",
-            with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
+            with_settings(self.find, {**allow_tokens(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
             retries=self._retries,
             signature=exactly(self.find.signature, keyed(sub_questions)),
             text=text,
@@ -141,7 +144,7 @@ class SentenceCoverageJudge(CoverageJudge):
         numbers = Literal[tuple(range(len(answer_sentences) + 1))]  # type: ignore[valid-type]
         reply = ask(
             "judge coverage",
-            with_settings(self.find, {**room_for(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
+            with_settings(self.find, {**allow_tokens(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
             retries=self._retries,
             signature=exactly(self.find.signature, keyed(sub_questions), numbers),
             sub_questions=keyed(sub_questions),
@@ -163,3 +166,109 @@ def _check(text: str, fragment: str, answered: bool) -> Coverage:
     if place is None:
         return Coverage(False, fragment, invalid=True)
     return Coverage(True, fragment, place.position)
+
+
+Cite = Literal["similarity", "cascade", "sentences", "words"]
+"""The way in which a judge shows what answers a sub-question."""
+DEFAULT_CITE: Cite = "similarity"
+WEIGHTS = Path(__file__).with_name("coverage_weights.json")
+UNSURE = 0.15
+"""The distance from 0.5 within which a cascade takes a probability for unsure."""
+
+
+class SimilarityCoverageJudge(AnyCoverageJudge):
+    """Judges, without an LM, how likely a text answers each sub-question: see `Evidence`.
+
+    The fragment is the two sentences in a row that are nearest in meaning.
+
+    Args:
+        weights: By default those that typedrag ships.
+    """
+
+    asks_lm: ClassVar[bool] = False
+
+    def __init__(self, weights: LogisticModel | None = None) -> None:
+        super().__init__()
+        self.weights = weights or LogisticModel.load(WEIGHTS)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The weights; see `AnyCoverageJudge`."""
+        return {"intercept": self.weights.intercept, "weights": self.weights.weights}
+
+    def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
+        """The `verdicts`, a `Coverage` for each sub-question.
+
+        Raises:
+            RetrievalError: If MiniLM is not on this machine or cannot be loaded.
+        """
+        watch = Stopwatch()
+        if text.strip():
+            verdicts = [self._verdict(text, evidence) for evidence in find_evidence(text, sub_questions)]
+        else:
+            verdicts = [Coverage(False, probability=0.0) for _ in sub_questions]
+        add_step(Step("judge coverage", text, told(verdicts), seconds=watch.seconds))
+        return dspy.Prediction(verdicts=verdicts)
+
+    def _verdict(self, text: str, evidence: Evidence) -> Coverage:
+        probability = self.weights.probability(evidence.features)
+        if probability < 0.5:
+            return Coverage(False, probability=probability)
+        place = locate_fragment(text, evidence.fragment)
+        return Coverage(True, evidence.fragment, place.position if place else None, probability=probability)
+
+
+class CascadeCoverageJudge(AnyCoverageJudge):
+    """Asks the LM, which quotes words, only about the sub-questions of which similarity is unsure.
+
+    Args:
+        sub_questions_per_call: See `CoverageJudge`.
+        unsure: The distance from 0.5 within which a probability is unsure.
+    """
+
+    def __init__(self, sub_questions_per_call: int = 10, unsure: float = UNSURE) -> None:
+        super().__init__()
+        self.first = SimilarityCoverageJudge()
+        self.second = CoverageJudge(sub_questions_per_call=sub_questions_per_call)
+        self._unsure = unsure
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of both judges, and the bound for asking the second; see `AnyCoverageJudge`."""
+        return {**self.first.settings, **self.second.settings, "unsure": self._unsure}
+
+    def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
+        """The `verdicts`, a `Coverage` for each sub-question; where the LM is asked, a probability is halfway to its.
+
+        Raises:
+            StepFailed: If no reply can be parsed.
+            LMUnavailable: If the LM cannot be reached.
+            RetrievalError: If MiniLM is not on this machine or cannot be loaded.
+        """
+        verdicts: list[Coverage] = self.first(text=text, sub_questions=sub_questions).verdicts
+        unsure = [i for i, v in enumerate(verdicts) if text.strip() and abs((v.probability or 0) - 0.5) < self._unsure]
+        replies = self.second(text=text, sub_questions=[sub_questions[i] for i in unsure]).verdicts if unsure else []
+        for i, verdict in zip(unsure, replies, strict=True):
+            verdicts[i] = replace(verdict, probability=((verdicts[i].probability or 0) + verdict.answered) / 2)
+        return dspy.Prediction(verdicts=verdicts)
+
+
+def asks_lm(cite: str) -> bool:
+    """True if the judge with this way to cite asks an LM."""
+    return cite != "similarity"
+
+
+def build_coverage_judge(cite: Cite = DEFAULT_CITE, sub_questions_per_call: int = 10) -> AnyCoverageJudge:
+    """The judge that cites in this way.
+
+    Raises:
+        InputError: If the way is unknown.
+    """
+    if cite == "similarity":
+        return SimilarityCoverageJudge()
+    if cite == "cascade":
+        return CascadeCoverageJudge(sub_questions_per_call)
+    judges = {"words": CoverageJudge, "sentences": SentenceCoverageJudge}
+    if cite not in judges:
+        raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(get_args(Cite))}")
+    return judges[cite](sub_questions_per_call=sub_questions_per_call)

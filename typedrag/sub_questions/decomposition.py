@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import dspy
 
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import room_for, with_settings
-from typedrag.lms.trail import Stopwatch, record, run_concurrently
+from typedrag.lms.asking import allow_tokens, ask, with_settings
+from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
+from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.texts.words import folded
 
 _TOKENS_A_QUESTION = 50
@@ -39,13 +38,13 @@ class SubQuestionDecomposer(dspy.Module):
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be reached.
         """
-        decompose = with_settings(self.decompose, room_for(20 * _TOKENS_A_QUESTION))
+        decompose = with_settings(self.decompose, allow_tokens(20 * _TOKENS_A_QUESTION))
         reply = ask("decompose", decompose, retries=self._retries, question=question)
         different: dict[str, str] = {}
         for text in reply.prediction.sub_questions.root:
             different.setdefault(folded(text), text)
         texts = list(different.values())
-        record(Step("decompose", question, "; ".join(texts), seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("decompose", question, "; ".join(texts), seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(sub_questions=texts)
 
 
@@ -89,7 +88,7 @@ class SubQuestionTyper(dspy.Module):
         types = [type_ for of_batch, _ in typed for type_ in of_batch]
         usage = sum((usage for _, usage in typed), Usage())
         core = f"{types.count(SubQuestionType.CORE)} of {len(types)} sub-questions are core"
-        record(Step("type sub-questions", question, core, seconds=watch.seconds, usage=usage))
+        add_step(Step("type sub-questions", question, core, seconds=watch.seconds, usage=usage))
         return dspy.Prediction(types=types)
 
     def _ask(self, question: str, batch: Sequence[str]) -> tuple[list[SubQuestionType], Usage]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from typedrag.datasets import Dataset, source
-from typedrag.datasets.examples import Entry, build_dataset, example
+from typedrag.datasets.dataset import Entry, build_dataset, example
 
 QUESTIONS = ("Why does bread rise?", "How do I sharpen a kitchen knife?", "What is kneading good for?")
 

@@ -516,11 +516,11 @@ def test_what_a_run_will_spend_is_projected_by_its_first_questions(notices, tmp_
     (tmp_path / "prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
     monkeypatch.setenv("TYPEDRAG_PRICES", str(tmp_path / "prices.yaml"))
     words = "about 2.0 LM calls, 220 tokens, $0.004 a question; 24 LM calls, 2,640 tokens, $0.048 for all 12"
-    assert notices() == [f"run: after 5 of 12 questions: {words}"]
+    assert notices() == [f"run: after 3 of 12 questions: {words}"]
 
 
 def test_a_run_of_a_few_questions_is_not_projected(notices):
-    assert notices(dataset={"name": "sample", "limit": 10}) == []
+    assert notices(dataset={"name": "sample", "limit": 6}) == []
 
 
 def test_a_cap_that_is_too_low_is_said_as_soon_as_that_is_known(notices):

@@ -26,8 +26,7 @@ from typedrag.errors import CallFailed, InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.executors.ray_cluster import connected
 from typedrag.experiments.executors.ray_workers import ray_workers
-from typedrag.lms.prices import PRICES
-from typedrag.lms.spending import Account, charging
+from typedrag.lms.cost import PRICES, CostTracker, track_cost
 
 pytestmark = needs_ray
 
@@ -167,7 +166,7 @@ def test_what_a_lost_worker_has_spent_counts_and_what_kills_every_worker_has_fai
     with (
         connected(cluster.executor, 1, threads=1, calls=1) as workers,
         ray_workers(Deadly(), workers, threads=1, calls=1) as pool,
-        charging(Account()) as account,
+        track_cost(CostTracker()) as account,
     ):
         assert pool.call("die_once", tmp_path / "died") == "alive"
         assert account.spent == SPENT + SPENT

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from typedrag.lms.spending import Spending, charge
+from typedrag.lms.cost import Spending, charge
 from typedrag.records import Usage
 
 SPENT = Spending(Usage(1, 10, 5))

@@ -105,7 +105,7 @@ def test_what_is_no_judge_that_can_be_read_is_refused(saved, values, said):
 
 def test_a_missing_part_and_a_changed_signature_are_named(saved, tmp_path):
     signatures = json.loads((saved / "signatures.json").read_text())
-    signatures["rank"] = signatures["rank"][1:]
+    del signatures["rank"]["question"]
     (saved / "signatures.json").write_text(json.dumps(signatures))
     with pytest.raises(InputError, match=r"rank.* has changed since"):
         load_judge(saved, "linkage-judge", "a/model")

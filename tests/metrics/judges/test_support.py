@@ -12,7 +12,7 @@ from typedrag.metrics import Judgments
 from typedrag.metrics.judges.support import EmbeddingSupport, particulars, shared_words
 from typedrag.metrics.judges.support_judges import LMSupport, NLISupport, open_support
 from typedrag.signatures import JudgeSupport
-from typedrag.signatures.support import SupportVerdict
+from typedrag.signatures.judging import SupportVerdict
 
 SUPPORTED, CONTRADICTED, NOT_STATED = SupportVerdict
 BREAD = ["Yeast feeds on sugar in the dough and gives off carbon dioxide, which makes bread rise."]

@@ -18,8 +18,8 @@ from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.metric import Scored
 from typedrag.records import NOT_IN_COLLECTION, Answered, Passage, Reference
 from typedrag.signatures import GradeEquivalence, JudgeSupport
+from typedrag.signatures.judging import SupportVerdict
 from typedrag.signatures.roles import Role
-from typedrag.signatures.support import SupportVerdict
 
 QUESTION = "Who invented the term?"
 SHORT = dspy.Example(id="q1", question=QUESTION, answers=("Aksel Sandemose",))

@@ -198,11 +198,8 @@ def test_a_program_that_was_bootstrapped_is_saved_whole(tmp_path):
     save_compiled(program, tmp_path / "c")
     loaded = Compiled.read(tmp_path / "c").build(Spy())
     before, after = named_predictors(program), named_predictors(loaded)
-    assert before[REASON].demos
-    for name in before:
-        assert after[name].demos == before[name].demos
-        for mine, theirs in zip(after[name].demos, before[name].demos, strict=True):
-            assert [type(v) for v in mine.values()] == [type(v) for v in theirs.values()]
+    assert before[REASON].demos and len(after[REASON].demos) == len(before[REASON].demos)
+    assert state_of(loaded) == state_of(program)
     assert requests(loaded) == requests(program)
 
 
@@ -327,30 +324,20 @@ def test_a_head_that_does_not_fit_is_refused(folder, changes, said):
 
 
 def test_a_signature_that_has_changed_since_is_named_with_what_changed(folder):
-    shapes = json.loads((folder / "signatures.json").read_text())
-    question, sub_queries = shapes[REASON]
-    cases = {
-        "output 'sub_queries' is new": [question],
-        "output 'reasons' is gone": [question, sub_queries, {"name": "reasons", "role": "output", "type": "str"}],
-        "the type of output 'sub_queries' was str and is list[str]": [question, {**sub_queries, "type": "str"}],
-        "the order of its fields was sub_queries, question and is question, sub_queries": [sub_queries, question],
-        "'question' was an output and is an input": [{**question, "role": "output"}, sub_queries],
-    }
-    for said, shape in cases.items():
-        edit(folder, "signatures.json", **{REASON: shape})
+    fields = json.loads((folder / "signatures.json").read_text())[REASON]
+    question, sub_queries = fields
+    for said, before in {
+        "its fields were question and are question, sub_queries": {question: fields[question]},
+        "its fields were sub_queries, question and are": {n: fields[n] for n in (sub_queries, question)},
+        "the type of sub_queries is another": {**fields, sub_queries: "output 0123456789abcdef"},
+    }.items():
+        edit(folder, "signatures.json", **{REASON: before})
         line = refused(folder)
         assert f'the signature of predictor "{REASON}" has changed since: {said}' in line
         assert line.endswith("Compile it again")
     versions = json.loads((folder / "program.json").read_text())["versions"]
     edit(folder, "program.json", versions={**versions, "typedrag": "0.0.9"})
     assert refused(folder).endswith("Compile it again, or use typedrag 0.0.9")
-
-
-def test_a_program_from_before_answers_said_whether_passages_hold_one_is_refused_by_that_field(folder):
-    shapes = json.loads((folder / "signatures.json").read_text())
-    name = next(name for name, shape in shapes.items() if any(field["name"] == "answered" for field in shape))
-    edit(folder, "signatures.json", **{name: [field for field in shapes[name] if field["name"] != "answered"]})
-    assert f"the signature of predictor \"{name}\" has changed since: output 'answered' is new" in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +352,6 @@ def test_a_program_from_before_answers_said_whether_passages_hold_one_is_refused
         {"signature": {"instructions": 3, "fields": []}},
         {"demos": ["x"]},
         {"demos": [[1]]},
-        {"untyped": [[-1, "x"]]},
     ],
 )
 def test_a_state_can_hold_nothing_but_texts_and_values(folder, change):

@@ -7,7 +7,7 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.call_context import use_context
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.lms.trail import recording
+from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options, PreQRAGOptions
 from typedrag.programs.preqrag.document_scopes import build_scope_classifier, multi_document_cue
 from typedrag.question_types import DocumentScope
@@ -18,7 +18,7 @@ MULTI = "How does Azure Firewall segment networks, and what are the compliance a
 
 
 def classify(question: str, classifier: str, retries: int = 0):
-    with recording() as steps:
+    with collect_steps() as steps:
         made = build_scope_classifier(Options(preqrag=PreQRAGOptions(classifier=classifier), retries=retries))(
             question=question
         )

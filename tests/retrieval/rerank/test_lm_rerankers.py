@@ -8,7 +8,7 @@ from dspy.utils.exceptions import LMTransportError
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.errors import LMUnavailable
-from typedrag.lms.trail import lm_call_budget, recording, reserving
+from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
 from typedrag.programs import RAG, Options
 from typedrag.records import Passage, fallbacks, total_usage
 from typedrag.retrieval import NoReranker, open_reranker
@@ -27,7 +27,7 @@ def ids(passages) -> list[str]:
 
 
 def test_point_wise_ranks_by_grades_and_ties_keep_the_order():
-    with scripted({s.GradePassage: by_worth}) as engine, recording() as steps:
+    with scripted({s.GradePassage: by_worth}) as engine, collect_steps() as steps:
         ranked = open_reranker("lm-pointwise").rerank("How?", PASSAGES, 4)
     assert [(p.id, p.score) for p in ranked] == [("p3", 3.0), ("p3", 3.0), ("p2", 2.0), ("p2", 2.0)]
     assert len(engine.prompts) == 6 and total_usage(steps).lm_calls == 6
@@ -55,7 +55,7 @@ def test_the_lm_that_ranks_sees_as_much_of_a_passage_as_the_one_that_answers(spe
 
 
 def test_a_call_is_left_for_the_answer():
-    with scripted({s.GradePassage: by_worth}) as engine, recording() as steps, lm_call_budget(4), reserving(1):
+    with scripted({s.GradePassage: by_worth}) as engine, collect_steps() as steps, limit_calls(4), reserve_calls(1):
         ranked = PointwiseLMReranker().rerank("How?", PASSAGES, 6)
     assert len(engine.prompts) == 3
     assert ids(ranked) == ["p3", "p2", "p0", "p1", "p3", "p2"]
@@ -71,7 +71,7 @@ def test_list_wise_lets_a_good_passage_rise_through_windows_that_overlap():
         windows.append(sorted(at, key=lambda n: at[n]))
         return {"order": [windows[-1].index(max(at)) + 1]}  # the others are not named
 
-    with scripted({s.OrderPassages: highest_first}), recording() as steps:
+    with scripted({s.OrderPassages: highest_first}), collect_steps() as steps:
         ranked = ListwiseLMReranker(window=6, step=3).rerank("How?", TWELVE, 12)
     assert windows == [[6, 7, 8, 9, 10, 11], [3, 4, 5, 11, 6, 7], [0, 1, 2, 11, 3, 4]]
     assert ids(ranked) == [f"p{n}" for n in (11, *range(11))]
@@ -80,7 +80,7 @@ def test_list_wise_lets_a_good_passage_rise_through_windows_that_overlap():
 
 
 def test_a_window_that_cannot_be_read_stays_as_it_is():
-    with scripted({s.OrderPassages: "torn"}), recording() as steps:
+    with scripted({s.OrderPassages: "torn"}), collect_steps() as steps:
         ranked = ListwiseLMReranker(retries=0).rerank("How?", TWELVE, 12)
     assert ids(ranked) == ids(TWELVE)
     assert fallbacks(steps).endswith("left in their order") and total_usage(steps).lm_calls == 2
@@ -92,7 +92,12 @@ def test_numbers_that_are_none_or_come_twice_are_passed_by():
 
 
 def test_where_calls_run_out_the_first_window_is_ordered():
-    with scripted({s.OrderPassages: {"order": [2]}}) as engine, recording() as steps, lm_call_budget(2), reserving(1):
+    with (
+        scripted({s.OrderPassages: {"order": [2]}}) as engine,
+        collect_steps() as steps,
+        limit_calls(2),
+        reserve_calls(1),
+    ):
         ranked = ListwiseLMReranker(window=6, step=3).rerank("How?", TWELVE, 12)
     assert len(engine.prompts) == 1 and ids(ranked)[:2] == ["p1", "p0"]
     assert steps[0].dropped == ("window from 7 (no LM calls left for it)", "window from 4 (no LM calls left for it)")

@@ -24,7 +24,7 @@ pytest.importorskip("pyserini", reason="the extra pyserini is not installed")
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
-from typedrag.datasets.everyday import QUESTIONS
+from typedrag.datasets.typed_rag import EVERYDAY_QUESTIONS
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, build_index, open_retriever, parts_of
@@ -63,7 +63,7 @@ def words(text: str) -> Counter[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three indexes of the same passages, as Pyserini's commands make them: `bm25`, `impact` and `faiss`."""
     folder = tmp_path_factory.mktemp("pyserini")
-    rows = [json.loads(line) for line in QUESTIONS.read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in EVERYDAY_QUESTIONS.read_text("utf-8").splitlines()]
     rows = [row for row in rows if words(row["question"])][:: len(rows) // PASSAGES - 1][:PASSAGES]
     documents = [{"id": f"q{n}", "title": row["type"], "contents": row["question"]} for n, row in enumerate(rows)]
     weighted = [

@@ -14,12 +14,12 @@ from typing import Any, Literal, TypeAlias
 from pydantic import TypeAdapter
 
 from typedrag.experiments.formats import flattened, format_estimate, format_p
-from typedrag.experiments.loading import brought, program_source
+from typedrag.experiments.loading import program_source
 from typedrag.experiments.pages import render_page, write_page
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
-from typedrag.programs.artifact.fingerprints import Shape, shape_changes
-from typedrag.programs.artifact.state import PredictorState, State, shapes_of, state_of
+from typedrag.programs.artifact.state import Fields, PredictorState, State, field_changes, fields_of, state_of
+from typedrag.programs.loading import without_external_models
 from typedrag.programs.quoted_material import lost_sentence
 
 Demonstration: TypeAlias = Mapping[str, Any]
@@ -44,7 +44,7 @@ class Side:
     program: str
     options: Options
     state: State
-    signatures: Mapping[str, Shape]
+    signatures: Mapping[str, Fields]
     about: CompiledAbout | None = None
 
 
@@ -151,8 +151,8 @@ def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
             sides.append(Side(label, own.program, own.options, own.state, own.signatures, own.about))
         else:
             # strangers may have written the options: models and files that they name are not opened
-            program = uncompiled(source.name, brought(other.options) if other else None)
-            sides.append(Side(label, source.name, Options(), state_of(program), shapes_of(program)))
+            program = uncompiled(source.name, without_external_models(other.options) if other else None)
+            sides.append(Side(label, source.name, Options(), state_of(program), fields_of(program)))
     return sides[0], sides[1]
 
 
@@ -225,7 +225,8 @@ def _pieces(*texts: tuple[str, Literal["removed", "added"]]) -> list[Piece]:
 def _predictor_diff(name: str, base: Side, compiled: Side) -> PredictorDiff:
     before, after = base.state.get(name), compiled.state.get(name)
     only: Literal["base", "compiled", ""] = "compiled" if before is None else "base" if after is None else ""
-    shapes = [side.signatures.get(name, ()) for side in (base, compiled)]
+    fields = [side.signatures.get(name, {}) for side in (base, compiled)]
+    changes = "" if only else field_changes(*fields)
     texts = [s.signature.instructions if s else None for s in (before, after)]
     had, has = ([_key(d) for d in s.demos] if s else [] for s in (before, after))
     common = Counter(had) & Counter(has)
@@ -233,10 +234,10 @@ def _predictor_diff(name: str, base: Side, compiled: Side) -> PredictorDiff:
     return PredictorDiff(
         name=name,
         only=only,
-        signature=() if only else tuple(shape_changes(*shapes)),
+        signature=(changes,) if changes else (),
         instructions=None if texts[0] == texts[1] else Change("instructions", *texts),
         unguarded=before is not None and after is not None and lost_sentence(before, after),
-        descriptions=tuple(_changes(*(_descriptions(s, x) for s, x in zip((before, after), shapes, strict=True)))),
+        descriptions=tuple(_changes(*(_descriptions(s, x) for s, x in zip((before, after), fields, strict=True)))),
         settings=tuple(_changes(*(s.config.given() if s else {} for s in (before, after)))),
         removed=tuple(removed),
         added=tuple(added),
@@ -245,13 +246,13 @@ def _predictor_diff(name: str, base: Side, compiled: Side) -> PredictorDiff:
     )
 
 
-def _descriptions(state: PredictorState | None, shape: Shape) -> dict[str, str]:
+def _descriptions(state: PredictorState | None, fields: Fields) -> dict[str, str]:
     if state is None:
         return {}
     texts = {}
-    for field, own in zip(shape, state.signature.fields, strict=False):
-        texts[field.name] = own.description
-        texts[f"{field.name} (prefix)"] = own.prefix
+    for name, own in zip(fields, state.signature.fields, strict=False):
+        texts[name] = own.description
+        texts[f"{name} (prefix)"] = own.prefix
     return texts
 
 

@@ -13,10 +13,10 @@ from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, re
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import ProgramConfig
 from typedrag.experiments.evaluate.run_store import ANSWERS, read_run
-from typedrag.experiments.loading import ProgramSource
 from typedrag.files.digests import digest_of
 from typedrag.files.text_files import WholeText
 from typedrag.programs import Options, Program
+from typedrag.programs.loading import ProgramSource
 from typedrag.records import ELSEWHERE, Answer, Passage, Step, Usage
 from typedrag.runs import Result, Store, is_run
 from typedrag.texts.words import question_key

@@ -11,12 +11,12 @@ import dspy
 
 from typedrag.datasets.reading import TABLES, Entry, Id, Layout, TypeName, decode, misfit, parse, read_rows
 from typedrag.errors import InputError, TypedRAGError
+from typedrag.experiments.estimate import Estimator
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import ANSWERS
 from typedrag.experiments.executors.executor import Executor, Here
-from typedrag.experiments.projection import Projection
 from typedrag.files.text_files import WholeText, open_text, usable_lines
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.programs import Program
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Usage
@@ -169,13 +169,13 @@ def answer_questions(
     executor = Here(program, {}) if isinstance(program, Program) else program
     results, caps = store or Store(), caps or SpendingCaps()
     outcomes = [_outcome(questions, result) for result in results.read().results]
-    projection = Projection(len(questions), caps, on_notice)
+    estimator = Estimator(len(questions), caps, on_notice)
 
     def show(progress: Progress) -> None:
         if progress.result:
             outcomes.append(_outcome(questions, progress.result))
             on_outcome(outcomes[-1])
-        projection.watch(len(outcomes), lambda: [(ANSWERS, outcome.spent) for outcome in outcomes])
+        estimator.update(len(outcomes), lambda: [(ANSWERS, outcome.spent) for outcome in outcomes])
 
     def answer(item: str, *_: object) -> Any:
         question = questions[int(item)]

@@ -21,11 +21,11 @@ from pydantic import (
 
 from typedrag.errors import InputError
 from typedrag.experiments.executors.names import ray_address
+from typedrag.lms.cost import Spending, format_dollars
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
-from typedrag.lms.spending import Spending, in_dollars
-from typedrag.lms.vllm.spec import split_addresses
-from typedrag.programs.classifier_spec import ClassifierSpec
+from typedrag.lms.vllm import split_address
 from typedrag.programs.knobs import Knob
+from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxTokens, Stopper
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -38,10 +38,10 @@ class LMConfig(BaseModel):
 
     spec: str | None = None
     """`embedded[:NAME]`, `vllm:MODEL`, `vllm-offline:MODEL` or a DSPy name; by default that of the environment.
-    What follows an `@` in it, as in `vllm:MODEL@URL,URL`, is its `api_base`."""
+    What follows an `@` in it, as in `vllm:MODEL@URL`, is its `api_base`."""
     api_base: str | None = None
-    """The address of an OpenAI-compatible server, or several with commas between; for other LMs than the one that
-    answers, by default that of the latter, see `beside`. Runs do not record it."""
+    """The address of an OpenAI-compatible server; for other LMs than the one that answers, by default that of the
+    latter, see `beside`. Runs do not record it."""
     temperature: Annotated[NonNegativeFloat | None, Knob(0.0, 1.0)] = None
     """The sampling temperature; by default 0."""
     max_tokens: PositiveInt | None = None
@@ -68,7 +68,7 @@ class LMConfig(BaseModel):
     @classmethod
     def _keep_addresses_apart(cls, values: Any) -> Any:
         if isinstance(values, dict) and isinstance(spec := values.get("spec"), str):
-            spec, api_base = split_addresses(spec)
+            spec, api_base = split_address(spec)
             if api_base:
                 return {**values, "spec": spec, "api_base": api_base}
         return values
@@ -165,7 +165,7 @@ class DataConfig(BaseModel):
     """The columns of your own file by field, such as `answers: gold`; other columns have the field's name."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the dataset's loader."""
-    type_classifier: Annotated[str, _checked(ClassifierSpec.parse)] | None = None
+    type_classifier: Annotated[str, _checked(TYPE_CLASSIFIERS.parse)] | None = None
     """The type classifier for questions without a labelled type; questions are drawn and reported by their types. See
     the option of programs; by default that of the first program whose options name one, else `linear`."""
     seed: int = 0
@@ -232,7 +232,7 @@ class SpendingCaps(BaseModel):
         caps = (
             (self.tokens, expected.tokens, f"{self.tokens:,} tokens" if self.tokens else ""),
             (self.lm_calls, expected.usage.lm_calls, f"{self.lm_calls:,} LM calls" if self.lm_calls else ""),
-            (self.cost, expected.dollars, in_dollars(self.cost) if self.cost else ""),
+            (self.cost, expected.dollars, format_dollars(self.cost) if self.cost else ""),
         )
         return " and ".join(words for cap, amount, words in caps if cap is not None and amount > cap)
 

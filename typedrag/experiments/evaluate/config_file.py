@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import EvaluationConfig, named
-from typedrag.lms.vllm.spec import split_addresses
+from typedrag.lms.vllm import split_address
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
 """By naming field: settings that belong to the named thing alone, and do not carry over to another of its kind."""
@@ -222,7 +222,7 @@ def laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         if above.get(naming) and below.get(naming) not in (None, above[naming]):
             below = {name: value for name, value in below.items() if name not in own}
     if above.get("api_base") and not above.get("spec") and isinstance(spec := below.get("spec"), str):
-        bare = split_addresses(spec)[0]
+        bare = split_address(spec)[0]
         below = {**below, "spec": _Unaddressed(bare) if isinstance(spec, _Written) else bare}
     merged = dict(below)
     for name, value in above.items():
@@ -290,4 +290,4 @@ def _substituted(text: str, file: Path | None) -> str:
         raise InputError(f"{file} needs the environment variable {name}", f"Set it: {name}=… typedrag …") from None
     except ValueError:
         raise InputError(f"{file}: '{text}' has a $ that names no variable", "Write $$ for a $") from None
-    return split_addresses(whole)[0] if isinstance(text, _Unaddressed) else whole
+    return split_address(whole)[0] if isinstance(text, _Unaddressed) else whole

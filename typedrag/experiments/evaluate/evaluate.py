@@ -11,6 +11,7 @@ from typing import Any
 import dspy
 
 from typedrag.errors import InputError
+from typedrag.experiments.estimate import Estimator, find_earlier_run
 from typedrag.experiments.evaluate.answers_file import AnswersFile
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.evaluate.results import PlannedQuestion, Run
@@ -27,16 +28,15 @@ from typedrag.experiments.evaluate.run_store import (
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_cluster import connected
-from typedrag.experiments.projection import Projection, earlier_run
 from typedrag.experiments.resources import Resources
 from typedrag.experiments.tracking.runs import begin_run, log_run
 from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_json
-from typedrag.lms.calls import limit_calls_in_flight
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.reply_store import REPLIES, use_reply_store
-from typedrag.lms.spending import Account, Spending, charging
+from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.programs import Program
 from typedrag.records import Answer
 from typedrag.runs import AnyOf, MaxFailures, Outcome, Progress, RunFolder, Stopper, is_run, read_folder, work
@@ -95,8 +95,8 @@ def run_evaluation(
     if not resume and (there := next(filter(is_run, folders.values()), None)):
         raise exists_error(there)
     own = sum((read_folder(folder).spent for folder in folders.values() if is_run(folder)), Spending())
-    account = Account(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
-    with charging(account):  # naming types may ask the LM
+    account = CostTracker(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
+    with track_cost(account):  # naming types may ask the LM
         _ = parts.questions
     for answers in parts.given.values():
         if notice := answers.unanswered(parts.dataset.split(parts.split)):
@@ -125,7 +125,7 @@ def _make_run(
     parts: Resources,
     config: ProgramConfig,
     folder: Path,
-    account: Account,
+    account: CostTracker,
     limits: Stopper,
     judgments: Path,
     workers: int,
@@ -148,15 +148,15 @@ def _make_run(
         before = run_of(held.store.read(), folder)
         begin_run(tracker, before, held.store.note)
         others = account.spent + before.spent.times(-1)
-        projection = Projection(
+        estimator = Estimator(
             before.planned, parts.config.caps, lambda words: on_notice(f"{before.name}: {words}"), others
         )
-        if not before.questions and (earlier := earlier_run(folder, before.settings)):
-            projection.tell(earlier.records, f"as {earlier.folder}")
+        if not before.questions and (earlier := find_earlier_run(folder, before.settings)):
+            estimator.report(earlier.records, f"as {earlier.folder}")
 
         def show(progress: Progress) -> None:
             on_progress(progress)
-            projection.watch(progress.done, lambda: read_records(folder)[1])
+            estimator.update(progress.done, lambda: read_records(folder)[1])
 
         stopped = "a fault ended it"
         try:
@@ -232,7 +232,7 @@ def answer_and_judge(
     examples: Sequence[dspy.Example],
     *,
     name: str,
-    account: Account,
+    account: CostTracker,
     tracker: Tracker,
     stop: Stopper,
     on_progress: Callable[[Progress], object],

@@ -10,10 +10,10 @@ import dspy
 
 from typedrag.experiments.balance import known_type
 from typedrag.experiments.judges.judging import judge_each
-from typedrag.experiments.loading import ProgramSource
-from typedrag.lms.adapter_of_each import kept
-from typedrag.lms.reply_store import use_reply_store
+from typedrag.lms.lm import with_cache
+from typedrag.lms.replies import use_reply_store
 from typedrag.programs import Options, TypedRAG
+from typedrag.programs.loading import ProgramSource
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.question_types import QuestionType
 
@@ -60,7 +60,7 @@ def with_types(
         named = judge_each(
             lambda question: QuestionType(classifier(question=question).question_type),
             unknown,
-            scorer=kept(lm) if lm else None,
+            scorer=with_cache(lm) if lm else None,
             threads=threads,
         )
     types = dict.fromkeys(unknown, QuestionType.EVIDENCE_BASED) | dict(named.judgments)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer, Answered, Usage
 from typedrag.texts.words import question_key

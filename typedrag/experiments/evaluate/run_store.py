@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, QuestionResult, Run
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 from typedrag.runs.folder import FILE, read_folder

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from typedrag.experiments.evaluate.results import COSTS, JudgeTally, QuestionResult, Run, Tally, value_of_failure
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.metrics import Metric, Scored
 
 

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typedrag import __version__
 from typedrag.errors import TypedRAGError, Unavailable
-from typedrag.files.sqlite import SQLiteFile
+from typedrag.files.database import SQLite
 
 if TYPE_CHECKING:
     from typedrag.experiments.executors.works import Work
-    from typedrag.lms.prices import Price
-    from typedrag.lms.spending import Spending
+    from typedrag.lms.cost import Price, Spending
 
 _WARNINGS_HELD = 20
 
@@ -39,7 +38,7 @@ class Hub:
 
     def __init__(self, databases: Mapping[str, Database]) -> None:
         self._releases = {name: database.release for name, database in databases.items() if database.release}
-        self._files = {name: SQLiteFile(d.path, d.holds, *d.tables) for name, d in databases.items()}
+        self._files = {name: SQLite(d.path, d.holds, *d.tables) for name, d in databases.items()}
         self._workers: dict[str, Any] = {}
         self._spent: dict[str, Spending] = {}
 
@@ -52,10 +51,10 @@ class Hub:
 
     def join(self, worker: str, handle: Any) -> None:
         """Let a worker hear of pauses."""
-        from typedrag.lms.holds import HOLDS
+        from typedrag.lms.client import RETRY_AFTER
 
         self._workers[worker] = handle
-        for server, seconds in HOLDS.all_left.items():
+        for server, seconds in RETRY_AFTER.all_remaining.items():
             handle.hold.remote(server, seconds)
 
     def lose(self, worker: str) -> None:
@@ -74,9 +73,9 @@ class Hub:
 
     def hold(self, server: str, seconds: float) -> None:
         """Tell all workers of a pause that an LM server has asked one of them for."""
-        from typedrag.lms.holds import HOLDS
+        from typedrag.lms.client import RETRY_AFTER
 
-        HOLDS.keep(server, seconds)
+        RETRY_AFTER.set(server, seconds, notify=False)
         for handle in self._workers.values():
             handle.hold.remote(server, seconds)
 
@@ -136,9 +135,8 @@ class Worker:
 
     def _begin(self, place: Place, work: Work, hub: Any) -> None:
         from typedrag.call_context import set_context
-        from typedrag.lms.calls import limit_calls_in_flight
-        from typedrag.lms.holds import HOLDS
-        from typedrag.lms.prices import use_prices
+        from typedrag.lms.client import RETRY_AFTER, limit_calls_in_flight
+        from typedrag.lms.cost import use_prices
 
         with suppress(OSError):  # a machine that does not have it may not need it
             os.chdir(place.folder)
@@ -146,26 +144,26 @@ class Worker:
         limit_calls_in_flight(place.calls)
         use_prices(place.prices)
         self._hub = hub
-        HOLDS.told = lambda server, seconds: hub.hold.remote(server, seconds)
+        RETRY_AFTER.on_set = lambda server, seconds: hub.hold.remote(server, seconds)
         logging.getLogger("typedrag").addHandler(_Gathered(self._warnings))
         self._executor = self._stack.enter_context(work.opened(lambda name: _Shared(hub, name), self.name))
         self._context = contextvars.copy_context()  # threads of Ray carry none
 
     def hold(self, server: str, seconds: float) -> None:
         """Keep a pause that an LM server has asked another worker for."""
-        from typedrag.lms.holds import HOLDS
+        from typedrag.lms.client import RETRY_AFTER
 
-        HOLDS.keep(server, seconds)
+        RETRY_AFTER.set(server, seconds, notify=False)
 
     def call(self, call: str, method: str, *arguments: Any) -> Returned:
         """Call a method of the executor; the hub hears under the name of the call what it spends."""
         return self._context.copy().run(self._call, call, method, arguments)
 
     def _call(self, call: str, method: str, arguments: tuple[Any, ...]) -> Returned:
-        from typedrag.lms.spending import Account, charging
+        from typedrag.lms.cost import CostTracker, track_cost
 
         value, fault = None, None
-        with charging(Account(listener=lambda spent: self._hub.spend.remote(call, spent))) as account:
+        with track_cost(CostTracker(listener=lambda spent: self._hub.spend.remote(call, spent))) as account:
             try:
                 value = getattr(self._executor, method)(*arguments)
             except TypedRAGError as error:

@@ -25,8 +25,7 @@ from typedrag.errors import CallFailed, TypedRAGError, Unavailable, first_line
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.experiments.executors.ray_actors import Database, Hub, Place, Returned, Worker
 from typedrag.experiments.executors.works import Work
-from typedrag.lms.prices import own_prices
-from typedrag.lms.spending import charge
+from typedrag.lms.cost import charge, read_prices
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
 
@@ -69,7 +68,7 @@ class RayWorkers:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self._work, self._most_each = work, -(-threads // workers)
-        self._folder, self._timeout, self._prices = Path.cwd(), call_context().timeout, own_prices()
+        self._folder, self._timeout, self._prices = Path.cwd(), call_context().timeout, read_prices()
         self._free = threading.Condition()
         self._workers: list[_Held] = []
         self._waiting = 0

@@ -13,15 +13,15 @@ from typedrag.errors import RetrievalError
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.executors.executor import Executor, Here
 from typedrag.experiments.executors.ray_actors import Database
-from typedrag.experiments.loading import ProgramSource
 from typedrag.experiments.resources import Resources
-from typedrag.files.sqlite import Tables
+from typedrag.files.database import Tables
+from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import default_spec, open_lm, provider_of, use_lm
-from typedrag.lms.reply_store import HELD, RELEASE_ALL, TABLES, use_reply_store
-from typedrag.lms.spending import metered
+from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES, use_reply_store
 from typedrag.metrics import Judgments
 from typedrag.metrics.judges.judgments import TABLE
 from typedrag.programs import Options
+from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
@@ -71,7 +71,7 @@ class AskedWork:
         searched = self.source.open_retriever(self.index, self.retriever)
         check_same(searched, self.identity)
         program = self.source.build(searched, open_reranker(self.reranker), self.options)
-        with use_lm(metered(open_lm(self.lm, api_base=self.api_base, **self.settings))):
+        with use_lm(track_calls(open_lm(self.lm, api_base=self.api_base, **self.settings))):
             yield Here(program, {})
 
 

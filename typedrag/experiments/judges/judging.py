@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 import dspy
 
-from typedrag.lms.asking_each import Failed, ask_each
+from typedrag.lms.cost import CostTracker, Spending, track_calls, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.lms.spending import Account, Spending, charging, metered
-from typedrag.lms.trail import Stopwatch
+from typedrag.lms.trace import Stopwatch
+from typedrag.runs.work import Failed, run_each
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,10 +65,10 @@ def judge_each(
     Raises:
         LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.
     """
-    watch, account = Stopwatch(), Account()
-    lm: Any = use_lm(metered(scorer)) if scorer else nullcontext()
-    with stage(name, len(items)) as show, lm, dspy.context(trace=None), charging(account):
-        results = list(zip(items, ask_each(judge, items, threads, show), strict=True))
+    watch, account = Stopwatch(), CostTracker()
+    lm: Any = use_lm(track_calls(scorer)) if scorer else nullcontext()
+    with stage(name, len(items)) as show, lm, dspy.context(trace=None), track_cost(account):
+        results = list(zip(items, run_each(judge, items, threads, show), strict=True))
     return JudgedBatch(
         judgments=tuple((item, result) for item, result in results if not isinstance(result, Failed)),
         failures=tuple((item, str(result)) for item, result in results if isinstance(result, Failed)),

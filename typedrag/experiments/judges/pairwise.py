@@ -19,8 +19,8 @@ from typedrag.experiments.compare.compare import NO_ANSWER, NOT_IN_BOTH, run_lab
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import Stage, judge_each, unseen
 from typedrag.files.text_files import write_text
+from typedrag.lms.cost import Spending
 from typedrag.lms.lm import lm_identity
-from typedrag.lms.spending import Spending
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders

@@ -11,7 +11,7 @@ import dspy
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
-from typedrag.lms.spending import Spending
+from typedrag.lms.cost import Spending
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.labels import ConfusionTable

@@ -1,6 +1,6 @@
 """A compiled judge as a folder of JSON files, with checks of its agreement with people against its base.
 
-It is loaded only for an LM with which it was shown to agree better; see `programs.artifact.saved` for the files.
+It is loaded only for an LM with which it was shown to agree better; see `programs.artifact.folder` for the files.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typedrag.errors import InputError
 from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.formats import format_p
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.programs.artifact.saved import SavedModule
-from typedrag.programs.artifact.state import shapes_of, shown, state_of
+from typedrag.programs.artifact.folder import SavedModule
+from typedrag.programs.artifact.state import fields_of, state_of
 from typedrag.records import Estimate
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
@@ -105,7 +105,7 @@ class SavedJudge(SavedModule):
     def _there_is(cls, name: str, info: ValidationInfo) -> str:
         if name not in _KINDS:
             raise InputError(
-                f"{info.context} was compiled from a judge {shown(name)}, which there is not", "Update typedrag"
+                f"{info.context} was compiled from a judge {name!r:.100}, which there is not", "Update typedrag"
             )
         return name
 
@@ -121,7 +121,7 @@ class SavedJudge(SavedModule):
 
     def build(self) -> dspy.Module:
         """The judge, whether or not it is better; an `InputError` if its signatures have changed since."""
-        return self.restored(_KINDS[self.judge].make(**self.options))
+        return self.restore(_KINDS[self.judge].make(**self.options))
 
 
 def save_judge(
@@ -148,7 +148,7 @@ def save_judge(
         about=dict(about or {}),
         checks=tuple(checks),
         state=state_of(judge),
-        signatures=shapes_of(judge),
+        signatures=fields_of(judge),
     )
     saved.write(folder, redact)
 

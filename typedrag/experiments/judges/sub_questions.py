@@ -21,8 +21,7 @@ from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.metrics.text_overlap import token_f1
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Estimate
-from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
-from typedrag.sub_questions.coverage_judges import Cite, asks_lm, build_coverage_judge
+from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Cite, Coverage, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
 _JUDGED: Mapping[Cite, str] = {

@@ -18,11 +18,12 @@ from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.compare.weighted import SCORE
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.formats import format_p, format_value
-from typedrag.experiments.loading import ARTIFACT, brought, read_program
+from typedrag.experiments.loading import ARTIFACT, read_program
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
-from typedrag.programs.artifact.json_folder import read_part
+from typedrag.programs.artifact.folder import read_part
+from typedrag.programs.loading import without_external_models
 from typedrag.records import Estimate
 from typedrag.redaction import redactor_for
 
@@ -288,7 +289,7 @@ def _mean(score: Estimate | None) -> str:
 def _loadable(name: str, version: int, tracking_uri: str | None) -> Compiled:
     """The compiled program of a version; raises the errors of `read_program` if this typedrag cannot load it."""
     compiled = read_program(f"models:/{name}/{version}", tracking_uri=tracking_uri)
-    compiled.without_index(brought(compiled.options))
+    compiled.without_index(without_external_models(compiled.options))
     return compiled
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import dspy
 
-from typedrag.files.sqlite import SQLiteFile, Tables
+from typedrag.files.database import SQLite, Tables
 from typedrag.lms.lm import lm_identity
-from typedrag.lms.reply_store import source_of
+from typedrag.lms.replies import lm_source
 
 TABLE = "CREATE TABLE IF NOT EXISTS judgments (key TEXT PRIMARY KEY, judge TEXT NOT NULL, judgment TEXT NOT NULL)"
 """The statement that makes the table of judgments."""
@@ -32,9 +32,7 @@ class Judgments:
     def __init__(self, place: Path | Tables | None = None) -> None:
         self._lock = threading.Lock()
         self._under_way: dict[str, threading.Lock] = {}
-        self._file: Tables = (
-            SQLiteFile(place, "judgments", TABLE) if place is None or isinstance(place, Path) else place
-        )
+        self._file: Tables = SQLite(place, "judgments", TABLE) if place is None or isinstance(place, Path) else place
 
     def get_or_make(
         self, judge: dspy.Module, inputs: Mapping[str, Any], make: Callable[[], dict[str, Any]]
@@ -99,4 +97,4 @@ def _lm_identity() -> dict[str, Any]:
     if lm is None:
         return {}
     settings = {k: v for k, v in lm.kwargs.items() if k not in ("api_base", "api_key", "timeout")}
-    return {**lm_identity(lm), **settings, "source": source_of(lm)}
+    return {**lm_identity(lm), **settings, "source": lm_source(lm)}

@@ -11,9 +11,8 @@ import dspy
 
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, NotMeasurable
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import with_settings
-from typedrag.lms.token_probabilities import call_for_probabilities, number_probabilities
+from typedrag.lms.asking import ask, with_settings
+from typedrag.lms.logprobs import logprob_settings, number_probabilities
 from typedrag.metrics.arithmetic.ranks import (
     Convention,
     chance_mpr,
@@ -28,7 +27,7 @@ from typedrag.metrics.judges.judgments import Judgments, asked_without_probabili
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import Reference
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
-from typedrag.signatures.linkage import with_ranks
+from typedrag.signatures.judging import with_ranks
 from typedrag.signatures.roles import Role
 from typedrag.texts.sentences import sentences
 from typedrag.texts.words import content_words
@@ -99,7 +98,7 @@ class LinkageJudge(dspy.Module):
         if draw:
             settings = {**_DRAWN, "rollout_id": draw * _ROLLOUTS_PER_DRAW}
         elif self.token_probabilities:
-            settings = call_for_probabilities()
+            settings = logprob_settings()
         reply = ask(
             "rank",
             with_settings(self.rank, settings),

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple, get_args
 
 import dspy
 
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import with_settings
-from typedrag.lms.token_probabilities import call_for_probabilities, label_probabilities
+from typedrag.lms.asking import ask, with_settings
+from typedrag.lms.logprobs import label_probabilities, logprob_settings
 from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
 from typedrag.signatures import CompareAnswers, predictor
-from typedrag.signatures.pairwise import Verdict
+from typedrag.signatures.judging import Verdict
 
 TIED = 0.5
 _POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}
@@ -69,7 +68,7 @@ class PairwiseJudge(dspy.Module):
             StepFailed: If no reply can be parsed.
             LMUnavailable: If the LM cannot be used.
         """
-        settings = call_for_probabilities() if self.token_probabilities else {}
+        settings = logprob_settings() if self.token_probabilities else {}
         reply = ask(
             "compare",
             with_settings(self.compare, settings),

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import product
 from typing import Any
 
 import dspy
 
 from typedrag.errors import InputError, Unavailable
-from typedrag.lms.asking import ask
-from typedrag.lms.call_settings import room_for, with_settings
+from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.support import EmbeddingSupport, Support
-from typedrag.retrieval.local_models import loading, locate_model
+from typedrag.retrieval.local_models import loading, local_model, locate_model
 from typedrag.signatures import JudgeSupport, predictor
-from typedrag.signatures.keyed import exactly, keyed, values
-from typedrag.signatures.support import SupportVerdict
+from typedrag.signatures.fields import exactly, keyed, values
+from typedrag.signatures.judging import SupportVerdict
 from typedrag.texts.words import first_words
 
 FORMS = "embedding, nli:NAME, lm"
@@ -26,8 +23,6 @@ _SOURCE_WORDS = 200
 _MOST_SOURCES = 10
 """The most sources that an LM reads; those that the answer cites come first."""
 _TOKENS_A_VERDICT = 12
-
-_lock = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
 
 
 def open_support(spec: str, judgments: Judgments) -> Support:
@@ -65,8 +60,7 @@ class NLISupport:
 
     def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
         """See `Support.verdicts`."""
-        with _lock:
-            model, labels = _nli_model(self.name)
+        with _nli_model(self.name) as (model, labels):
             pairs = [(source, sentence) for sentence, source in product(sentences, sources)]
             likeliest = model.predict(pairs, show_progress_bar=False).argmax(axis=1).tolist() if pairs else []
         by_pair = [labels.get(place, SupportVerdict.NOT_STATED) for place in likeliest]
@@ -77,7 +71,7 @@ class NLISupport:
         ]
 
 
-@cache
+@local_model
 def _nli_model(name: str) -> tuple[Any, Mapping[int, SupportVerdict]]:
     """A model, and the verdicts of those of its outputs that mean entailment or contradiction."""
     with loading(f"the model '{name}'", error=Unavailable):
@@ -118,7 +112,7 @@ class SupportJudge(dspy.Module):
         """
         reply = ask(
             "judge support",
-            with_settings(self.check, room_for(len(sentences) * _TOKENS_A_VERDICT)),
+            with_settings(self.check, allow_tokens(len(sentences) * _TOKENS_A_VERDICT)),
             retries=self._retries,
             signature=exactly(self.check.signature, keyed(sentences)),
             sources=list(sources),

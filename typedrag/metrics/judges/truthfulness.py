@@ -18,8 +18,8 @@ from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import Answered, Passage
+from typedrag.signatures.judging import SupportVerdict
 from typedrag.signatures.roles import Role
-from typedrag.signatures.support import SupportVerdict
 from typedrag.texts.sentences import sentences
 
 _BETTER_NOT = "To say that the collection does not say would have been better."

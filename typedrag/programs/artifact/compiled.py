@@ -1,4 +1,4 @@
-"""A compiled program as a folder of JSON files; see `saved`."""
+"""A compiled program as a folder of JSON files; see `folder`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import dspy
 from pydantic import ConfigDict, Field, FiniteFloat, JsonValue, ValidationError, ValidationInfo, field_validator
 
 from typedrag.errors import InputError, RetrievalError
-from typedrag.programs.artifact.fingerprints import Line
-from typedrag.programs.artifact.saved import SavedModule
-from typedrag.programs.artifact.state import LMSettings, cut, shapes_of, shown, state_of
+from typedrag.programs.artifact.folder import SavedModule
+from typedrag.programs.artifact.state import Line, LMSettings, fields_of, state_of
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, build_program, program_class
 from typedrag.records import Estimate, Passage
@@ -114,7 +113,7 @@ class Compiled(SavedModule):
         try:
             return program_class(name).name
         except InputError as error:
-            problem = f"{info.context} was compiled from a program {shown(name)}, which there is not"
+            problem = f"{info.context} was compiled from a program {name!r:.100}, which there is not"
             raise InputError(problem, error.mend) from None
 
     @field_validator("options", mode="wrap")
@@ -127,12 +126,11 @@ class Compiled(SavedModule):
             first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
             if not first["loc"]:
                 raise
-            option = shown(".".join(str(part) for part in first["loc"]))
+            option = ".".join(str(part) for part in first["loc"])
             gone = first["type"] == "extra_forbidden"
-            reason = "which there is not" if gone else f"which cannot be as it was: {cut(first['msg'])}"
-            raise InputError(
-                f"{info.context} was compiled with option {option}, {reason}", "Compile it again"
-            ) from None
+            reason = "which there is not" if gone else f"which cannot be as it was: {first['msg']:.300}"
+            problem = f"{info.context} was compiled with option {option!r:.100}, {reason}"
+            raise InputError(problem, "Compile it again") from None
 
     @property
     def retrieves(self) -> bool:
@@ -157,7 +155,7 @@ class Compiled(SavedModule):
             InputError: If it needs a retriever and has none, or if its predictors or their signatures
                 have changed since it was compiled.
         """
-        program = self.restored(program_class(self.program)(retriever, reranker, options or self.options))
+        program = self.restore(program_class(self.program)(retriever, reranker, options or self.options))
         if self.other_versions:
             logger.warning("%s was compiled with %s", self.source, self.other_versions)
         return program
@@ -168,7 +166,7 @@ class Compiled(SavedModule):
         Raises:
             InputError: See `build`.
         """
-        return self.restored(uncompiled(self.program, options or self.options))
+        return self.restore(uncompiled(self.program, options or self.options))
 
 
 def save_compiled(
@@ -211,7 +209,7 @@ def save_compiled(
             lms={role: _public(lm) for role, lm in about.lms.items()},
         ),
         state=state_of(program),
-        signatures=shapes_of(program),
+        signatures=fields_of(program),
     )
     compiled.write(folder, redact)
 
@@ -239,7 +237,7 @@ def _check_can_be_rebuilt(program: Program) -> None:
             f"program '{name}' cannot be saved: its teleprompter has put its own forward in the place of the program's",
             "Use one that changes instructions or demonstrations",
         )
-    fresh, held = shapes_of(uncompiled(name, program.options)), shapes_of(program)
+    fresh, held = fields_of(uncompiled(name, program.options)), fields_of(program)
     for predictor in sorted(fresh.keys() | held.keys()):
         if fresh.get(predictor) != held.get(predictor):
             raise InputError(

@@ -1,9 +1,12 @@
 """The state of a module that teleprompters change, as JSON: instructions, descriptions, demonstrations, settings.
 
-A state has an entry for each predictor, as DSPy writes it, and `dspy.Module.load_state` can read it. It
-differs from DSPy's in three ways: compiled sub-modules are included, values of demonstrations are
-loaded in the types of their fields, and of a demonstration only the fields that a prompt shows are kept,
-so that neither reference answers nor ids of a dataset travel with a program.
+A state has an entry for each predictor, as DSPy writes it. It differs from DSPy's in that predictors of compiled
+sub-modules are included, and that a demonstration keeps only the fields that a prompt shows, so that neither reference
+answers nor ids of a dataset travel with a program.
+
+DSPy saves descriptions by the position of their field, and demonstrations by its name. If a field were added, removed,
+moved or given another type since, they would silently be used for another field. So the fields of each predictor's
+signature are saved with a state, see `fields_of`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, TypeAlias
 
 import dspy
 from dspy.adapters.utils import serialize_for_json
@@ -21,21 +25,26 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    NonNegativeInt,
     PositiveInt,
+    StringConstraints,
     TypeAdapter,
-    ValidationError,
     field_serializer,
 )
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from typedrag.errors import InputError
-from typedrag.programs.artifact.fingerprints import Shape, shape_changes, shape_of
 
 logger = logging.getLogger(__name__)
 
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 AUGMENTED = "augmented"
 """DSPy's mark of a demonstration that a teleprompter made."""
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+"""A text that is safe in a message: without control characters, which a stranger's file might hold."""
+Fields: TypeAlias = dict[Line, Line]
+"""The fields of a signature in the order of its prompt: by name, the role and a fingerprint of the type."""
+FIELDS = TypeAdapter(dict[str, Fields])
+"""The fields of a module's predictors, by name."""
 
 
 class LMSettings(BaseModel):
@@ -44,21 +53,13 @@ class LMSettings(BaseModel):
     model_config = _CLOSED
 
     temperature: int | float | None = None
-    """The LM's own by default, as with all settings here."""
     max_tokens: PositiveInt | None = None
-    """The most tokens of a reply."""
     top_p: int | float | None = None
-    """The share of the probability mass that tokens are sampled from."""
     top_k: PositiveInt | None = None
-    """The most probable tokens that each token is sampled from."""
     seed: int | None = None
-    """The seed of the sampling."""
     frequency_penalty: int | float | None = None
-    """The penalty on tokens by how often they have appeared."""
     presence_penalty: int | float | None = None
-    """The penalty on tokens that have appeared."""
     stop: str | list[str] | None = None
-    """The texts that end a reply."""
 
     @classmethod
     def among(cls, values: Mapping[str, Any]) -> LMSettings:
@@ -80,30 +81,23 @@ class FieldTexts(BaseModel):
 
 
 class SignatureTexts(BaseModel):
-    """The texts of a signature in a prompt."""
+    """The texts of a signature in a prompt; `fields` are in the order of the signature's."""
 
     model_config = _CLOSED
 
     instructions: str
     fields: list[FieldTexts]
-    """In the order of the signature's fields."""
 
 
 class PredictorState(BaseModel):
-    """The parts of a predictor that a teleprompter can change."""
+    """The parts of a predictor that a teleprompter can change; the LM is not among them."""
 
     model_config = _CLOSED
 
     signature: SignatureTexts
     demos: list[dict[str, JsonValue]] = Field(default_factory=list)
-    """Each with those fields of the signature that it has, in the signature's order."""
-    untyped: list[tuple[NonNegativeInt, str]] = Field(default_factory=list)
-    """Values that do not have their field's type, such as a list that a teleprompter shortened as text, by
-    index of the demonstration and name of the field. They are loaded unchanged."""
     config: LMSettings = LMSettings()
-    """The settings of this predictor's calls."""
     lm: None = None
-    """Always empty: the LM belongs to whoever runs the program."""
 
     @field_serializer("config")
     def _only_what_is_set(self, config: LMSettings) -> dict[str, Any]:
@@ -112,7 +106,6 @@ class PredictorState(BaseModel):
 
 State = Mapping[str, PredictorState]
 """The states of predictors by their names."""
-
 STATE = TypeAdapter(dict[str, PredictorState])
 
 
@@ -138,9 +131,20 @@ def named_predictors(module: dspy.Module) -> dict[str, dspy.Predict]:
     return predictors
 
 
-def shapes_of(module: dspy.Module) -> dict[str, Shape]:
-    """The shape of each predictor's signature."""
-    return {name: shape_of(predictor.signature) for name, predictor in named_predictors(module).items()}
+def _walk(module: dspy.Module) -> Iterator[tuple[str, dspy.Predict]]:
+    if isinstance(module, dspy.Predict):
+        yield "self", module
+    for name, value in vars(module).items():
+        items = {name: value}
+        if isinstance(value, list | tuple):
+            items = {f"{name}[{i}]": item for i, item in enumerate(value)}
+        elif isinstance(value, dict):
+            items = {f"{name}['{key}']": item for key, item in value.items()}
+        for path, item in items.items():
+            if isinstance(item, dspy.Predict):
+                yield path, item
+            elif isinstance(item, dspy.Module):
+                yield from ((f"{path}.{inner}", predictor) for inner, predictor in _walk(item))
 
 
 def state_of(module: dspy.Module) -> dict[str, PredictorState]:
@@ -152,51 +156,99 @@ def state_of(module: dspy.Module) -> dict[str, PredictorState]:
     return {name: _state_of(name, predictor) for name, predictor in named_predictors(module).items()}
 
 
+def _state_of(name: str, predictor: dspy.Predict) -> PredictorState:
+    if others := predictor.config.keys() - LMSettings.model_fields.keys():
+        logger.warning("predictor %s: left out its settings %s", name, ", ".join(sorted(others)))
+    signature = predictor.signature
+    demos: list[dict[str, Any]] = []
+    for demo in predictor.demos:
+        values = {field: serialize_for_json(demo[field]) for field in signature.fields if field in demo}
+        if values.keys() & signature.input_fields.keys() and values.keys() & signature.output_fields.keys():
+            demos.append({**({AUGMENTED: True} if demo.get(AUGMENTED) else {}), **values})
+    return PredictorState(
+        signature=SignatureTexts.model_validate(signature.dump_state()),
+        demos=demos,
+        config=LMSettings.among(predictor.config),
+    )
+
+
 def fingerprint(state: State) -> str:
     """A short hash of a state: modules with the same hash send an LM the same prompts."""
-    text = json.dumps(STATE.dump_python(dict(state), mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _digest(STATE.dump_python(dict(state), mode="json"))
 
 
-def restore(module: dspy.Module, state: State, shapes: Mapping[str, Shape]) -> None:
+def fields_of(module: dspy.Module) -> dict[str, Fields]:
+    """The fields of each predictor's signature, without what their prompts say of them."""
+    return {
+        name: {
+            field: f"{'input' if field in predictor.signature.input_fields else 'output'} {_type(info.annotation)}"
+            for field, info in predictor.signature.fields.items()
+        }
+        for name, predictor in named_predictors(module).items()
+    }
+
+
+@cache
+def _type(annotation: Any) -> str:
+    """A fingerprint of a type, by its schema without titles and descriptions."""
+    try:
+        return _digest(_without_words(TypeAdapter(annotation).json_schema()))
+    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError):
+        return _digest(str(annotation))
+
+
+def _without_words(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        texts = {n for n in ("title", "description") if isinstance(schema.get(n), str)}
+        return {name: _without_words(value) for name, value in schema.items() if name not in texts}
+    return [_without_words(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def field_changes(before: Fields, now: Fields) -> str:
+    """The difference of two signatures in words; empty if there is none."""
+    if list(before) != list(now):
+        return f"its fields were {', '.join(before)} and are {', '.join(now)}"
+    changed = [name for name in now if before[name] != now[name]]
+    return f"the type of {', '.join(changed)} is another" if changed else ""
+
+
+def restore(module: dspy.Module, state: State, fields: Mapping[str, Fields]) -> None:
     """Put a state into a module, whole or not at all.
 
     Args:
         module: Built like the one that was saved.
         state: From `state_of`.
-        shapes: From `shapes_of` of the same module.
+        fields: From `fields_of` of the same module.
 
     Raises:
-        InputError: If the module has other predictors, a signature has changed since, or a value of a
-            demonstration no longer fits its field; it names the predictor.
+        InputError: If the module has other predictors, or a signature has changed since; it names the predictor.
     """
-    check_shapes(shapes_of(module), shapes)
-    predictors = named_predictors(module)
-    for name in state.keys() ^ predictors.keys():
-        has, lacks = ("a state", "signature") if name in state else ("a signature", "state")
-        raise InputError(f"its predictor {shown(name)} has {has} and no {lacks}")
-    ready = {name: _read(name, predictors[name].signature, saved) for name, saved in state.items()}
-    for name, (signature, demos) in ready.items():
-        predictors[name].signature = signature
-        predictors[name].demos = demos
-        predictors[name].config = state[name].config.given()
-
-
-def check_shapes(now: Mapping[str, Shape], before: Mapping[str, Shape]) -> None:
-    """Check the signatures of a module's predictors against those that were saved.
-
-    Raises:
-        InputError: If they differ; it names a predictor and says what has changed.
-    """
-    for name in before:
+    predictors, now = named_predictors(module), fields_of(module)
+    for name in {**fields, **state, **now}:
         if name not in now:
-            raise InputError(f"the program no longer has its predictor {shown(name)}")
+            raise InputError(f"the program no longer has its predictor {name!r:.100}")
+        if name not in fields or name not in state:
+            raise InputError(f"it lacks the predictor {name!r:.100}, which the program has now")
     for name in now:
-        if name not in before:
-            raise InputError(f"it lacks the predictor {shown(name)}, which the program has now")
-    for name, shape in before.items():
-        if changes := "; ".join(shape_changes(shape, now[name])):
-            raise InputError(f"the signature of predictor {shown(name)} has changed since: {cut(changes)}")
+        changes = field_changes(fields[name], now[name])
+        if not changes and len(state[name].signature.fields) != len(now[name]):
+            changes = "its fields have other texts"
+        if changes:
+            raise InputError(f"the signature of predictor {name!r:.100} has changed since: {changes:.300}")
+        for number, demo in enumerate(state[name].demos, 1):
+            if others := demo.keys() - {*now[name], AUGMENTED}:
+                what = f"demonstration {number} of predictor {name!r:.100}"
+                raise InputError(f"{what} has a field {min(others)!r:.100} that its signature lacks")
+    for name, predictor in predictors.items():
+        saved = state[name].model_dump()
+        signature = predictor.signature
+        predictor.signature = renamed(signature.load_state(saved["signature"]), signature.__name__)
+        predictor.demos = [dspy.Example(demo) for demo in saved["demos"]]
+        predictor.config = saved["config"]
 
 
 def renamed(signature: type[dspy.Signature], name: str) -> type[dspy.Signature]:
@@ -209,101 +261,3 @@ def renamed(signature: type[dspy.Signature], name: str) -> type[dspy.Signature]:
     """
     signature.__name__ = name
     return signature
-
-
-def cut(text: str, length: int = 300) -> str:
-    """A text, cut to a length.
-
-    Example:
-        >>> cut("abcdef", 3)
-        'abc…'
-    """
-    return text if len(text) <= length else f"{text[:length]}…"
-
-
-def shown(text: str) -> str:
-    r"""A name from an untrusted file, quoted for use in one line.
-
-    Example:
-        >>> print(shown("a\nb"))
-        'a\nb'
-    """
-    return repr(cut(text, 100))
-
-
-def _walk(module: dspy.Module) -> Iterator[tuple[str, dspy.Predict]]:
-    if isinstance(module, dspy.Predict):
-        yield "self", module
-    for name, value in vars(module).items():
-        for path, item in _items(name, value):
-            if isinstance(item, dspy.Predict):
-                yield path, item
-            elif isinstance(item, dspy.Module):
-                yield from ((f"{path}.{inner}", predictor) for inner, predictor in _walk(item))
-
-
-def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, list | tuple):
-        yield from ((f"{name}[{i}]", item) for i, item in enumerate(value))
-    elif isinstance(value, dict):
-        yield from ((f"{name}['{key}']", item) for key, item in value.items())
-    else:
-        yield name, value
-
-
-def _state_of(name: str, predictor: dspy.Predict) -> PredictorState:
-    if predictor.lm is not None:
-        logger.info("predictor %s: its LM is no part of its state", name)
-    if others := predictor.config.keys() - LMSettings.model_fields.keys():
-        logger.warning("predictor %s: left out its settings %s", name, ", ".join(sorted(others)))
-    signature = predictor.signature
-    demos: list[dict[str, Any]] = []
-    untyped: list[tuple[int, str]] = []
-    for demo in predictor.demos:
-        values = {field: serialize_for_json(demo[field]) for field in signature.fields if field in demo}
-        if not (values.keys() & signature.input_fields.keys() and values.keys() & signature.output_fields.keys()):
-            continue
-        untyped += [(len(demos), f) for f, v in values.items() if _typed(v, signature.fields[f].annotation) is _MISFIT]
-        demos.append({**({AUGMENTED: True} if demo.get(AUGMENTED) else {}), **values})
-    return PredictorState(
-        signature=SignatureTexts.model_validate(signature.dump_state()),
-        demos=demos,
-        untyped=untyped,
-        config=LMSettings.among(predictor.config),
-    )
-
-
-def _read(
-    name: str, signature: type[dspy.Signature], saved: PredictorState
-) -> tuple[type[dspy.Signature], list[dspy.Example]]:
-    if len(saved.signature.fields) != len(signature.fields):
-        raise InputError(f"the texts of predictor {shown(name)} do not fit its signature")
-    demos = []
-    for number, values in enumerate(saved.demos):
-        where = f"demonstration {number + 1} of predictor {shown(name)}"
-        demo: dict[str, Any] = {}
-        for field, value in values.items():
-            if field == AUGMENTED:
-                demo[field] = value is True
-                continue
-            if field not in signature.fields:
-                raise InputError(f"{where} has a field {shown(field)} that its signature lacks")
-            read = value if (number, field) in saved.untyped else _typed(value, signature.fields[field].annotation)
-            if read is _MISFIT:
-                raise InputError(f"{where}: its '{field}' does not fit the type of the field")
-            demo[field] = read
-        demos.append(dspy.Example(demo))
-    return renamed(signature.load_state(saved.signature.model_dump()), signature.__name__), demos
-
-
-_MISFIT = object()
-
-
-def _typed(value: JsonValue, annotation: Any) -> Any:
-    """The value in its field's type, or `_MISFIT` if a prompt would show it differently."""
-    try:
-        typed = TypeAdapter(annotation).validate_python(value)
-    except ValidationError:
-        return _MISFIT
-    # compared as text, since 1 == 1.0 == True in Python
-    return typed if json.dumps(serialize_for_json(typed)) == json.dumps(value) else _MISFIT

@@ -8,7 +8,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.trail import fall_back, lm_calls_left, record, recording, reserving, run_concurrently
+from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, reserve_calls, run_concurrently
 from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer, is_final
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
@@ -104,7 +104,7 @@ class _Retrieval(_Core):
         if self.options.coverage_rerank == "judge":
             pool = self._by_coverage(pool, weights)
         best = pool[: self.options.answer_passages]
-        record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
+        add_step(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
         return best
 
     def _by_rank(
@@ -121,14 +121,14 @@ class _Retrieval(_Core):
         """The pool by the weights of the sub-questions that the LM says a passage answers; unjudged passages come
         last."""
         candidates = pool[: self.options.rerank_candidates]
-        with reserving(1), recording() as steps:  # for the answer
+        with reserve_calls(1), collect_steps() as steps:  # for the answer
             each = -(-len(weights) // self.judge.sub_questions_per_call)
-            judged = candidates[: lm_calls_left(default=each * len(candidates)) // each]
+            judged = candidates[: calls_left(default=each * len(candidates)) // each]
             ratings = run_concurrently(lambda passage: self._rating(passage, weights), judged, self.options.threads)
         left = candidates[len(judged) :]
         dropped = tuple(f"{p.id} (no LM calls left to judge it)" for p in left)
         hint = f"a higher max_lm_calls would judge {len(left)} more" if left else ""
-        record(Step("judgments", f"{len(judged)} passages", hint, dropped=dropped, steps=tuple(steps)))
+        add_step(Step("judgments", f"{len(judged)} passages", hint, dropped=dropped, steps=tuple(steps)))
         best_first = sorted(zip(ratings, judged, strict=True), key=lambda pair: -pair[0])
         return [passage for _, passage in best_first] + pool[len(judged) :]
 
@@ -139,7 +139,7 @@ class _Retrieval(_Core):
             text = first_words(passage.text, self.options.passage_words)
             verdicts = self.judge(text=text, sub_questions=list(weights)).verdicts
         except StepFailed as failure:
-            fall_back(failure, "the passage is taken to cover nothing")
+            record_fallback(failure, "the passage is taken to cover nothing")
             return 0.0
         return sum(weight for verdict, weight in zip(verdicts, weights.values(), strict=True) if verdict.answered)
 
@@ -168,7 +168,7 @@ class _CoverageProgram(Program):
         except StepFailed as failure:
             if is_final(failure):
                 raise
-            fall_back(failure, "answered without core sub-questions")
+            record_fallback(failure, "answered without core sub-questions")
             return self.plain(question=question)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.trail import Stopwatch, fall_back, record, recording, run_concurrently
+from typedrag.lms.trace import Stopwatch, add_step, collect_steps, record_fallback, run_concurrently
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, PassageAnswerer, answer_without_passages
 from typedrag.programs.hanrag.revelator import RevelatorModule
@@ -67,10 +67,10 @@ class ANRAG(Retrieving):
         if not (self.options.hanrag.discriminate_relevance and best):
             return best
         watch = Stopwatch()
-        with recording() as steps:
+        with collect_steps() as steps:
             judged = run_concurrently(lambda passage: self._judge(query, passage), best, self.options.threads)
         relevant = [p for p, is_relevant in zip(best, judged, strict=True) if is_relevant]
-        record(
+        add_step(
             Step(
                 "relevance",
                 query,
@@ -90,7 +90,7 @@ class ANRAG(Retrieving):
         try:
             return bool(self.relevance(question=query, passage=shown).relevant)
         except StepFailed as failure:
-            fall_back(failure, "the passage is kept")
+            record_fallback(failure, "the passage is kept")
             return True
 
     def _part(self, query: str, passages: Sequence[Passage]) -> dspy.Prediction:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.trail import fall_back, lm_calls_left, record
+from typedrag.lms.trace import add_step, calls_left, record_fallback
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered
 from typedrag.programs.hanrag.anrag import ANRAG
@@ -78,7 +78,7 @@ class HANRAG(RoutedProgram):
         except NotAnswered:
             raise
         except StepFailed as failure:
-            fall_back(failure, "answered in a single step")
+            record_fallback(failure, "answered in a single step")
         return self.anrag(question=question)
 
     def _compound(self, question: str) -> dspy.Prediction:
@@ -103,26 +103,26 @@ class HANRAG(RoutedProgram):
             return True
         if len(parts) == hanrag.max_steps or parts[-1].answer is None:
             return False
-        if lm_calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
-            record(Step("ending", question, "no LM calls left for another step"))
+        if calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
+            add_step(Step("ending", question, "no LM calls left for another step"))
             return False
         if not hanrag.discriminate_ending:
             return True
         try:
             return not self.ending(question=question, solved=_solved(parts)).ending
         except StepFailed as failure:
-            fall_back(failure, "another step is gone")
+            record_fallback(failure, "another step is gone")
             return True
 
     def _decompose(self, question: str) -> list[str]:
         """The sub-queries of a compound question: at least two, and no more than the LM calls left allow."""
         written = self.decomposer(question=question).sub_queries.root
-        affordable = max(1, (lm_calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
+        affordable = max(1, (calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
         most = min(self.options.max_sub_queries, affordable)
         prompt = prompt_of(self.decomposer.predict, question)
         sifted = sift(question, written, prompt=prompt, limit=most, near=self._near, by_topic=self.options.sift)
         if sifted.dropped:
-            record(Step("decompose", question, dropped=sifted.dropped))
+            add_step(Step("decompose", question, dropped=sifted.dropped))
         if len(sifted.sub_queries) < min(2, most):
             raise StepFailed("decompose", "the question has one part only")
         return sifted.sub_queries
@@ -136,10 +136,10 @@ class HANRAG(RoutedProgram):
             query = " ".join(self.refiner(question=question, solved=_solved(parts)).query.root.split())
         except StepFailed as failure:
             again = question in queries
-            fall_back(failure, "no further step is gone" if again else "the question itself is searched for")
+            record_fallback(failure, "no further step is gone" if again else "the question itself is searched for")
             return None if again else question
         if reason := self._useless(query, question, queries):
-            record(Step("refine", question, dropped=(f"{query} ({reason})",)))
+            add_step(Step("refine", question, dropped=(f"{query} ({reason})",)))
             return None if parts else question
         return query
 

@@ -10,9 +10,9 @@ from typing import Any
 import dspy
 
 from typedrag.lms.asking import ask
+from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.lms.spending import metered
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.options import Options
 from typedrag.question_types import RevelatorRole
 from typedrag.records import Step
@@ -74,7 +74,9 @@ class RevelatorModule(dspy.Module):
         step, question = _STEPS[self.role], str(inputs["question"])
         with self._own_lm():
             reply = ask(step, self.predict, retries=self._retries, **inputs)
-        record(Step(step, question, _in_words(reply.prediction[self.output]), seconds=reply.seconds, usage=reply.usage))
+        add_step(
+            Step(step, question, _in_words(reply.prediction[self.output]), seconds=reply.seconds, usage=reply.usage)
+        )
         return reply.prediction
 
     def _own_lm(self) -> AbstractContextManager[None]:
@@ -83,7 +85,7 @@ class RevelatorModule(dspy.Module):
 
 @cache
 def _opened(spec: str) -> dspy.LM:
-    return metered(open_lm(spec))
+    return track_calls(open_lm(spec))
 
 
 def _in_words(output: Any) -> str:

@@ -9,7 +9,7 @@ import re
 
 import dspy
 
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.hanrag.revelator import RevelatorModule
 from typedrag.programs.options import Options
 from typedrag.question_types import RevelatorRole, Route
@@ -68,5 +68,5 @@ def build_router(options: Options) -> dspy.Module:
 
 
 def _routed(question: str, route: Route) -> dspy.Prediction:
-    record(Step("classify", question, str(route)))
+    add_step(Step("classify", question, str(route)))
     return dspy.Prediction(route=route)

@@ -12,7 +12,7 @@ import dspy
 from typedrag.call_context import call_context
 from typedrag.errors import InputError, StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import Stopwatch, fall_back, record
+from typedrag.lms.trace import Stopwatch, add_step, record_fallback
 from typedrag.programs.options import Options
 from typedrag.question_types import DocumentScope
 from typedrag.records import Step
@@ -111,10 +111,10 @@ class LMScopeClassifier(dspy.Module):
         try:
             reply = ask("classify", self.classify, retries=self._retries, question=question)
         except StepFailed as failure:
-            fall_back(failure, "classified by rule")
+            record_fallback(failure, "classified by rule")
             return _by_rule(question)
         scope = DocumentScope(reply.prediction.scope)
-        record(Step("classify", question, scope, seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("classify", question, scope, seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(scope=scope)
 
 
@@ -170,5 +170,5 @@ def _by_rule(question: str) -> dspy.Prediction:
 
 
 def _named(question: str, scope: DocumentScope, why: str = "", seconds: float = 0.0) -> dspy.Prediction:
-    record(Step("classify", question, f"{scope}{why}", seconds=seconds))
+    add_step(Step("classify", question, f"{scope}{why}", seconds=seconds))
     return dspy.Prediction(scope=scope)

@@ -12,7 +12,7 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.events import Classified, Searched, emit
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import Stopwatch, fall_back, record, reserving, run_concurrently
+from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_calls, run_concurrently
 from typedrag.programs.answer_length import of_length
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
@@ -76,7 +76,7 @@ class PreQRAG(Program):
             except NotAnswered:
                 raise
             except StepFailed as failure:
-                fall_back(failure, "answered from the passages of both sub-questions")
+                record_fallback(failure, "answered from the passages of both sub-questions")
         return self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
@@ -91,8 +91,8 @@ class PreQRAG(Program):
         return citing_what_it_uses(combined(answer, parts), question)
 
     def _sub_answer(self, need: Need, ranking: list[Passage]) -> dspy.Prediction:
-        with reserving(int(self.options.preqrag.generation == 2)):
-            with reserving(1):  # for the answer to the other sub-question
+        with reserve_calls(int(self.options.preqrag.generation == 2)):
+            with reserve_calls(1):  # for the answer to the other sub-question
                 best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
             return self.answer(question=need.question, passages=best)
 
@@ -145,10 +145,10 @@ class QuestionRewriter(dspy.Module):
             try:
                 reply = ask("rewrite", predict, retries=self._options.retries, question=question)
             except StepFailed as failure:
-                fall_back(failure, AS_IT_STANDS)
+                record_fallback(failure, AS_IT_STANDS)
                 return field, question
             query = " ".join(reply.prediction[field].root.split()) or question
-            record(Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage))
+            add_step(Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage))
             return field, query
 
         queries = dict(run_concurrently(rewrite, rewriters, self._options.threads))
@@ -160,14 +160,14 @@ class QuestionRewriter(dspy.Module):
         try:
             reply = ask("decompose", self.split, retries=self._options.retries, question=question)
         except StepFailed as failure:
-            fall_back(failure, AS_IT_STANDS)
+            record_fallback(failure, AS_IT_STANDS)
             return dspy.Prediction(needs=[whole])
         written = reply.prediction.two_sub_questions.root
         sub_questions = sift_reply(reply, question, written, self.split, self._options, limit=2, near=self._near)
         needs = [Need(s, s, s) for s in sub_questions]
         if len(needs) == 2:
             return dspy.Prediction(needs=needs, split=True)
-        fall_back(StepFailed("decompose", "no two usable sub-questions came out"), AS_IT_STANDS)
+        record_fallback(StepFailed("decompose", "no two usable sub-questions came out"), AS_IT_STANDS)
         return dspy.Prediction(needs=[whole, *needs])
 
 
@@ -201,7 +201,9 @@ class HybridSearch(Retrieving):
                 by_part.append(part.search(queries, depth))
                 steps += [Step(name, q, passage_ids=_ids(r[:count])) for q, r in zip(queries, by_part[-1], strict=True)]
         unsearched = () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (it is not searched)",)
-        record(Step("retrieve", f"{len(steps)} queries", dropped=unsearched, seconds=watch.seconds, steps=tuple(steps)))
+        add_step(
+            Step("retrieve", f"{len(steps)} queries", dropped=unsearched, seconds=watch.seconds, steps=tuple(steps))
+        )
         if isinstance(self.retriever, HybridRetriever):
             return [self.retriever.fuse(*lists)[: count if fused else None] for lists in zip(*by_part, strict=True)]
         return by_part[0]

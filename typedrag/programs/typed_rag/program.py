@@ -8,14 +8,14 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.events import Classified, emit
-from typedrag.lms.trail import fall_back
+from typedrag.lms.trace import record_fallback
 from typedrag.programs.answering import NotAnswered, is_final
 from typedrag.programs.program import Program, program
 from typedrag.programs.typed_rag.strategies import STRATEGIES
 from typedrag.programs.typed_rag.strategies.coverage_rounds import CoverageRounds
 from typedrag.programs.typed_rag.strategies.decomposing import Undivided
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.programs.typed_rag.type_classifiers.classifying import classified
+from typedrag.programs.typed_rag.type_classifiers.base import record_type
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import Retriever
 
@@ -51,7 +51,7 @@ class TypedRAG(Program):
 
     def respond(self, question: str, question_type: QuestionType | None = None) -> dspy.Prediction:
         """Answer by the type that the asker says, or else by the one that the type classifier names."""
-        named = classified(question, question_type, by="the asker") if question_type else self._classify(question)
+        named = record_type(question, question_type, by="the asker") if question_type else self._classify(question)
         question_type, unsure = QuestionType(named.question_type), self._is_unsure(named)
         emit(Classified, question_type=str(question_type), type_unsure=unsure)
         answered_as = QuestionType.EVIDENCE_BASED if unsure else question_type
@@ -67,7 +67,7 @@ class TypedRAG(Program):
         try:
             return self.classifier(question=question)
         except StepFailed as failure:
-            fall_back(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
+            record_fallback(failure, f"taken as {QuestionType.EVIDENCE_BASED}")
             return dspy.Prediction(question_type=QuestionType.EVIDENCE_BASED, probability=None)
 
     def _is_unsure(self, named: dspy.Prediction) -> bool:
@@ -81,7 +81,7 @@ class TypedRAG(Program):
             try:
                 return self.strategies[answered_as](question=question)
             except StepFailed as unread:
-                fall_back(unread, "the answer is that the collection does not say")
+                record_fallback(unread, "the answer is that the collection does not say")
         return self.not_answered(question, failure)
 
     def _by_type(self, question: str, question_type: QuestionType) -> dspy.Prediction:
@@ -97,5 +97,5 @@ class TypedRAG(Program):
             except StepFailed as failure:
                 if is_final(failure):
                     raise
-                fall_back(failure, "answered the evidence-based way")
+                record_fallback(failure, "answered the evidence-based way")
         return plain(question=question)

@@ -13,7 +13,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import fall_back, lm_calls_left, record, recording, run_concurrently
+from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, run_concurrently
 from typedrag.records import Passage, Step
 from typedrag.signatures import GradePassage, OrderPassages
 from typedrag.signatures.fields import PromptPassage, number_passages
@@ -70,13 +70,13 @@ class PointwiseLMReranker(LMReranker):
         Raises:
             LMUnavailable: If the LM cannot be used.
         """
-        affordable = lm_calls_left(default=len(passages))
-        with recording() as steps:
+        affordable = calls_left(default=len(passages))
+        with collect_steps() as steps:
             grades = run_concurrently(lambda p: self._grade_of(query, p), list(passages[:affordable]), self._threads)
         left = passages[affordable:]
         dropped = tuple(f"{p.id} (no LM calls left to grade it)" for p in left)
         advice = f"a higher max_lm_calls would grade {len(left)} more" if left else ""
-        record(Step("grades", f"{len(grades)} passages", advice, dropped=dropped, steps=tuple(steps)))
+        add_step(Step("grades", f"{len(grades)} passages", advice, dropped=dropped, steps=tuple(steps)))
         scored = [replace(p, score=g) for p, g in zip(passages, [*grades, *[UNGRADED] * len(left)], strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
@@ -85,10 +85,10 @@ class PointwiseLMReranker(LMReranker):
         try:
             reply = ask(_GRADE, self._predict, retries=self._retries, passage=shown, question=query)
         except StepFailed as failure:
-            fall_back(failure, "the passage stays ungraded")
+            record_fallback(failure, "the passage stays ungraded")
             return UNGRADED
         grade = reply.prediction.grade
-        record(Step(_GRADE, passage.id, str(grade), usage=reply.usage, seconds=reply.seconds))
+        add_step(Step(_GRADE, passage.id, str(grade), usage=reply.usage, seconds=reply.seconds))
         return float(grade)
 
 
@@ -118,11 +118,11 @@ class ListwiseLMReranker(LMReranker):
         """
         ranked = list(passages)
         starts = windows(len(ranked), self._window, self._step)
-        affordable = lm_calls_left(default=len(starts))
+        affordable = calls_left(default=len(starts))
         unaffordable = len(starts) - affordable
         if unaffordable > 0:
             dropped = tuple(f"window from {start + 1} (no LM calls left for it)" for start in starts[:unaffordable])
-            record(Step(_ORDER, f"{affordable} of {len(starts)} windows", dropped=dropped))
+            add_step(Step(_ORDER, f"{affordable} of {len(starts)} windows", dropped=dropped))
         for start in starts[max(0, unaffordable) :]:
             end = start + self._window
             ranked[start:end] = self._ordered(query, ranked[start:end])
@@ -134,13 +134,13 @@ class ListwiseLMReranker(LMReranker):
         try:
             reply = ask(_ORDER, self._predict, retries=self._retries, passages=self._shown(passages), question=query)
         except StepFailed as failure:
-            fall_back(failure, f"{len(passages)} passages left in their order")
+            record_fallback(failure, f"{len(passages)} passages left in their order")
             return passages
         named = [n for n in dict.fromkeys(reply.prediction.order.root) if n <= len(passages)]
         order = [*named, *(n for n in range(1, len(passages) + 1) if n not in named)]
         ordered = [passages[n - 1] for n in order]
         ids = tuple(p.id for p in ordered)
-        record(Step(_ORDER, query, f"{len(named)} named", passage_ids=ids, usage=reply.usage, seconds=reply.seconds))
+        add_step(Step(_ORDER, query, f"{len(named)} named", passage_ids=ids, usage=reply.usage, seconds=reply.seconds))
         return ordered
 
 

@@ -8,29 +8,26 @@ adds `KIND[:NAME]` by an entry point of `typedrag.rerankers`, a callable that ta
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError, RetrievalError
+from typedrag.errors import RetrievalError
 from typedrag.files.digests import digest_of
 from typedrag.records import Passage
-from typedrag.registry import declared, loaded
 from typedrag.retrieval.encoder import default_prompts
-from typedrag.retrieval.local_models import loading, locate_model
+from typedrag.retrieval.local_models import LocalModel, loading, local_model, locate_model
 from typedrag.retrieval.protocols import Reranker
 from typedrag.sharing import Shared
+from typedrag.specs import Spec, SpecGrammar
 
-FORMS = (
-    "none, bi-encoder, bi-encoder:NAME, cross-encoder, cross-encoder:NAME, monot5:NAME, rankt5:NAME, lit5:NAME, "
-    "list:FOLDER, lm-pointwise, lm-listwise"
-)
-_NAMED = ("monot5", "rankt5", "lit5", "list")
-"""The kinds that need a name."""
-_OURS = ("none", "bi-encoder", "cross-encoder", *_NAMED, "lm-pointwise", "lm-listwise")
+RERANKERS = SpecGrammar(
+    "reranker",
+    "none", "bi-encoder[:NAME]", "cross-encoder[:NAME]", "monot5:NAME", "rankt5:NAME", "lit5:NAME", "list:FOLDER",
+    "lm-pointwise", "lm-listwise",
+    group="rerankers",
+)  # fmt: skip
 BI_ENCODER = "all-minilm-l6-v2"
 KEPT_EMBEDDINGS = 4096
 """Embeddings that a bi-encoder keeps: those of MiniLM take 6 MB."""
@@ -45,45 +42,41 @@ def open_reranker(spec: str) -> Reranker:
         InputError: If the spec has none of the forms.
         RetrievalError: If the model is not on this machine or cannot be loaded.
     """
-    check_reranker(spec)
-    kind, _, name = spec.partition(":")
-    if kind not in _OURS:
-        return loaded(declared("rerankers", _OURS)[kind])(name)
-    if spec == "none":
-        return NoReranker()
-    if kind == "bi-encoder":
-        return BiEncoderReranker(locate_model(name or BI_ENCODER))
-    if kind == "cross-encoder":
-        return CrossEncoderReranker(locate_model(name or CROSS_ENCODER))
-    if kind == "list":
-        from typedrag.retrieval.rerank.list_ranker.reranker import ListReranker
+    parsed = RERANKERS.parse(spec)
+    if build := RERANKERS.from_package(parsed):
+        return build(parsed.argument)
+    from typedrag.retrieval.rerank import lm_rerankers, t5_rerankers
 
-        return ListReranker(locate_model(name))
-    if kind in _NAMED:
-        from typedrag.retrieval.rerank import t5_rerankers as t5
+    match parsed:
+        case Spec("none"):
+            return NoReranker()
+        case Spec("bi-encoder", name):
+            return BiEncoderReranker(locate_model(name or BI_ENCODER))
+        case Spec("cross-encoder", name):
+            return CrossEncoderReranker(locate_model(name or CROSS_ENCODER))
+        case Spec("monot5", name):
+            return t5_rerankers.MonoT5Reranker(locate_model(name))
+        case Spec("rankt5", name):
+            return t5_rerankers.RankT5Reranker(locate_model(name))
+        case Spec("lit5", name):
+            return t5_rerankers.LiT5Reranker(locate_model(name))
+        case Spec("list", folder):
+            from typedrag.retrieval.rerank.list_ranker.ranker import ListReranker
 
-        makes = {"monot5": t5.MonoT5Reranker, "rankt5": t5.RankT5Reranker, "lit5": t5.LiT5Reranker}
-        return makes[kind](locate_model(name))
-    if spec == "lm-pointwise":
-        from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
-
-        return PointwiseLMReranker()
-    from typedrag.retrieval.rerank.lm_rerankers import ListwiseLMReranker
-
-    return ListwiseLMReranker()
+            return ListReranker(locate_model(folder))
+        case Spec("lm-pointwise"):
+            return lm_rerankers.PointwiseLMReranker()
+        case _:
+            return lm_rerankers.ListwiseLMReranker()
 
 
 def shared_reranker(spec: str) -> Any:
-    """The reranker of this spec, shared by all callers in this process.
-
-    Raises:
-        RetrievalError: If the model is not on this machine or cannot be loaded.
-    """
-    with _loading:  # one thread loads: the others wait for the same model
-        return _opened(spec)
+    """The reranker of this spec, shared by all callers in this process."""
+    with _shared(spec) as reranker:  # one thread loads it; a reranker sees to its own turns
+        return reranker
 
 
-_loading, _opened = threading.Lock(), cache(open_reranker)
+_shared = local_model(open_reranker)
 
 
 def reader(reranker: Reranker, passage_words: int) -> Reranker:
@@ -98,23 +91,14 @@ def check_reranker(spec: str) -> None:
     Raises:
         InputError: If the spec has none of the forms.
     """
-    kind, _, name = spec.partition(":")
-    if kind not in _OURS and kind in declared("rerankers", _OURS):
-        return
-    named = kind in ("bi-encoder", "cross-encoder") or (kind in _NAMED and name)
-    if not named and spec not in ("none", "lm-pointwise", "lm-listwise"):
-        forms = ", ".join([FORMS, *declared("rerankers", _OURS)])
-        raise InputError(f"'{spec}' is no reranker", f"Write one of: {forms}")
+    RERANKERS.parse(spec)
 
 
 def reranker_identity(spec: str) -> dict[str, str]:
     """Values, for JSON, that tell a reranker's results from another's: its spec, and the digest of a user's
     folder.
-
-    Raises:
-        RetrievalError: If the folder cannot be read.
     """
-    _, _, name = spec.partition(":")
+    name = RERANKERS.parse(spec).argument
     folder = Path(name).expanduser()
     if not name or not folder.is_dir():
         return {"reranker": spec}
@@ -140,24 +124,20 @@ class ModelReranker(Shared):
 
     Args:
         name: A folder or a name on the hub.
-
-    Raises:
-        RetrievalError: If the model cannot be loaded.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # The tokenizers of transformers cannot be used by two threads at once.
-        self._lock = threading.Lock()
+        self._in_turn = LocalModel(self._load)
         mend = "Check the name and the network, give a folder, or use --reranker bi-encoder or none"
-        with loading(f"reranker model '{name}'", mend):
-            self._model = self._load()
+        with loading(f"reranker model '{name}'", mend), self._in_turn as model:
+            self._model = model
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The `k` passages with the highest scores; see `Reranker.rerank`."""
         if not passages:
             return []
-        with self._lock:
+        with self._in_turn:
             scores = self._score(query, [p.titled for p in passages])
         scored = [replace(p, score=float(s)) for p, s in zip(passages, scores, strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
@@ -214,7 +194,7 @@ class CrossEncoderReranker(ModelReranker):
         from torch.nn import Sigmoid
 
         pairs = [(query, p.titled) for p in passages]
-        with self._lock:
+        with self._in_turn:
             return [float(p) for p in self._model.predict(pairs, activation_fn=Sigmoid(), show_progress_bar=False)]
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:

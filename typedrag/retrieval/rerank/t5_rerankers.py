@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from typedrag.records import Passage
+from typedrag.retrieval.local_models import accelerator
 from typedrag.retrieval.rerank.lm_rerankers import windows
 from typedrag.retrieval.rerank.rerankers import ModelReranker
 
@@ -23,12 +24,11 @@ class _T5Reranker(ModelReranker):
     """The tokens of a text that it reads; the passage is cut, so that what follows it stays."""
 
     def _load(self) -> Any:
-        import torch
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
         self._tokenizer = AutoTokenizer.from_pretrained(self.name, trust_remote_code=False)
         model = AutoModelForSeq2SeqLM.from_pretrained(self.name, trust_remote_code=False)
-        return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+        return model.to(accelerator()).eval()
 
     def _written(self, query: str, text: str, number: int) -> str:
         """The template with as much of the passage as fits."""
@@ -104,7 +104,7 @@ class LiT5Reranker(_T5Reranker):
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         """The first `k` passages of the order; scores are 1 / place. See `Reranker.rerank`."""
         ranked = list(passages)
-        with self._lock:
+        with self._in_turn:
             for start in windows(len(ranked), self.window, self.step) if len(ranked) > 1 else ():
                 held = ranked[start : start + self.window]
                 ranked[start : start + self.window] = [held[n] for n in self._order(query, [p.titled for p in held])]

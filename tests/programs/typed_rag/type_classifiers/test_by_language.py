@@ -9,7 +9,7 @@ import pytest
 from tests.scripted import scripted
 from typedrag.datasets import load_dataset
 from typedrag.errors import StepFailed
-from typedrag.lms.trail import recording
+from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, build_type_classifier
@@ -23,7 +23,7 @@ AS_REASON = {ClassifyQuestion: {"question_type": "reason"}}
 @pytest.mark.parametrize("question", [GERMAN, "Pourquoi le ciel est-il bleu ?", "なぜパンは膨らむのですか？"])
 def test_questions_in_other_languages_are_typed_by_the_lm_and_the_trace_says_so(question):
     classify = build_type_classifier(Options())
-    with scripted(AS_REASON) as engine, recording() as steps:
+    with scripted(AS_REASON) as engine, collect_steps() as steps:
         assert classify(question=question).question_type is QuestionType.REASON
     assert engine.asked() == ["ClassifyQuestion"]
     assert [step.name for step in steps] == ["language", "classify"] and "not in English" in steps[0].output

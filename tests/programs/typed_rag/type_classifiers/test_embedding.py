@@ -6,9 +6,10 @@ from tests.programs.typed_rag.type_classifiers.test_linear import ASKED, assert_
 from typedrag.datasets import sample_questions
 from typedrag.errors import LMUnavailable
 from typedrag.lms import models
-from typedrag.lms.trail import recording
+from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import EmbeddingTypeClassifier, build_type_classifier, embedding
+from typedrag.retrieval.local_models import local_model
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def minilm():
 
 def test_sample_questions_get_their_type(minilm):
     classify = build_type_classifier(Options(type_classifier="embedding"))
-    with recording() as steps:
+    with collect_steps() as steps:
         given = [classify(question=q.question) for q in sample_questions()]
     right = [p.question_type == q.question_type for p, q in zip(given, sample_questions(), strict=True)]
     assert sum(right) >= 22
@@ -38,7 +39,7 @@ def test_everyday_questions_that_it_was_not_trained_on(minilm, shared_data):
 
 def test_a_model_that_is_not_fetched_says_how_to_fetch_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    monkeypatch.setattr(embedding, "_load", embedding._load.__wrapped__)
+    monkeypatch.setattr(embedding, "_load", local_model(embedding._load.__wrapped__))
     classify = build_type_classifier(Options(type_classifier="embedding"))
     with pytest.raises(
         LMUnavailable, match=r"not on this machine \(84 MB\)\. Fetch it: typedrag models fetch all-mini"

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.calibration import expected_calibration_error
 from typedrag.datasets import load_dataset, sample_questions
-from typedrag.programs.typed_rag.type_classifiers import WEIGHTS, LinearTypeClassifier, LinearWeights
+from typedrag.programs.typed_rag.type_classifiers import WEIGHTS, LinearTypeClassifier
+from typedrag.programs.typed_rag.type_classifiers.linear import LinearWeights
 from typedrag.question_types import QuestionForm, QuestionType
 
 NO_MODEL_LIBRARIES = """

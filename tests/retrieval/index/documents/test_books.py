@@ -6,6 +6,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from pptx import Presentation
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
 from tests.retrieval.index.test_sources import refusal, write
@@ -49,7 +51,7 @@ def test_a_word_document_is_read_with_its_headings_and_tables(tmp_path):
     assert passage.text == "Why bread rises\nYeast eats sugar.\nFlour\tWater\n500 g\t350 g"
 
 
-def test_slides_are_read_with_their_tables_and_notes(tmp_path):
+def test_slides_are_read_with_their_tables_charts_and_notes(tmp_path):
     slides = Presentation()
     slide = slides.slides.add_slide(slides.slide_layouts[1])
     slide.shapes.title.text = "Why bread rises"
@@ -58,10 +60,23 @@ def test_slides_are_read_with_their_tables_and_notes(tmp_path):
     for cell, text in zip(table.iter_cells(), ("Flour", "Water", "500 g", "350 g"), strict=True):
         cell.text = text
     slide.notes_slide.notes_text_frame.text = "Say it slowly."
+    sales = CategoryChartData()
+    sales.categories = ["Rye", "Wheat"]
+    sales.add_series("Loaves", (12, 30))
+    slide.shapes.add_chart(XL_CHART_TYPE.PIE, Inches(1), Inches(3), Inches(4), Inches(3), sales).chart.has_title = False
     slides.save(str(tmp_path / "talk.pptx"))
     [passage] = read_passages([tmp_path / "talk.pptx"])
     assert passage.title == "Why bread rises"
-    assert passage.text == "Why bread rises\nYeast eats sugar.\nFlour\tWater\n500 g\t350 g\nSay it slowly."
+    lines = [
+        "Why bread rises",
+        "Yeast eats sugar.",
+        "Flour\tWater",
+        "500 g\t350 g",
+        "\tLoaves",
+        "Rye\t12.0",
+        "Wheat\t30.0",
+    ]
+    assert passage.text.split("\n") == [*lines, "Say it slowly."]
 
 
 def test_a_book_is_read_in_the_order_of_its_spine(tmp_path):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.retrieval.index.test_sources import pdf_of, write
@@ -81,3 +83,24 @@ def test_what_a_program_wrote_is_no_title(tmp_path, title):
 
 def test_a_title_is_that_of_the_pdf(tmp_path):
     assert read_pdf(write(tmp_path / "a.pdf", pdf_of("Text.", title="On Microsoft Word"))).title == "On Microsoft Word"
+
+
+WORDS = [f"w{n:04}" for n in range(5000)]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        (pdf_of("a" * 20_000), ["a" * 20_000]),
+        (page_of([(30 + n % 10 * 55, 780 - n // 10 % 70 * 11, word) for n, word in enumerate(WORDS)]), WORDS),
+        (page_of([(30 + n % 10 * 55, 780 - n // 10 * 4, word) for n, word in enumerate(WORDS[:1900])]), WORDS[:1900]),
+    ],
+    ids=["a run of letters", "many pieces of text", "as many as lines are looked at"],
+)
+def test_a_page_of_any_kind_is_read_in_little_time(tmp_path, page, words):
+    source = write(tmp_path / "a.pdf", page)
+    start = time.process_time()
+    _, text = read_pdf(source)
+    assert time.process_time() - start < 5  # 16 and more than 100 seconds with an algorithm that is not linear
+    assert isinstance(text, str)
+    assert sorted(text.split()) == words

@@ -27,8 +27,7 @@ from typedrag.metrics.judges.linkage import LinkageJudge, stored_rank
 from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
-from typedrag.signatures.fields import Verdict
-from typedrag.signatures.keyed import keyed
+from typedrag.signatures.fields import Verdict, keyed
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 

@@ -6,7 +6,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
@@ -33,7 +33,7 @@ class Comparison(Strategy):
         frame = reply.prediction
         items = list(dict.fromkeys(item.strip() for item in frame.items_compared.root if item.strip()))
         parts = f"{frame.purpose}: {'; '.join(items)}"
-        record(Step("decompose", question, parts, seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("decompose", question, parts, seconds=reply.seconds, usage=reply.usage))
         if not frame.is_comparison or len(items) < 2:
             raise StepFailed("decompose", "no comparison of two or more items was found in the question")
         joined = self.options.comparison_search == "joined"

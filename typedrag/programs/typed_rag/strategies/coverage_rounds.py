@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.lms.trail import fall_back, lm_calls_left, record, reserving
+from typedrag.lms.trace import add_step, calls_left, record_fallback, reserve_calls
 from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
@@ -51,7 +51,7 @@ class CoverageRounds(Retrieving):
             covered = self._covered(answer, weights)
             for _ in range(self.options.coverage_rounds):
                 left = [text for text in worth if text not in covered]
-                if not left or lm_calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
+                if not left or calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
                     break
                 revised = self._revised(question, answer, left)
                 if revised is None:
@@ -63,11 +63,11 @@ class CoverageRounds(Retrieving):
                     covers = f"{len(still)} sub-questions open after it, {len(left)} before"
                     if lost:
                         covers += f"; no longer covered: {' '.join(lost)}"
-                    record(Step("coverage round", question, dropped=(f"{revised.answer} ({covers})",)))
+                    add_step(Step("coverage round", question, dropped=(f"{revised.answer} ({covers})",)))
                     break
                 answer, covered = revised, now
         except StepFailed as failure:
-            fall_back(failure, "not revised any further")
+            record_fallback(failure, "not revised any further")
         return answer
 
     def _covered(self, answer: dspy.Prediction, weights: Mapping[str, float]) -> dict[str, float]:
@@ -96,6 +96,6 @@ class CoverageRounds(Retrieving):
     def _new(self, sub_questions: Sequence[str], draft: dspy.Prediction) -> list[Passage]:
         """The passages for open sub-questions that are not among the draft's."""
         known = {passage.id for passage in draft.passages}
-        with reserving(_CALLS_A_ROUND - 1):  # reranking leaves the other
+        with reserve_calls(_CALLS_A_ROUND - 1):  # reranking leaves the other
             pool = reciprocal_rank_fusion(self.search_each(sub_questions))
         return [passage for passage in pool if passage.id not in known][: self.options.answer_passages]

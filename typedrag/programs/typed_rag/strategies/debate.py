@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.parts import Part
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
 from typedrag.question_types import QuestionType
@@ -64,7 +64,7 @@ class Debate(DecomposingStrategy):
         neutral, *sides = self.search_each([question, *(self._query(question, s) for s in sub_queries)])
         pool = round_robin([*sides, neutral])
         best = pool[: self.options.answer_passages]
-        record(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
+        add_step(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
         return best
 
     def to_combine(self, parts: Decomposition, answers: Sequence[SubAnswer]) -> dict[str, Any]:

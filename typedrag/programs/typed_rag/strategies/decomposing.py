@@ -11,7 +11,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import lm_calls_left, record, reserving
+from typedrag.lms.trace import add_step, calls_left, reserve_calls
 from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options, SubQueryOptions
@@ -123,7 +123,7 @@ class DecomposingStrategy(Strategy):
         parts = self.read_parts(reply.prediction)
         if parts.undivided:
             verdict = "one search is enough"
-            record(Step("decompose", question, verdict, seconds=reply.seconds, usage=reply.usage))
+            add_step(Step("decompose", question, verdict, seconds=reply.seconds, usage=reply.usage))
             raise Undivided("decompose", verdict)
         near, written = nearness(self.retriever, self.reranker), parts.sub_queries
         sub_queries = sift_reply(reply, question, written, self.decomposer, self.options, about=parts.topic, near=near)
@@ -142,17 +142,17 @@ class DecomposingStrategy(Strategy):
 
     def _aggregate(self, question: str, parts: Decomposition, sub_queries: list[str]) -> dspy.Prediction:
         each = self.answer_sub_query.lm_calls
-        affordable = max(1, (lm_calls_left(default=each * len(sub_queries) + 1) - 1) // each)
+        affordable = max(1, (calls_left(default=each * len(sub_queries) + 1) - 1) // each)
         unaffordable = sub_queries[affordable:]
         sub_queries = sub_queries[:affordable]
         rankings = self.search([self._query(question, s) for s in sub_queries], rerank=self.options.rerank_everywhere)
         if self.options.rerank_everywhere:
-            with reserving(len(sub_queries)):
+            with reserve_calls(len(sub_queries)):
                 pairs = zip(sub_queries, rankings, strict=True)
                 rankings = [self.rerank(s, passages, self.options.top_k) for s, passages in pairs]
         ranked = zip(sub_queries, rankings, strict=True)
         answerers = {s: partial(self._answer_sub_query, s, passages, parts) for s, passages in ranked}
-        with reserving(int(lm_calls_left(default=2) > 1)):  # for combining them, even if a sub-answer is retried
+        with reserve_calls(int(calls_left(default=2) > 1)):  # for combining them, even if a sub-answer is retried
             ways = answer_parts(
                 answerers,
                 self.options.threads,

@@ -6,7 +6,7 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.answer_length import as_asked
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.options import Options
@@ -31,7 +31,7 @@ class Experience(Strategy):
         """Answer from the passages found by the keywords; see `Strategy.forward`."""
         reply = ask("decompose", self.extract_keywords, retries=self.options.retries, question=question)
         keywords = " ".join(dict.fromkeys(" ".join(reply.prediction.keywords.root).split()))
-        record(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
         if not keywords:
             raise StepFailed("decompose", "no keywords were found in the question")
         query = f"{question} {keywords}" if self.options.experience_search == "joined" else keywords

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dspy
 
 from typedrag.lms.asking import ask
-from typedrag.lms.trail import record
+from typedrag.lms.trace import add_step
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Answered, Step
@@ -23,5 +23,5 @@ class Remark(Strategy):
     def forward(self, question: str) -> dspy.Prediction:
         """Reply to a remark; see `Strategy.forward`."""
         reply = ask("reply", self.reply, retries=self.options.retries, remark=question)
-        record(Step("reply", question, reply.prediction.answer, seconds=reply.seconds, usage=reply.usage))
+        add_step(Step("reply", question, reply.prediction.answer, seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(answer=reply.prediction.answer.strip(), answered=Answered.NOTHING)

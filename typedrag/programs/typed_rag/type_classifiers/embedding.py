@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,18 +11,16 @@ from numpy.typing import NDArray
 
 from typedrag.errors import LMUnavailable
 from typedrag.lms.models import model_named
-from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
-from typedrag.programs.typed_rag.type_classifiers.weights import load_arrays, softmax
+from typedrag.programs.typed_rag.type_classifiers.base import ProbabilityClassifier
+from typedrag.programs.typed_rag.type_classifiers.linear import load_arrays, softmax
 from typedrag.question_types import QuestionType
-from typedrag.retrieval.local_models import loading
+from typedrag.retrieval.local_models import loading, local_model
 
 ENCODER = "all-minilm-l6-v2"
 EMBEDDING_WEIGHTS = Path(__file__).with_name("embedding.npz")
 """Arrays: `types`, `temperature`, `head` [types, dimensions + 1, the last for the bias], and what is added to MiniLM's
 weights: to a vector `NAME.change`, to a matrix the product of `NAME.up` [out, rank] and `NAME.down` [rank, in]."""
 MOST_TOKENS = 128
-
-_running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
 
 
 class EmbeddingTypeClassifier(ProbabilityClassifier):
@@ -35,8 +31,7 @@ class EmbeddingTypeClassifier(ProbabilityClassifier):
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
         """The probability of each type; see `ProbabilityClassifier.probabilities`."""
-        with _running:
-            model = _load()
+        with _load() as model:
             logits = np.append(mean_embedding(model.tokenizer, model.network, [question])[0].numpy(), 1) @ model.head.T
         return dict(zip(model.types, softmax(logits / model.temperature).tolist(), strict=True))
 
@@ -49,7 +44,7 @@ class _Loaded(NamedTuple):
     types: tuple[QuestionType, ...]
 
 
-@cache
+@local_model
 def _load() -> _Loaded:
     tokenizer, network = load_encoder()
     import torch
@@ -67,11 +62,7 @@ def _load() -> _Loaded:
 
 
 def load_encoder() -> tuple[Any, Any]:
-    """MiniLM's tokenizer and network, as published.
-
-    Raises:
-        LMUnavailable: If the model is not on this machine or cannot be loaded.
-    """
+    """MiniLM's tokenizer and network, as published."""
     place = model_named(ENCODER).fetched(LMUnavailable)
     mend = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
     with loading(f"the model '{ENCODER}'", mend, LMUnavailable):

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.extras import importing
-from typedrag.programs.typed_rag.type_classifiers.classifying import ProbabilityClassifier
+from typedrag.programs.typed_rag.type_classifiers.base import ProbabilityClassifier
 from typedrag.question_types import QuestionType
-from typedrag.retrieval.local_models import loading
-
-_running = threading.Lock()  # the tokenizers of transformers cannot be used by two threads at once
+from typedrag.retrieval.local_models import loading, local_model
 
 
 class HubTypeClassifier(ProbabilityClassifier):
@@ -32,17 +27,10 @@ class HubTypeClassifier(ProbabilityClassifier):
         self.name = name
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """The probability of each type.
-
-        Raises:
-            LMUnavailable: If the hub cannot be reached or the model cannot be loaded.
-            InputError: If it is no classifier of question types.
-        """
-        with importing("torch", "transformers"):
+        """The probability of each type."""
+        with _load(self.name) as model:
             import torch
 
-        with _running:
-            model = _load(self.name)
             tokens = model.tokenizer(question, return_tensors="pt", truncation=True, max_length=model.max_length)
             with torch.inference_mode():
                 logits = model.network(**tokens).logits[0]
@@ -56,7 +44,7 @@ class _Loaded(NamedTuple):
     types: tuple[QuestionType, ...]
 
 
-@cache
+@local_model
 def _load(name: str) -> _Loaded:
     os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")  # else a hub out of reach is tried for minutes
     folder = Path(name).expanduser()

@@ -15,8 +15,11 @@ from typedrag.retrieval.index.splitting import Block, Document
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-_FRONT_MATTER = re.compile(r"\s*(---|\+\+\+)[ \t]*\n(.*?)\n(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_FRONT_MATTER = re.compile(r"\s*(---|\+\+\+)[ \t]*\n(?![ \t]*\n)(.*?)\n(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+"""As Pandoc has it: a blank line after the first dashes makes them a rule."""
 
+_KEYS = re.compile(r"(?:(?:[A-Za-z][\w-]*[ \t]*[:=]|[ \t#-]).*\n|\n)*\Z")
+"""Lines that each have a key, go on with a value or are comments."""
 _KEY = re.compile(r"^([A-Za-z][\w-]*)[ \t]*[:=](?:[ \t]+(.*?))?[ \t]*$", re.MULTILINE)
 """A key of front matter and its value on the same line."""
 
@@ -41,7 +44,7 @@ def _parted(text: str) -> tuple[dict[str, Any], str]:
     try:
         metadata = tomllib.loads(match[2]) if match[1] == "+++" else yaml.safe_load(match[2])
     except (ValueError, RecursionError, yaml.YAMLError):  # often a title that has a colon but no quotes
-        metadata = dict(_KEY.findall(match[2])) if _KEY.match(match[2].lstrip()) else None
+        metadata = dict(_KEY.findall(match[2])) if _KEYS.match(f"{match[2]}\n") else None
     return (metadata, text[match.end() :]) if isinstance(metadata, dict) else ({}, text)
 
 

@@ -50,7 +50,15 @@ def _shape(shape: Any) -> Iterator[Block]:
     for inner in getattr(shape, "shapes", ()):  # of a group
         yield from _shape(inner)
     if shape.has_text_frame:
-        yield from (Block(p.text) for p in shape.text_frame.paragraphs if p.text.strip())
+        yield from (Block(p.text.replace("\v", " ")) for p in shape.text_frame.paragraphs if p.text.strip())
     if getattr(shape, "has_table", False):
         header, *rows = ["\t".join(" ".join(cell.text.split()) for cell in row.cells) for row in shape.table.rows]
         yield Block("\n".join(rows), "lines", header)
+    if getattr(shape, "has_chart", False):
+        chart = shape.chart
+        if chart.has_title and chart.chart_title.has_text_frame:
+            yield Block(chart.chart_title.text_frame.text)
+        for plot in chart.plots:
+            header = "\t".join(["", *(series.name for series in plot.series)])
+            columns = [map(str, plot.categories), *(map(str, series.values) for series in plot.series)]
+            yield Block("\n".join("\t".join(row) for row in zip(*columns, strict=False)), "lines", header)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from typedrag.extras import require
 from typedrag.retrieval.index.splitting import Document
@@ -15,8 +19,12 @@ _TOOL_TITLE = re.compile(
     r"(?i)^(?:Microsoft (?:Word|PowerPoint|Excel) - .*|untitled.*|\(anonymous\)|.*\.(?:docx?|tex|dvi|indd|qxd))$"
 )
 """Titles that programs write: their own name and that of the file."""
-_PARTED = re.compile("([^\\W\\d_]+(?:-[^\\W\\d_]+)*)(?:[-\u00ad\u2010] ?\r?\n|[\x02\ufffe]\\s*)([^\\W\\d_]+)")
+_BREAK = re.compile(r"(?<=[^\W\d_])(?:[-\u00ad\u2010] ?\r?\n|[\x02\ufffe]\s*)(?=[^\W\d_])")
+"""A hyphen within a word and at the end of a line, as documents or PDFium write it."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_LONGEST_WORD = 60
+_MOST_LINES = 2_000
+"""A page with more pieces of text is a form or a drawing: its text is read in the PDF's own order."""
 _COLUMN_LINES = 4
 """The least number of lines that two columns have side by side."""
 _COLUMN_CHARACTERS = 18
@@ -52,21 +60,26 @@ def join_words(text: str) -> str:
         >>> join_words("cold kit-\\nchens with a well-\\nknown state-of-the-\\nart oven")
         'cold kitchens with a well-known state-of-the-art oven'
     """
-    words = {word.lower() for word in _WORD.findall(_PARTED.sub(" ", text))}
+    pieces = _BREAK.split(text)
+    marked = "\x02".join(pieces)
+    whole_words = (m for m in _WORD.finditer(marked) if "\x02" not in marked[max(0, m.start() - 1) : m.end() + 1])
+    words = {match[0].lower() for match in whole_words}
+    joined = [pieces[0]]
+    for before, after in pairwise(pieces):
+        joined += ["-" if _keeps_hyphen(before, after, words) else "", after]
+    return re.sub("[\x02\ufffe]", "-", "".join(joined))
 
-    def joined(match: re.Match[str]) -> str:
-        first, second = match[1], match[2]
-        whole, compound = (first + second).lower(), f"{first}-{second}".lower()
-        keeps = (
-            second[0].isupper()
-            or "-" in first
-            or (compound in words and whole not in words)
-            or (whole not in words and not _english(whole) and _english(first) and _english(second))
-        )
-        return f"{first}-{second}" if keeps and not first.isupper() else first + second
 
-    text = _PARTED.sub(joined, text)
-    return re.sub("[\x02\ufffe]", "-", text)
+def _keeps_hyphen(before: str, after: str, words: Collection[str]) -> bool:
+    first = _WORD.findall(before[-_LONGEST_WORD:])[-1]
+    second = _WORD.findall(after[:_LONGEST_WORD])[0].split("-")[0]
+    whole, compound = (first + second).lower(), f"{first}-{second}".lower()
+    return not first.isupper() and (
+        second[0].isupper()
+        or "-" in first
+        or (compound in words and whole not in words)
+        or (whole not in words and not _english(whole) and _english(first) and _english(second))
+    )
 
 
 def _english(word: str) -> bool:
@@ -82,8 +95,9 @@ def _dictionary() -> Any:
 
 def _page_text(page: Any) -> str:
     shown = page.get_textpage()
+    count = shown.count_rects()
     lines = []
-    for number in range(shown.count_rects()):
+    for number in range(count if count <= _MOST_LINES else 0):
         left, bottom, right, top = shown.get_rect(number)
         lines.append(_Line(left, bottom, right, top, shown.get_text_bounded(left, bottom, right, top)))
     boxes = list(_columns([line for line in lines if line.text.strip()]))
@@ -100,7 +114,7 @@ def _columns(lines: Sequence[_Line]) -> Iterator[Sequence[_Line]]:
             yield lines
         return
     spanning = sorted((line for line in lines if line.left < gutter < line.right), key=lambda line: -line.top)
-    rest = [line for line in lines if line not in spanning]
+    rest = [line for line in lines if not line.left < gutter < line.right]
     for number in range(len(spanning) + 1):
         floor = spanning[number].bottom if number < len(spanning) else float("-inf")
         band = [line for line in rest if line.bottom > floor]
@@ -114,24 +128,25 @@ def _columns(lines: Sequence[_Line]) -> Iterator[Sequence[_Line]]:
 
 def _gutter(lines: Sequence[_Line]) -> float | None:
     """The place where the columns of these lines part: the one that the fewest lines span."""
-    places = sorted({line.left - 0.5 for line in lines})
-    best: tuple[int, float] | None = None
-    for place in places:
-        left = [line for line in lines if line.right <= place]
-        right = [line for line in lines if line.left >= place]
-        spanning = len(lines) - len(left) - len(right)
-        if spanning > len(lines) / 3 or not (_is_column(left) and _is_column(right)):
+    left, bottom, right, top = np.array([line[:4] for line in lines], dtype=float).reshape(-1, 4).T
+    sizes = np.array([len(line.text.strip()) for line in lines])
+    best, gutter = len(lines) / 3, None
+    for place in np.unique(np.floor(left)) - 0.5:  # not more than a page has points
+        first, second = right <= place, left >= place
+        spanning = len(lines) - first.sum() - second.sum()
+        if spanning > best or (spanning == best and gutter is not None):
             continue
-        beside = sum(any(a.bottom < b.top and b.bottom < a.top for b in right) for a in left)
-        if beside >= _COLUMN_LINES and (best is None or spanning < best[0]):
-            best = (spanning, place)
-    return best[1] if best else None
+        if not (_is_column(sizes[first]) and _is_column(sizes[second])):
+            continue
+        begun = np.searchsorted(np.sort(bottom[second]), top[first], side="left")
+        ended = np.searchsorted(np.sort(top[second]), bottom[first], side="right")
+        if (begun > ended).sum() >= _COLUMN_LINES:  # lines that have one beside them
+            best, gutter = spanning, float(place)
+    return gutter
 
 
-def _is_column(lines: Sequence[_Line]) -> bool:
-    if len(lines) < _COLUMN_LINES:
-        return False
-    return sum(len(line.text.strip()) for line in lines) / len(lines) >= _COLUMN_CHARACTERS
+def _is_column(sizes: NDArray[np.int_]) -> bool:
+    return len(sizes) >= _COLUMN_LINES and sizes.mean() >= _COLUMN_CHARACTERS
 
 
 def _around(lines: Sequence[_Line]) -> tuple[float, float, float, float]:

@@ -1,0 +1,268 @@
+"""Measure the text that readers of documents keep, its order and the time: ours beside other libraries.
+
+    python benchmarks/documents.py write FOLDER
+    python benchmarks/documents.py read FOLDER --reader typedrag
+
+The second command may run in an environment of its own, where `markitdown[all]`, `docling` or `kreuzberg` is
+installed: it needs nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import ZipFile
+
+LEFT = (
+    "Fermentation is slow in cold kit-|chens because the wild yeast re-|produces less. Bakers who com-|"
+    "pensate with warm water get a|well-|known sour taste. The gas bub-|bles are held by gluten."
+).split("|")
+RIGHT = (
+    "Freezing dough stops the micro-|organisms almost at once. When|thawed, they recover within an|"
+    "hour. A state-of-the-art proofer|keeps 27 degrees. Salt slows|the enzymes down; sugar feeds|them."
+).split("|")
+HEAD = (50, 740, "A heading that is so wide that it goes over both of the columns of this page")
+COLUMNS = (
+    [(50, 700 - 14 * n, line) for n, line in enumerate(LEFT)],
+    [(320, 700 - 14 * n, line) for n, line in enumerate(RIGHT)],
+)
+CELLS = [(f"flour {n}", f"{n} kg", f"{n} euros") for n in range(8)]
+IN_ORDER = [
+    "cold kitchens",
+    "reproduces less",
+    "compensate",
+    "well-known",
+    "bubbles",
+    "microorganisms",
+    "within an hour",
+]
+HTML = """<!doctype html><html><head><title>Bread</title></head><body><header>Home Login</header><nav>Menu</nav>
+<div class="cookie-banner">We use cookies</div><main><h1>Why bread rises</h1><p>It makes CO<sub>2</sub>.</p>
+<table><tr><th>Flour</th><th>Water</th></tr><tr><td>500 g</td><td>350 g</td></tr></table>
+<pre>def f():\n    return 1</pre><p style="display: none">unseen words</p>
+<details><summary>Why salt?</summary><p>It slows the yeast.</p></details><aside>Weigh it first.</aside></main>
+<footer>Copyright</footer></body></html>"""
+MARKDOWN = """---
+title: Why bread rises
+---
+
+# Rising
+
+Bread rises as yeast eats sugar.
+
+```python
+# no heading
+def bake():
+    return "loaf"
+```
+
+| Flour | Water |
+|---|---|
+| 500 g | 350 g |
+
+<!-- unseen words -->
+"""
+
+CHECKS: dict[str, dict[str, list[str]]] = {
+    "columns.pdf": {"in_order": IN_ORDER},
+    "rows-of-columns.pdf": {"in_order": IN_ORDER},
+    "table.pdf": {"rows": [" ".join(row) for row in CELLS]},
+    "long-run.pdf": {"in_order": ["a" * 20_000]},
+    "many-pieces.pdf": {"in_order": ["w0000", "w0001"]},
+    "page.html": {
+        "in_order": ["Why bread rises", "CO2", "def f():\n    return 1", "Why salt?", "slows the yeast", "Weigh it"],
+        "rows": ["Flour Water", "500 g 350 g"],
+        "absent": ["Login", "Menu", "cookies", "unseen", "Copyright"],
+    },
+    "page.md": {
+        "in_order": ["# Rising", "yeast eats", '    return "loaf"'],
+        "rows": ["500 g 350 g"],
+        "absent": ["title:", "unseen"],
+    },
+    "word.docx": {"in_order": ["Why bread rises", "Yeast eats sugar"], "rows": ["Flour Water", "500 g 350 g"]},
+    "slides.pptx": {
+        "in_order": ["Why bread rises", "Yeast eats sugar", "Say it slowly", "Loaves sold"],
+        "rows": ["Flour Water", "500 g 350 g"],
+    },
+    "book.epub": {"in_order": ["One", "Yeast", "Two", "Gas"]},
+}
+"""Of each document: texts that must come in this order, rows whose cells must be in one line, and what is no text."""
+
+
+def write(folder: Path) -> None:
+    """Write the documents, in an environment that has python-pptx."""
+    from pptx import Presentation
+    from pptx.chart.data import CategoryChartData
+    from pptx.enum.chart import XL_CHART_TYPE
+    from pptx.util import Inches
+
+    folder.mkdir(parents=True, exist_ok=True)
+    left, right = COLUMNS
+    pieces = [(30 + n % 10 * 55, 780 - n // 10 % 70 * 11, f"w{n:04}") for n in range(5_000)]
+    for name, lines in {
+        "columns": [HEAD, *left, *right],
+        "rows-of-columns": [HEAD, *(line for row in zip(left, right, strict=True) for line in row)],
+        "table": [(50 + 150 * c, 700 - 14 * n, cell) for n, row in enumerate(CELLS) for c, cell in enumerate(row)],
+        "long-run": [(50, 700, "a" * 20_000)],
+        "many-pieces": pieces,
+    }.items():
+        (folder / f"{name}.pdf").write_bytes(_pdf(lines))
+    (folder / "page.html").write_text(HTML)
+    (folder / "page.md").write_text(MARKDOWN)
+    _zip(folder / "word.docx", _word())
+    _zip(folder / "book.epub", _book())
+
+    slides = Presentation()
+    slide = slides.slides.add_slide(slides.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "Why bread rises", "Yeast eats sugar."
+    table = slide.shapes.add_table(2, 2, Inches(1), Inches(3), Inches(4), Inches(1)).table
+    for cell, text in zip(table.iter_cells(), ("Flour", "Water", "500 g", "350 g"), strict=True):
+        cell.text = text
+    slide.notes_slide.notes_text_frame.text = "Say it slowly."
+    second, sales = slides.slides.add_slide(slides.slide_layouts[6]), CategoryChartData()
+    sales.categories = ["Rye", "Wheat"]
+    sales.add_series("Loaves sold", (12, 30))
+    second.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, Inches(1), Inches(1), Inches(4), Inches(3), sales)
+    slides.save(str(folder / "slides.pptx"))
+
+
+def _pdf(lines: list[tuple[int, int, str]]) -> bytes:
+    content = f"BT /F1 10 Tf {' '.join(f'1 0 0 1 {x} {y} Tm ({text}) Tj' for x, y, text in lines)} ET"
+    font = "/F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << {font} >> >> >>",
+        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+    ]
+    pdf, table = "%PDF-1.4\n", ""
+    for number, body in enumerate(objects, 1):
+        table += f"{len(pdf):010} 00000 n \n"
+        pdf += f"{number} 0 obj\n{body}\nendobj\n"
+    end = f"xref\n0 5\n0000000000 65535 f \n{table}trailer << /Size 5 /Root 1 0 R >>\nstartxref\n{len(pdf)}\n%%EOF\n"
+    return (pdf + end).encode()
+
+
+def _zip(path: Path, files: dict[str, str]) -> None:
+    with ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+
+
+def _word() -> dict[str, str]:
+    word, package = "schemas.openxmlformats.org/wordprocessingml/2006/main", "schemas.openxmlformats.org/package/2006"
+    main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+
+    def row(*cells: str) -> str:
+        return f"<w:tr>{''.join(f'<w:tc><w:p><w:r><w:t>{cell}</w:t></w:r></w:p></w:tc>' for cell in cells)}</w:tr>"
+
+    return {
+        "[Content_Types].xml": f'<Types xmlns="http://{package}/content-types"><Default Extension="rels" '
+        f'ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override '
+        f'PartName="/word/document.xml" ContentType="{main}"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="http://{package}/relationships"><Relationship Id="r1" '
+        f'Type="{relation}" Target="word/document.xml"/></Relationships>',
+        "word/document.xml": f'<w:document xmlns:w="http://{word}"><w:body><w:p><w:pPr><w:pStyle w:val="Heading1"/>'
+        "</w:pPr><w:r><w:t>Why bread rises</w:t></w:r></w:p><w:p><w:r><w:t>Yeast eats sugar.</w:t></w:r></w:p>"
+        f"<w:tbl>{row('Flour', 'Water')}{row('500 g', '350 g')}</w:tbl></w:body></w:document>",
+    }
+
+
+def _book() -> dict[str, str]:
+    return {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0">'
+        '<rootfiles><rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles>'
+        "</container>",
+        "OEBPS/book.opf": '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata '
+        'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>On Bread</dc:title></metadata><manifest>'
+        '<item id="b" href="b.xhtml" media-type="application/xhtml+xml"/>'
+        '<item id="a" href="a.xhtml" media-type="application/xhtml+xml"/></manifest>'
+        '<spine><itemref idref="a"/><itemref idref="b"/></spine></package>',
+        "OEBPS/a.xhtml": "<html><body><h1>One</h1><p>Yeast.</p></body></html>",
+        "OEBPS/b.xhtml": "<html><body><h1>Two</h1><p>Gas.</p></body></html>",
+    }
+
+
+def _typedrag(path: Path) -> str:
+    from typedrag.retrieval.index.documents import read_document
+
+    content = read_document(path).content
+    if isinstance(content, str):
+        return content
+    return "\n".join(part for block in content for part in (block.opening, block.text, block.closing) if part)
+
+
+def _markitdown(path: Path) -> str:
+    from markitdown import MarkItDown
+
+    return str(MarkItDown().convert(path).text_content)
+
+
+def _docling(path: Path) -> str:
+    from docling.document_converter import DocumentConverter
+
+    return str(DocumentConverter().convert(path).document.export_to_markdown())
+
+
+def _kreuzberg(path: Path) -> str:
+    from kreuzberg import ExtractionConfig, extract_file_sync
+
+    return str(extract_file_sync(path, config=ExtractionConfig(output_format="markdown", use_cache=False)).content)
+
+
+READERS: dict[str, Callable[[Path], str]] = {
+    "typedrag": _typedrag,
+    "markitdown": _markitdown,
+    "docling": _docling,
+    "kreuzberg": _kreuzberg,
+}
+
+
+def read(folder: Path, reader: str) -> None:
+    """Print a line of JSON for each document, and the sum of all."""
+    right = checks = 0
+    seconds = 0.0
+    for name, expected in CHECKS.items():
+        start = time.perf_counter()
+        try:
+            text, error = READERS[reader](folder / name), ""
+        except Exception as caught:  # libraries raise errors of many kinds
+            text, error = "", f"{type(caught).__name__}: {caught}"[:200]
+        seconds += (took := time.perf_counter() - start)
+        failed = _failed(text, expected)
+        total = sum(map(len, expected.values()))
+        right, checks = right + total - len(failed), checks + total
+        print(json.dumps({"document": name, "failed": failed, "error": error, "seconds": round(took, 2)}))
+    size = subprocess.run(["du", "-sm", sys.prefix], capture_output=True, text=True, check=False).stdout.split()[:1]
+    print(json.dumps({"reader": reader, "right": right, "of": checks, "seconds": round(seconds, 2), "MB": size}))
+
+
+def _failed(text: str, expected: dict[str, list[str]]) -> list[str]:
+    failed, place = [], 0
+    for words in expected.get("in_order", ()):
+        plain = text if "\n" in words or words.startswith("    ") else " ".join(text.split())
+        position = plain.find(words, place if plain is not text else 0)
+        if position < 0:
+            failed.append(words[:40])
+        elif plain is not text:
+            place = position
+    lines = [" ".join(re.sub(r"[|\t]", " ", line).split()) for line in text.splitlines()]
+    failed += [row for row in expected.get("rows", ()) if row not in lines]
+    return failed + [f"not {words}" for words in expected.get("absent", ()) if words in text]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["write", "read"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--reader", choices=READERS, default="typedrag")
+    arguments = parser.parse_args()
+    write(arguments.folder) if arguments.command == "write" else read(arguments.folder, arguments.reader)

@@ -1,0 +1,181 @@
+"""The calls made in the threads of a question reach DSPy's trace, its usage and MLflow's spans."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import dspy
+import pytest
+
+from tests.programs.ways import EACH_ANSWERED
+from tests.scripted import DEFAULTS, scripted
+from typedrag import signatures as s
+from typedrag.errors import StepFailed
+from typedrag.lms.adapter import ChatAdapter
+from typedrag.lms.asking import ask
+from typedrag.lms.trace import (
+    Stopwatch,
+    add_replay,
+    add_step,
+    calls_left,
+    collect_steps,
+    count_replays,
+    limit_calls,
+    limit_tokens,
+    run_concurrently,
+)
+from typedrag.programs import TypedRAG
+from typedrag.records import Step
+
+QUESTION = "Why does homemade bread turn out dense and heavy?"
+SUB_QUERIES = [f"Does bread get dense by cause number {n}?" for n in "abcde"]
+
+
+def slow_at_random(prompt):
+    time.sleep(random.random() / 20)
+    return {"answer": prompt.split("[[ ## question ## ]]\n")[1].split("\n")[0], "citations": [1]}
+
+
+REPLIES = {s.DecomposeReason: {"sub_queries": SUB_QUERIES}, s.AnswerSubQuery: slow_at_random}
+
+
+def test_the_trace_holds_every_call_in_the_order_of_the_sub_queries(sample_retriever):
+    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
+    with scripted(REPLIES, trace=[]):
+        program(question=QUESTION)
+        trace = dspy.settings.trace
+    assert [t[0].signature.__name__ for t in trace] == [
+        "DecomposeReason",
+        *["AnswerSubQuery"] * 5,
+        "AggregateReasons",
+    ]
+    assert [t[2].answer for t in trace[1:-1]] == SUB_QUERIES
+    predictors = {id(p) for p in program.predictors()}
+    assert {id(t[0]) for t in trace} <= predictors
+
+
+def test_usage_counts_every_call(sample_retriever):
+    with scripted(REPLIES, track_usage=True):
+        prediction = TypedRAG(sample_retriever, options=EACH_ANSWERED)(question=QUESTION)
+    [usage] = prediction.get_lm_usage().values()
+    assert usage["total_tokens"] == 7 * 15
+    assert (prediction.usage.lm_calls, prediction.usage.prompt_tokens) == (7, 70)
+
+
+def test_bootstrap_gets_demonstrations_for_every_predictor(sample_retriever):
+    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
+    trainset = [dspy.Example(question=QUESTION).with_inputs("question")]
+    with scripted(REPLIES):
+        compiled = dspy.BootstrapFewShot(metric=lambda *_: True, max_bootstrapped_demos=1, max_labeled_demos=0).compile(
+            program, trainset=trainset
+        )
+    reason = compiled.strategies["reason"]
+    assert reason.decomposer.demos
+    assert reason.answer_sub_query.predict.demos
+    assert reason.combine.demos
+
+
+def test_mlflow_spans_are_nested_in_one_trace(sample_retriever, tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.set_experiment("spans")  # not that of a test before
+    mlflow.dspy.autolog()
+    try:
+        with scripted(REPLIES):
+            TypedRAG(sample_retriever, options=EACH_ANSWERED)(question=QUESTION)
+        mlflow.flush_trace_async_logging()
+        [trace] = mlflow.search_traces(return_type="list")
+    finally:
+        mlflow.dspy.autolog(disable=True)
+        dspy.settings.configure(track_usage=False, callbacks=[])
+        mlflow.set_tracking_uri(before)
+    spans = {span.span_id: span for span in trace.data.spans}
+    lm_calls = [span for span in spans.values() if span.span_type == "CHAT_MODEL"]
+    assert len(lm_calls) == 7
+    for span in lm_calls:
+        ancestors = []
+        while span.parent_id:
+            span = spans[span.parent_id]
+            ancestors.append(span.name)
+        assert ancestors[-1] == "TypedRAG.forward"
+
+
+def test_sub_queries_are_answered_at_once(sample_retriever):
+    with scripted({s.DecomposeReason: DEFAULTS[s.DecomposeReason], s.AnswerSubQuery: slow}):
+        started = time.perf_counter()
+        TypedRAG(sample_retriever, options=EACH_ANSWERED)(question=QUESTION)
+    assert time.perf_counter() - started < 0.95  # two of 0.5 s each
+
+
+def slow(prompt):
+    time.sleep(0.5)
+    return {"answer": "So.", "citations": []}
+
+
+def test_an_exception_of_one_item_is_raised_as_it_is():
+    def fail(item):
+        if item == 2:
+            raise ZeroDivisionError("two")
+        return item
+
+    with pytest.raises(ZeroDivisionError, match="two"):
+        run_concurrently(fail, [1, 2, 3], threads=3)
+
+
+def test_steps_are_recorded_in_the_innermost_recording():
+    with collect_steps() as outer:
+        add_step(Step("a"))
+        with collect_steps() as inner:
+            add_step(Step("b"))
+        add_step(Step("c"))
+    add_step(Step("forgotten"))
+    assert [x.name for x in outer] == ["a", "c"]
+    assert [x.name for x in inner] == ["b"]
+
+
+def test_a_budget_is_shared_by_threads_and_ends():
+    def call(_):
+        return ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=0, question="Why?").prediction.answer
+
+    with scripted() as engine, limit_calls(3):
+        assert all(run_concurrently(call, [1, 2, 3], threads=3))
+        assert calls_left(default=9) == 0
+        with pytest.raises(StepFailed, match="max_lm_calls"):
+            call(4)
+        assert len(engine.prompts) == 3
+    assert calls_left(default=9) == 9
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_no_call_is_made_beyond_the_budget_by_an_adapter_either(calls):
+    """DSPy's chat adapter asks once more, for JSON, where it cannot read a reply."""
+    with scripted({s.AnswerWithoutPassages: "no fields"}) as engine, dspy.context(adapter=ChatAdapter()):
+        with limit_calls(calls), pytest.raises(StepFailed, match="max_lm_calls"):
+            ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=9, question="Why?")
+        assert len(engine.prompts) == calls
+
+
+def test_no_call_is_made_once_the_tokens_are_used_up():
+    def call():
+        return ask("answer", dspy.Predict(s.AnswerWithoutPassages), retries=0, question="Why?")
+
+    with scripted() as engine, limit_tokens(20), limit_calls(9):  # a call takes 15
+        call(), call()
+        with pytest.raises(StepFailed, match="tokens are used up"):
+            call()
+    assert len(engine.prompts) == 2
+
+
+def test_replayed_calls_count_as_long_as_they_took_and_at_once_where_they_were():
+    with count_replays():
+        watch = Stopwatch()
+        add_replay(10)
+        run_concurrently(add_replay, [20, 30, 5], threads=3)
+        with count_replays():  # a program within a program
+            add_replay(1)
+        assert 41 <= watch.seconds < 45
+        assert Stopwatch().seconds < 1
+    add_replay(100)
+    assert Stopwatch().seconds < 1

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.retrieval.berts import save_bert
+from tests.scripted import gone, scripted
+from typedrag import signatures as s
+from typedrag.errors import LMUnavailable, RetrievalError
+from typedrag.lms import models
+from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
+from typedrag.records import Passage, fallbacks, total_usage
+from typedrag.retrieval.local_models import local_model
+from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.relevance import (
+    CascadeFilter,
+    Features,
+    LMFilter,
+    RelevanceFilter,
+    ScoreFilter,
+    build_relevance_filter,
+    features_of,
+)
+from typedrag.retrieval.rerank import rerankers
+
+PASSAGES = [Passage(f"p{n}", f"number {n} of five", score=5.0 - n) for n in range(5)]
+QUESTION = "Why does bread rise?"
+
+
+class Known(RelevanceFilter):
+    """Knows its probabilities by the number of the passage."""
+
+    def __init__(self, *probabilities: float | None, threshold: float = 0.2) -> None:
+        super().__init__(threshold)
+        self.known = probabilities
+
+    def probabilities(self, query, passages):
+        return [*self.known]
+
+
+def lm_filter(words: int = 100) -> LMFilter:
+    return LMFilter(0.2, passage_words=words, retries=0)
+
+
+def ids(passages) -> list[str]:
+    return [p.id for p in passages]
+
+
+def verdicts(*relevant: bool) -> dict:
+    return {s.JudgePassages: {"relevant": {f"p{n}": verdict for n, verdict in enumerate(relevant, 1)}}}
+
+
+def test_what_is_less_probable_than_the_threshold_does_not_pass_and_the_step_says_so():
+    with collect_steps() as steps:
+        kept = Known(0.9, 0.19, 0.2, None, 0.0).relevant(QUESTION, PASSAGES)
+    assert kept == [PASSAGES[0], PASSAGES[2], PASSAGES[3]]
+    [step] = steps
+    assert (step.name, step.input, step.output) == ("relevance", QUESTION, "3 of 5 passages")
+    assert step.passage_ids == ("p0", "p2", "p3")
+    assert step.dropped == (
+        "passage p1 (not relevant: 0.19, below 0.2)",
+        "passage p4 (not relevant: 0.00, below 0.2)",
+    )
+
+
+def test_a_threshold_of_0_lets_all_pass():
+    assert Known(0.0, 0.1, 0.2, 0.3, 1.0, threshold=0.0).relevant(QUESTION, PASSAGES) == PASSAGES
+
+
+def test_the_lm_judges_all_passages_in_one_call():
+    with scripted(verdicts(True, False, False, True, False)) as engine, collect_steps() as steps:
+        kept = lm_filter(words=2).relevant(QUESTION, PASSAGES)
+    assert ids(kept) == ["p0", "p3"]
+    [(name, prompt)] = engine.prompts
+    assert name == "JudgePassages" and QUESTION in prompt
+    assert "number 4" in prompt and "of five" not in prompt
+    assert total_usage(steps).lm_calls == 1 and ids(steps[0].steps[0:0]) == []
+    assert [inner.output for inner in steps[0].steps] == ["2 of 5 of use"]
+
+
+def test_a_reply_without_a_verdict_on_each_passage_is_none_and_all_pass():
+    with scripted(verdicts(False, False)), collect_steps() as steps:
+        assert lm_filter().relevant(QUESTION, PASSAGES) == PASSAGES
+    assert fallbacks(steps).endswith("no passage is dropped")
+
+
+def test_the_lm_is_not_asked_with_the_call_that_the_answer_takes():
+    with scripted(verdicts(False, False, False, False, False)) as engine, limit_calls(2), reserve_calls(1):
+        assert lm_filter().relevant(QUESTION, PASSAGES) == PASSAGES
+    assert engine.prompts == []
+
+
+def test_an_lm_that_is_gone_is_a_fault():
+    with scripted({s.JudgePassages: gone()}), pytest.raises(LMUnavailable):
+        lm_filter().relevant(QUESTION, PASSAGES)
+
+
+def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
+    gate = CascadeFilter(Known(0.9, 0.1, 0.2, 0.8, None), lm_filter())
+    with scripted(verdicts(False, True, False)) as engine, collect_steps() as steps:
+        kept = gate.relevant(QUESTION, PASSAGES)
+    assert ids(kept) == ["p0", "p3"]
+    [(_, prompt)] = engine.prompts
+    assert [f"number {n}" in prompt for n in range(5)] == [False, False, True, True, True]
+    assert len(steps) == 1 and total_usage(steps).lm_calls == 1
+
+
+def test_a_cascade_that_is_sure_asks_no_lm():
+    with scripted() as engine:
+        assert ids(CascadeFilter(Known(0.9, 0.1, 0.1, 0.9, 0.9), lm_filter()).relevant(QUESTION, PASSAGES)) == [
+            "p0",
+            "p3",
+            "p4",
+        ]
+    assert engine.prompts == []
+
+
+def test_where_the_lm_of_a_cascade_fails_the_first_make_stands():
+    gate = CascadeFilter(Known(0.9, 0.1, 0.3, 0.7, None), lm_filter())
+    with scripted({s.JudgePassages: "torn"}), collect_steps() as steps:
+        assert ids(gate.relevant(QUESTION, PASSAGES)) == ["p0", "p2", "p3", "p4"]
+    assert "as without the LM" in fallbacks(steps)
+
+
+@pytest.fixture(scope="module")
+def cross_encoder(tmp_path_factory):
+    return save_bert(tmp_path_factory.mktemp("cross") / "bert", labels=1)
+
+
+def test_a_cross_encoder_passes_what_it_finds_probable(cross_encoder):
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    passages = [Passage(f"p{n}", text) for n, text in enumerate(["bread dough", "cat dog", "moon sun", "flour salt"])]
+    pairs = [("yeast oven", p.text) for p in passages]
+    scores = CrossEncoder(cross_encoder).predict(pairs, activation_fn=torch.nn.Identity())
+    expected = torch.sigmoid(torch.as_tensor(scores)).tolist()
+    threshold = sum(sorted(expected)[1:3]) / 2
+    gate = build_relevance_filter(f"cross-encoder:{cross_encoder}", threshold, passage_words=100, retries=0)
+    assert gate.probabilities("yeast oven", passages) == pytest.approx(expected, abs=1e-5)
+    assert ids(gate.relevant("yeast oven", passages)) == [
+        p.id for p, e in zip(passages, expected, strict=True) if e > threshold
+    ]
+    assert ids(copy.deepcopy(gate).relevant("yeast oven", passages)) == ids(gate.relevant("yeast oven", passages))
+
+
+def test_a_cross_encoder_that_is_not_there_is_a_fault(tmp_path):
+    gate = build_relevance_filter(f"cross-encoder:{tmp_path / 'nowhere'}", 0.5, passage_words=100, retries=0)
+    with pytest.raises(RetrievalError, match="cannot be loaded"):
+        gate.relevant(QUESTION, PASSAGES)
+
+
+@pytest.fixture
+def encoded():
+    """Skips where MiniLM is not on this machine."""
+    if not models.MODELS["all-minilm-l6-v2"].present:
+        pytest.skip("needs MiniLM: typedrag models fetch all-minilm-l6-v2")
+
+
+BREAD = Passage(
+    "bread", "Yeast feeds on the sugars of the dough and gives off carbon dioxide, whose bubbles make it rise."
+)
+CATS = Passage("cats", "Cats sleep for most of the day, and hunt at dawn and in the evening when mice are about.")
+
+
+@pytest.mark.usefixtures("encoded")
+def test_score_knows_what_a_question_is_about():
+    gate = ScoreFilter(0.2)
+    near, far = gate.probabilities(QUESTION, [BREAD, CATS])
+    assert near > 0.4 > 0.05 > far
+    assert gate.relevant(QUESTION, [CATS, BREAD]) == [BREAD]
+    assert copy.deepcopy(gate).probabilities(QUESTION, [CATS, BREAD, CATS]) == pytest.approx([far, near, far])
+
+
+@pytest.mark.usefixtures("encoded")
+def test_a_passage_of_a_few_words_is_less_probable_than_its_cosine_says():
+    [short] = features_of(QUESTION, [Passage("s", QUESTION)])
+    assert short.cosine == pytest.approx(1) and short.log_words == pytest.approx(1.609, abs=1e-3)
+    [endless] = features_of(QUESTION, [Passage("s", "bread " * 900)])
+    assert endless.log_words == pytest.approx(5.303, abs=1e-3)  # ln 201
+    weights = LogisticModel(intercept=-3, weights={"cosine": 4, "log_words": 0.5})
+    assert weights.probability(Features(0.5, 2.0)._asdict()) == 0.5
+
+
+def test_score_knows_nothing_of_questions_in_other_languages():
+    with collect_steps() as steps:
+        assert ScoreFilter(0.9).relevant("Warum geht das Brot beim Backen auf?", [CATS]) == [CATS]
+    assert "not in English" in steps[0].steps[0].output
+
+
+def test_score_names_the_mend_where_the_encoder_is_absent(tmp_path, monkeypatch):
+    monkeypatch.setattr(rerankers, "_shared", local_model(rerankers.open_reranker))
+    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
+    with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
+        ScoreFilter(0.2).relevant(QUESTION, [BREAD])
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls"), [("score", 0), ("cross-encoder:nowhere", 0), ("lm", 1), ("cascade", 1), ("cascade:score", 1)]
+)
+def test_filters_are_built_without_loading_a_model(spec, calls):
+    built = build_relevance_filter(spec, 0.2, passage_words=100, retries=1)
+    assert built is not None and built.lm_calls == calls
+    assert built.relevant("Why?", []) == []
+    assert build_relevance_filter("none", 0.2, passage_words=100, retries=1) is None

@@ -1,0 +1,162 @@
+"""Pairs of answers with people's preferences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import dspy
+
+from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.hub import download
+from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, misfit, parse, read_rows, renamed, subsets_of
+from typedrag.errors import InputError
+from typedrag.texts.words import words_of
+
+WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
+
+
+class _WebGptQuestion(Layout):
+    dataset: str
+    id: str
+    full_text: Text
+
+
+class _WebGptRow(Layout):
+    question: _WebGptQuestion
+    answer_0: Text
+    answer_1: Text
+    score_0: float
+    score_1: float
+
+
+@source(
+    "webgpt",
+    about="about 19,600 pairs of answers with references, and by how much people prefer one",
+    licence="none stated; OpenAI's WebGPT comparisons",
+    home="https://huggingface.co/datasets/openai/webgpt_comparisons",
+)
+def load_webgpt(
+    path: Path | None = None, subset: str | None = None, first_words: str = "", least_words: int = 0
+) -> Dataset:
+    """Read the WebGPT comparisons.
+
+    An example is a comparison: `answers_compared` are its two answers; `preference`, from -1 to 1, is above 0
+    if people prefer the first, below 0 if they prefer the second. Its subset is the dataset that the question
+    comes from. Ties are left out, as in section 4 of the sub-question paper, which has the questions that begin
+    with why or how and have long answers.
+
+    Args:
+        path: The authors' comparisons.jsonl, where a line is a list of two records, or the hub's
+            rows as JSONL, where the records' fields end in _0 and _1; or the folder.
+        subset: One of the datasets that the questions come from, such as eli5, or several separated by commas; None
+            takes all there are.
+        first_words: Only questions that begin with one of these words, such as `why,how`; by default all.
+        least_words: The fewest words that both answers have.
+
+    Raises:
+        InputError: If a row does not fit, there is no such file or subset, or no comparison is left.
+        Unavailable: If its home cannot be reached.
+    """
+    file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(WEBGPT_HOME)
+    dataset = build_dataset("webgpt", _comparisons(file), _webgpt_example, source=str(path or WEBGPT_HOME))
+    subsets = subsets_of(sorted({example.subset for example in dataset.examples}), subset)
+    begins = {word.strip().lower() for word in first_words.split(",") if word.strip()}
+
+    def is_wanted(example: dspy.Example) -> bool:
+        return (
+            example.subset in subsets
+            and (not begins or next(iter(words_of(example.question)), "") in begins)
+            and (not least_words or all(len(words_of(a)) >= least_words for a in example.answers_compared))
+        )
+
+    examples = tuple(filter(is_wanted, dataset.examples))
+    if not examples:
+        raise InputError(
+            f"none of the {len(dataset.examples)} comparisons of {dataset.source} is of this kind",
+            "Name other first_words, a lower least_words or another subset",
+        )
+    return replace(dataset, examples=examples)
+
+
+def _comparisons(file: Path) -> Iterator[Entry]:
+    for entry in read_rows(file, kind=".jsonl"):
+        yield entry._replace(value=_joined(entry)) if isinstance(entry.value, list) else entry
+
+
+def _joined(entry: Entry) -> dict[str, object]:
+    """The two records of a line as one row in the hub's layout."""
+    records = entry.value
+    if len(records) != 2 or not all(isinstance(record, dict) for record in records):
+        raise misfit(entry.place, "it is no list of two records")
+    if records[0].get("question") != records[1].get("question"):
+        raise misfit(entry.place, "its two records have different questions")
+    fields = {f"{name}_{n}": value for n, record in enumerate(records) for name, value in record.items()}
+    return {"question": records[0].get("question"), **fields}
+
+
+def _webgpt_example(entry: Entry) -> dspy.Example | str:
+    row = parse(_WebGptRow, entry)
+    if row.score_0 != -row.score_1:
+        raise misfit(entry.place, f"its scores {row.score_0} and {row.score_1} do not sum to 0")
+    if row.score_0 == 0:
+        return "a tie: people prefer neither answer"
+    return example(
+        id=id_of(row.question.dataset, row.question.id, row.answer_0, row.answer_1),
+        question=row.question.full_text,
+        subset=row.question.dataset,
+        answers_compared=(row.answer_0, row.answer_1),
+        preference=row.score_0,
+    )
+
+
+class _PairsRow(Layout):
+    question: Text
+    first: Text
+    second: Text
+    preference: float
+    id: Id | None = None
+    subset: Text | None = None
+
+
+@source(
+    "pairs",
+    about="pairs of answers of your own, and which one people prefer: a .jsonl file, with its fields mapped",
+    licence="its own",
+    home="",
+)
+def load_pairs(path: Path | None = None, fields: Mapping[str, str] | None = None) -> Dataset:
+    """Read pairs of answers.
+
+    An example is like one of `webgpt`: `answers_compared` are its two answers; `preference` is above 0 if
+    people prefer the first, below 0 if they prefer the second. Ties are left out.
+
+    Args:
+        path: A .jsonl or .json file whose rows have `question`, `first`, `second` and `preference`, and perhaps
+            `id` and `subset`.
+        fields: The names of fields in the file, as {"first": "answer_a"}; fields not named are called as above.
+
+    Raises:
+        InputError: If a row does not fit, a mapping names no field, or no path is given.
+    """
+    if path is None:
+        raise InputError("dataset 'pairs' is read from a file", "Name it: --path")
+    return build_dataset("pairs", read_rows(path), partial(_pairs_example, fields=fields or {}), source=str(path))
+
+
+def _pairs_example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example | str:
+    named = renamed(entry, tuple(_PairsRow.model_fields), fields)
+    if isinstance(named["preference"], int) and not isinstance(named["preference"], bool):
+        named["preference"] = float(named["preference"])
+    row = parse(_PairsRow, entry._replace(value={name: value for name, value in named.items() if value is not None}))
+    if row.preference == 0:
+        return "a tie: people prefer neither answer"
+    return example(
+        id=row.id or id_of(row.question, row.first, row.second),
+        question=row.question,
+        answers_compared=(row.first, row.second),
+        preference=row.preference,
+        **({"subset": row.subset} if row.subset else {}),
+    )

@@ -1,0 +1,163 @@
+"""The datasets of sub-question coverage: people's labels of sub-questions, and Researchy Questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import dspy
+from pydantic import Field
+
+from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.hub import hub_rows
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, rows_of
+from typedrag.errors import InputError
+from typedrag.question_types import SubQuestionType
+
+_HOME = "https://arxiv.org/abs/2410.15531"
+_LICENCE = "Apache-2.0 (Xie et al. 2024)"
+
+
+class _Typed(Layout):
+    question: Text
+    sub_question: Text
+    labels: list[Annotated[SubQuestionType, Field(strict=False)]] = Field(min_length=1)
+
+
+class _Judged(Layout):
+    question: Text
+    sub_question: Text
+    answer: Text
+    engine: str
+    covered: bool
+    fragment: str | None
+
+
+@source(
+    "sub-question-types",
+    about="sub-questions that four people called core, background or follow-up",
+    licence=_LICENCE,
+    home=_HOME,
+)
+def load_sub_question_types(path: Path | None = None) -> Dataset:
+    """Read the types that people gave to sub-questions.
+
+    An example is a sub-question: `sub_question`, the `question` it belongs to, and
+    `annotated_types`, the `SubQuestionType` that each annotator chose, in the order of the source.
+
+    Args:
+        path: A file types.jsonl with `question`, `sub_question` and `labels`, or its folder.
+
+    Raises:
+        InputError: If a row does not fit, or no path is given.
+    """
+    rows = rows_of(_given(path), {"types": ("types.jsonl",)})
+    return build_dataset("sub-question-types", rows, _typed, source=str(path))
+
+
+@source(
+    "sub-question-coverage",
+    about="whether an answer of a search engine answers a sub-question, and where, by people",
+    licence=_LICENCE,
+    home=_HOME,
+)
+def load_sub_question_coverage(path: Path | None = None) -> Dataset:
+    """Read people's judgments of coverage.
+
+    An example is an answer with a sub-question: `question`, `answer`, `sub_question`, the truth value
+    `covered`, and the `fragment` of the answer that covers it, empty if none does. Its subset is
+    the engine that answered.
+
+    Args:
+        path: A file coverage.jsonl with `question`, `engine`, `answer`, `sub_question`, `covered`
+            and `fragment`, or its folder.
+
+    Raises:
+        InputError: If a row does not fit, or no path is given.
+    """
+    rows = rows_of(_given(path), {"coverage": ("coverage.jsonl",)})
+    return build_dataset("sub-question-coverage", rows, _judged, source=str(path))
+
+
+def _given(path: Path | None) -> Path:
+    if path is None:
+        raise InputError("the labels of sub-questions have no home on the hub", "Name a copy: --path")
+    return path
+
+
+def _typed(entry: Entry) -> dspy.Example:
+    row = parse(_Typed, entry)
+    return example(
+        id=id_of(row.question, row.sub_question),
+        question=row.question,
+        sub_question=row.sub_question,
+        annotated_types=tuple(row.labels),
+    )
+
+
+def _judged(entry: Entry) -> dspy.Example:
+    row = parse(_Judged, entry)
+    if row.covered != bool(row.fragment):
+        raise misfit(entry.place, "it is covered without a fragment, or has one without being covered")
+    return example(
+        id=id_of(row.question, row.engine, row.answer, row.sub_question),
+        question=row.question,
+        subset=row.engine,
+        answer=row.answer,
+        sub_question=row.sub_question,
+        covered=row.covered,
+        fragment=row.fragment or "",
+    )
+
+
+RESEARCHY_FILES = {part: (f"researchy_questions.{part}.jsonl", f"{part}.jsonl") for part in ("train", "test")}
+RESEARCHY_HUB = "corbyrosset/researchy_questions"
+
+
+class _Clicked(Layout):
+    document: Id = Field(validation_alias="CluewebURLHash")
+
+
+class _ResearchyRow(Layout):
+    id: Id
+    question: Text
+    documents: list[_Clicked] = Field(default=[], validation_alias="DocStream")
+
+
+@source(
+    "researchy-questions",
+    about="about 96,000 search queries that are non-factoid, many-sided and took their users much effort",
+    licence="CDLA-Permissive-2.0",
+    home="https://huggingface.co/datasets/corbyrosset/researchy_questions",
+)
+def load_researchy_questions(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read Researchy Questions.
+
+    `passage_ids` are the ClueWeb22 documents that users clicked, in the order of the source; `subset` is
+    the authors' own split.
+
+    Args:
+        path: A file `researchy_questions.train.jsonl` or `.test.jsonl`, or their folder.
+        subset: train or test; None takes all there are.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file or subset.
+        Unavailable: If the hub cannot be reached.
+    """
+    splits, columns = {part: part for part in RESEARCHY_FILES}, ("id", "question", "DocStream")
+    rows = (
+        rows_of(path, RESEARCHY_FILES, subset)
+        if path
+        else hub_rows(RESEARCHY_HUB, splits, subset=subset, columns=columns)
+    )
+    return build_dataset("researchy-questions", rows, _researchy_example, source=str(path or RESEARCHY_HUB))
+
+
+def _researchy_example(entry: Entry) -> dspy.Example:
+    row = parse(_ResearchyRow, entry)
+    return example(
+        id=row.id,
+        question=row.question,
+        subset=entry.subset,
+        passage_ids=tuple(dict.fromkeys(clicked.document for clicked in row.documents)),
+    )

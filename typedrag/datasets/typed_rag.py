@@ -1,0 +1,316 @@
+"""The datasets of Typed-RAG: Wiki-NFQA, LINKAGE's, NF-CATS, and questions as people type them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import dspy
+from pydantic import AliasChoices, Field
+
+from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.hub import download, hub_rows
+from typedrag.datasets.reading import (
+    Entry,
+    Id,
+    Layout,
+    Text,
+    TypeName,
+    all_listed,
+    files_of,
+    members,
+    misfit,
+    parse,
+    read_json,
+    read_rows,
+    rows_of,
+    subsets_of,
+)
+from typedrag.question_types import QuestionType
+from typedrag.records import Reference
+
+SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
+WIKI_NFQA_FILES = {name: (f"{name}.jsonl", f"{name}/annotated_odqa_nf_test.jsonl") for name in SUBSETS}
+WIKI_NFQA_HUB = "oneonlee/Wiki-NFQA"
+
+
+class _WikiNfqaRow(Layout):
+    question_id: Id
+    question_text: Text
+    answer_list: list[Text]
+    answer_label: list[int]
+    answer_dict: dict[str, dict[str, str | None] | None] | None = None
+    answers: list[Text] | None = None
+    predicted_type: Annotated[QuestionType, Field(strict=False)] | None = None
+
+
+@source(
+    "wiki-nfqa",
+    about="945 non-factoid questions on Wikipedia, each with about 11 answers that GPT-4o labelled 0 to 3",
+    licence="CC BY-SA 4.0",
+    home="https://huggingface.co/datasets/oneonlee/Wiki-NFQA",
+)
+def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read Wiki-NFQA.
+
+    References are the answers with their labels, best first; those of one label in the order of the source. The
+    example's `reference_authors` names the author of each. `answers` are the mostly short answers of the
+    question's own dataset; some references hold several of them as one written list, which is kept as it
+    is. A question whose answers all have one label is left out, since none is better than
+    another.
+
+    Args:
+        path: A file of the authors' repository, a folder with `SUBSET.jsonl` or
+            `SUBSET/annotated_odqa_nf_test.jsonl` files, or a file that `typedrag datasets build
+            wiki-nfqa` made, whose rows name their subsets.
+        subset: One of nq, squad, trivia, hotpotqa, musique and 2wikimultihopqa, or of the subsets that the rows
+            name, or several separated by commas; None takes all there are.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file or subset.
+        Unavailable: If the hub cannot be reached.
+    """
+    if path:
+        return build_dataset("wiki-nfqa", _rows_at(path, subset), _wiki_nfqa_example, source=str(path))
+    subsets = subsets_of(SUBSETS, subset)
+    rows = hub_rows(WIKI_NFQA_HUB, {"test": "test"}, config="reference_answer_list")
+    placed = (row._replace(subset=_subset_of(row)) for row in rows)
+    return build_dataset(
+        "wiki-nfqa", (row for row in placed if row.subset in subsets), _wiki_nfqa_example, source=WIKI_NFQA_HUB
+    )
+
+
+def _rows_at(path: Path, subset: str | None) -> Iterable[Entry]:
+    """The rows of a file if all of them name their subset, else those of the authors' files."""
+    if path.is_file():
+        named = [row._replace(subset=_named(row)) for row in read_rows(path)]
+        if named and all(row.subset for row in named):
+            subsets = subsets_of(sorted({row.subset for row in named}), subset)
+            return [row for row in named if row.subset in subsets]
+    return rows_of(path, WIKI_NFQA_FILES, subset)
+
+
+def _named(entry: Entry) -> str:
+    subset = entry.value.get("subset") if isinstance(entry.value, dict) else None
+    return subset if isinstance(subset, str) else ""
+
+
+def _wiki_nfqa_example(entry: Entry) -> dspy.Example | str:
+    row = parse(_WikiNfqaRow, entry)
+    if len(row.answer_list) != len(row.answer_label):
+        raise misfit(entry.place, f"it has {len(row.answer_list)} answers and {len(row.answer_label)} labels")
+    if len(set(row.answer_label)) < 2:
+        return "all its answers have the same label"
+    order = sorted(range(len(row.answer_label)), key=lambda n: -row.answer_label[n])
+    authors = _authors(row)
+    answers = row.answers or [text for text in ((row.answer_dict or {}).get("ground_truth") or {}).values() if text]
+    return example(
+        id=row.question_id,
+        question=row.question_text,
+        subset=entry.subset,
+        references=tuple(Reference(row.answer_list[n], row.answer_label[n]) for n in order),
+        reference_authors=tuple(authors[n] for n in order) if authors else (),
+        answers=all_listed(answers),
+        **({"predicted_type": row.predicted_type} if row.predicted_type else {}),
+    )
+
+
+def _authors(row: _WikiNfqaRow) -> list[str]:
+    """The author of each answer; empty if the source does not name all of them."""
+    by_author = (row.answer_dict or {}).items()
+    written = [(author, text) for author, texts in by_author for text in (texts or {}).values() if text]
+    return [author for author, _ in written] if [text for _, text in written] == row.answer_list else []
+
+
+def _subset_of(entry: Entry) -> str:
+    """The dataset that a question comes from, told by the form of the id in the hub's row."""
+    identifier = parse(_WikiNfqaRow, entry).question_id
+    if identifier.startswith("single_"):
+        return identifier.split("_")[1]
+    if "hop" in identifier:
+        return "musique"
+    return "hotpotqa" if len(identifier) == _HOTPOTQA_ID else "2wikimultihopqa"
+
+
+_HOTPOTQA_ID = len("5a88658955429938390d3f47")
+
+
+LINKAGE_HOME = (
+    "https://raw.githubusercontent.com/babyyang525/LINKAGE-Listwise-NFQA-Evaluation/"
+    "097fdc5f0d0a589570f3737c098e063a0eeae5bf/dataset"
+)
+
+
+class _LinkagePassage(Layout):
+    id: Id = Field(validation_alias=AliasChoices("doc_id", "docid"))
+    passage: Text
+    label: int
+
+
+@source(
+    "antique",
+    about="500 questions from Yahoo! Answers, each with about 20 answers labelled 1 (off topic) to 4 (convincing)",
+    licence="none stated; content of Yahoo! Answers, for research (Hashemi et al. 2020; Yang et al. 2024)",
+    home="https://github.com/babyyang525/LINKAGE-Listwise-NFQA-Evaluation",
+)
+def load_antique(path: Path | None = None, passage_prefix: str = "antique-") -> Dataset:
+    """Read ANTIQUE as the LINKAGE authors prepared it.
+
+    References are the passages with their labels, best first. `passage_ids` are the passages of label 3
+    (reasonable) and more.
+
+    Args:
+        path: The authors' file ANTIQUE.json (also .gz), or its folder.
+        passage_prefix: The prefix of passage ids in the corpus, which the file's ids lack.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file.
+        Unavailable: If its home cannot be reached.
+    """
+    return _load_linkage("antique", path, "ANTIQUE.json", least=3, prefix=passage_prefix)
+
+
+@source(
+    "trec-dl-nf",
+    about="non-factoid questions of TREC Deep Learning with passages labelled 0 (irrelevant) to 3 (perfect)",
+    licence="MS MARCO: non-commercial research only",
+    home="https://github.com/babyyang525/LINKAGE-Listwise-NFQA-Evaluation",
+)
+def load_trec_dl_nf(path: Path | None = None, passage_prefix: str = "msmarco-") -> Dataset:
+    """Read TREC-DL-NF as the LINKAGE authors prepared it; like `load_antique`, but on another scale.
+
+    `passage_ids` are the passages of label 2 (highly relevant) and more, which TREC counts as relevant.
+    """
+    return _load_linkage("trec-dl-nf", path, "TREC-DL-NF.json", least=2, prefix=passage_prefix)
+
+
+def _load_linkage(name: str, path: Path | None, file_name: str, *, least: int, prefix: str) -> Dataset:
+    if path:
+        [(_, file)] = files_of(path, {name: (file_name, file_name.lower())})
+    else:
+        file = download(f"{LINKAGE_HOME}/{file_name}")
+    to_example = partial(_linkage_example, least=least, prefix=prefix)
+    return build_dataset(name, _linkage_questions(file), to_example, source=str(path or f"{LINKAGE_HOME}/{file_name}"))
+
+
+def _linkage_questions(file: Path) -> Iterator[Entry]:
+    questions = read_json(file)
+    if not isinstance(questions, dict):
+        raise misfit(str(file), "it is no JSON object of questions")
+    for question, passages in questions.items():
+        yield Entry((question, passages), f"{file}, question '{question}'")
+
+
+def _linkage_example(entry: Entry, *, least: int, prefix: str) -> dspy.Example | str:
+    question, value = entry.value
+    passages = [parse(_LinkagePassage, member) for member in members(entry._replace(value=value))]
+    passages.sort(key=lambda passage: -passage.label)
+    needed = [passage for passage in passages if passage.label >= least]
+    if not question.strip() or not passages:
+        raise misfit(entry.place, "it has no question or no passage")
+    return example(
+        id=id_of(question),
+        question=question,
+        references=tuple(Reference(p.passage, p.label) for p in passages),
+        passage_ids=tuple(f"{prefix}{p.id}" for p in needed),
+        passage_texts=tuple(p.passage for p in needed),
+    )
+
+
+NF_CATS_FILES = {name: (f"{name}.csv",) for name in ("train", "valid", "test")}
+NF_CATS_HOME = (
+    "https://raw.githubusercontent.com/Lurunchik/NF-CATS/1b8c3b83337dfe0889245e817f1ba104e69939bd/nfcats/data"
+)
+
+
+class _NfCatsRow(Layout):
+    question: Text
+    category: TypeName
+    annotated_by: str = ""
+
+
+@source(
+    "nf-cats",
+    about="about 12,000 questions labelled with one of eight categories, by people and by clustering",
+    licence="MIT",
+    home="https://github.com/Lurunchik/NF-CATS",
+)
+def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read NF-CATS.
+
+    `question_type` is the label, `subset` the authors' own split, and `annotated_by` names the
+    annotators: authors, mturk, or unsupervised.
+
+    Args:
+        path: A file train.csv, valid.csv or test.csv, or their folder.
+        subset: train, valid or test, or several separated by commas; None takes all there are.
+
+    Raises:
+        InputError: If a row does not fit, or there is no such file or subset.
+        Unavailable: If its home cannot be reached.
+    """
+    if path:
+        files = files_of(path, NF_CATS_FILES, subset)
+    else:  # read file by file: the cache's file names do not tell their kind
+        files = [
+            (part, download(f"{NF_CATS_HOME}/{NF_CATS_FILES[part][0]}"))
+            for part in subsets_of(list(NF_CATS_FILES), subset)
+        ]
+    entries = chain.from_iterable(read_rows(file, part, kind=".csv") for part, file in files)
+    return build_dataset("nf-cats", entries, _nf_cats_example, source=str(path or NF_CATS_HOME))
+
+
+def _nf_cats_example(entry: Entry) -> dspy.Example:
+    row = parse(_NfCatsRow, entry)
+    return example(
+        id=id_of(entry.subset, row.question),
+        question=row.question,
+        question_type=row.category,
+        subset=entry.subset,
+        annotated_by=row.annotated_by,
+    )
+
+
+EVERYDAY_QUESTIONS = Path(__file__).with_name("everyday") / "questions.jsonl"
+
+
+class _EverydayRow(Layout):
+    question: Text
+    type: TypeName
+    form: Text
+    source: Text = "written"
+
+
+@source(
+    "everyday",
+    about="questions as people type them into a search box, a chat or a support desk, by type and form",
+    licence="Apache-2.0; those from NF-CATS: MIT",
+    home="the package",
+)
+def load_everyday(path: Path | None = None) -> Dataset:
+    """Read questions with their `question_type`, and their form as `subset` (see `QuestionForm`).
+
+    Args:
+        path: A file of the same layout, such as one that `typedrag datasets build question-types` made; by default
+            the one that typedrag ships.
+
+    Raises:
+        InputError: If a row does not fit.
+    """
+    return build_dataset(
+        "everyday", read_rows(path or EVERYDAY_QUESTIONS), _everyday_example, source=str(path or "the package")
+    )
+
+
+def _everyday_example(entry: Entry) -> dspy.Example:
+    row = parse(_EverydayRow, entry)
+    return example(
+        id=id_of(row.form, row.question),
+        question=row.question,
+        question_type=row.type,
+        subset=row.form,
+        source=row.source,
+    )

@@ -1,0 +1,353 @@
+"""LM calls that end in time, each of them counted.
+
+DSPy makes a call through an engine. Our engine leaves the call to DSPy's own LM (its client, or LiteLLM) and adds
+what DSPy has no setting for: a bound on tries and waits, a pause of all calls where a server asks one of them for it,
+a warning that says why a call takes long, and a count that does not depend on the tokens that a server reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import dspy
+from dspy._vendor.lm15.providers import openai_chat
+from dspy.clients.backend_selection import CLIENT_KEYS
+from dspy.clients.costs import estimate_cost
+from dspy.clients.model_metadata import model_info
+from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
+from dspy.lm15 import Usage as ReportedUsage
+from dspy.utils.callback import BaseCallback
+
+from typedrag.errors import InputError
+from typedrag.events import has_listener
+from typedrag.lms.cost import charge_call
+from typedrag.lms.replies import in_event_loop
+from typedrag.lms.streaming import await_reply
+from typedrag.lms.trace import CallTracker, count_call
+from typedrag.sharing import Shared
+
+if TYPE_CHECKING:
+    from typedrag.lms.vllm_offline import OfflineEngine
+
+logger = logging.getLogger(__name__)
+
+RETRIES = 3
+"""Tries that follow a fault of the network or the server, unless an LM's settings say otherwise."""
+RETRIES_AFTER_TIMEOUT = 1
+"""Tries that follow a timeout: what hangs once mostly hangs again."""
+LONGEST_WAIT = 60.0
+"""Seconds between two tries, even if a server asks for more."""
+CALLS_IN_FLIGHT = 16
+"""LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise."""
+_DSPY_TIMEOUT = 600.0
+"""Seconds that DSPy's client waits for a reply where an LM has no timeout."""
+_NOTICE_EVERY = 10.0
+_SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens"})
+
+
+class RetryAfter:
+    """Pauses that LM servers ask for by `Retry-After`: what one call is asked, all calls of the process keep.
+
+    Attributes:
+        on_set: Called with each pause that a server asks this process for; workers tell each other of them.
+
+    Example:
+        >>> pauses = RetryAfter()
+        >>> pauses.set("a", 60)
+        >>> round(pauses.remaining("a")), pauses.remaining("b")
+        (60, 0.0)
+    """
+
+    def __init__(self) -> None:
+        self.on_set: Callable[[str, float], None] = lambda server, seconds: None
+        self._until: dict[str, float] = {}
+
+    def set(self, server: str, seconds: float, *, notify: bool = True) -> None:
+        """Leave a server alone for so many seconds from now; a longer pause stays."""
+        self._until[server] = max(self._until.get(server, 0.0), time.monotonic() + seconds)
+        if notify:
+            self.on_set(server, seconds)
+
+    def remaining(self, server: str) -> float:
+        """The seconds that the server is still to be left alone."""
+        return max(0.0, self._until.get(server, 0.0) - time.monotonic())
+
+    @property
+    def all_remaining(self) -> dict[str, float]:
+        """The seconds left of each pause that has not ended, by server."""
+        return {server: left for server in list(self._until) if (left := self.remaining(server))}
+
+
+RETRY_AFTER = RetryAfter()
+"""The pauses of this process."""
+
+
+class _CallsInFlight(Shared, BaseCallback):
+    """The process's slots for LM calls: threads of an evaluation times threads of a question would flood a server.
+
+    A `Caller` takes a slot for each try, so that no wait between two tries holds one. Of LMs that LiteLLM calls, which
+    tries again by itself, this is a callback.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.slots = threading.Semaphore(limit)
+        self._held: dict[str, threading.Semaphore] = {}
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        if in_event_loop():
+            return  # waiting here would stop the very tasks that are to free a slot
+        slots = self.slots
+        slots.acquire()
+        self._held[call_id] = slots
+
+    def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        slots = self._held.pop(call_id, None)
+        if slots:
+            slots.release()
+
+
+IN_FLIGHT = _CallsInFlight(CALLS_IN_FLIGHT)
+
+
+def limit_calls_in_flight(limit: int) -> None:
+    """Let at most `limit` LM calls of this process run at once, however many threads ask.
+
+    Raises:
+        InputError: If the limit is below 1.
+    """
+    if limit < 1:
+        raise InputError(f"a limit of {limit} LM calls in flight allows none", "Use 1 or more")
+    IN_FLIGHT.slots = threading.Semaphore(limit)
+
+
+class LM(dspy.LM):
+    """An LM of DSPy whose calls are made by a `Caller`; traces name it by its class, as they name DSPy's.
+
+    Args:
+        model: As DSPy names it.
+        takes_sampling: If False, no temperature is sent to the LM, whoever sets one.
+        in_process: The engine that makes the calls, in place of a server.
+        slots: See `Caller`.
+        settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take.
+    """
+
+    counts_calls = True
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        takes_sampling: bool = True,
+        in_process: OfflineEngine | None = None,
+        slots: threading.Semaphore | None = None,
+        **settings: Any,
+    ) -> None:
+        retries = settings.pop("num_retries", RETRIES)
+        client = {name: settings.pop(name) for name in CLIENT_KEYS & settings.keys()}
+        maker = client if in_process is None else {"engine": in_process, "async_engine": in_process.awaited}
+        lm = dspy.LM(model, **maker, num_retries=0, cache=False)
+        caller = Caller(lm, retries, takes_sampling=takes_sampling, slots=slots)
+        super().__init__(model, engine=caller, async_engine=AsyncCaller(caller), num_retries=0, **settings)
+        self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The reply; see `dspy.LM`."""
+        count_call()
+        return super().__call__(*args, **kwargs)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        """The reply; see `dspy.LM`."""
+        count_call()
+        return await super().acall(*args, **kwargs)
+
+    def copy(self, **settings: Any) -> dspy.LM:
+        """A copy that shares the caller; see `dspy.LM.copy`."""
+        if "engine" in settings:
+            return super().copy(**settings)
+        if not self.engine.takes_sampling:
+            settings = {name: value for name, value in settings.items() if name not in _SAMPLING}
+        # dspy.LM's own would refuse the client's settings beside an engine
+        copied: dspy.LM = dspy.BaseLM.copy(self, **settings)
+        return copied
+
+    def dump_state(self) -> dict[str, Any]:
+        """The state from which DSPy can make an LM of its own class."""
+        plain = dspy.LM(self.engine.lm.model, num_retries=0, cache=self.cache)
+        plain.kwargs = dict(self.kwargs)
+        state: dict[str, Any] = plain.dump_state()
+        return state
+
+
+def is_carried(settings: Mapping[str, Any]) -> bool:
+    """True if an `LM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
+    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling", "in_process", "slots"}
+    parameters = {name: value for name, value in settings.items() if name not in own}
+    try:
+        request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **parameters})
+    except UnsupportedFeatureError:
+        return False
+    return True
+
+
+class Caller(Shared):
+    """The engine of an `LM`.
+
+    Args:
+        lm: Makes a call, once.
+        retries: Tries after the first; see `_Retries`.
+        takes_sampling: See `LM`.
+        slots: Holds calls back that a server which answers few at once would let wait, as the time that they wait
+            there counts to their timeout. Calls of an event loop are not held back.
+    """
+
+    counts = True
+    """True because its calls are charged as they are made; see `track_calls`."""
+
+    def __init__(
+        self, lm: dspy.LM, retries: int, *, takes_sampling: bool, slots: threading.Semaphore | None = None
+    ) -> None:
+        self.lm = lm
+        self.retries = retries
+        self.takes_sampling = takes_sampling
+        self.slots = slots or nullcontext()
+        self.server = f"{lm.model} at {lm.kwargs.get('api_base')}"
+        self.noticed = -_NOTICE_EVERY
+
+    # what DSPy knows of the model
+    supports_function_calling = cached_property(lambda self: self.lm.supports_function_calling)
+    supports_reasoning = cached_property(lambda self: self.lm.supports_reasoning)
+    supports_response_schema = cached_property(lambda self: self.lm.supports_response_schema)
+    supported_params = cached_property(lambda self: self.lm.supported_params)
+
+    def complete(self, request: Request) -> Response:
+        """The reply.
+
+        Raises:
+            LMError: DSPy's error of the last try.
+        """
+        retries, tracker = _Retries(self), dspy.settings.usage_tracker
+        while True:
+            if wait := retries.wait:
+                time.sleep(wait)
+            with self.slots, IN_FLIGHT.slots, self.prepare(request) as (lm, sent), retries:
+                return _note_end(tracker, await_reply(lm, sent) if has_listener() else lm(sent))
+
+    @contextmanager
+    def prepare(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:
+        """An LM and a request for one try, hidden from DSPy's callbacks and trackers: they hear of the whole call."""
+        lm = self.lm.copy(model=request.model)
+        lm.update_history = _charge
+        if not self.takes_sampling:
+            request = replace(request, config=replace(request.config, temperature=None, top_p=None, top_k=None))
+        if request.config.top_k and "top_k" not in self.supported_params:
+            # OpenAI's API has no such field, and DSPy leaves it out; vLLM's and llama.cpp's server have one
+            extensions = {**(request.config.extensions or {}), "top_k": request.config.top_k}
+            request = replace(request, config=replace(request.config, top_k=None, extensions=extensions))
+        with dspy.context(callbacks=[], usage_tracker=None, disable_history=False, send_stream=None):
+            yield lm, request
+
+
+class AsyncCaller(Shared):
+    """The engine of an `LM` for an event loop."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def complete(self, request: Request) -> Response:
+        """The reply; see `Caller.complete`."""
+        retries, tracker = _Retries(self._caller), dspy.settings.usage_tracker
+        while True:
+            await asyncio.sleep(retries.wait)
+            with self._caller.prepare(request) as (lm, sent), retries:
+                return _note_end(tracker, await lm.acall(sent))
+
+
+class _Retries:
+    """The tries of a call, each within it as a context, which passes over an error that another try may mend.
+
+    A fault of the network or the server is followed by up to `Caller.retries` more tries, a timeout by
+    `RETRIES_AFTER_TIMEOUT`. Each wait is `LONGEST_WAIT` at most, so that a call has an end.
+
+    Attributes:
+        wait: Seconds until the next try.
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._made = self._timed_out = 0
+        self.wait = RETRY_AFTER.remaining(caller.server)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if not isinstance(error, dspy.LMError):
+            return False
+        caller, lm, retry_after = self._caller, self._caller.lm, error.retry_after
+        self._made += 1
+        if retry_after is not None:
+            RETRY_AFTER.set(caller.server, min(retry_after, LONGEST_WAIT))
+        timeout = f"no reply within {lm.kwargs.get('timeout') or _DSPY_TIMEOUT:g} s"
+        # DSPy's client has no error of its own for a timeout, but its message says so
+        if isinstance(error, dspy.LMTimeoutError) or (
+            isinstance(error, dspy.LMTransportError) and "read timed out" in str(error)
+        ):
+            self._timed_out += 1
+            if self._made > caller.retries or self._timed_out > RETRIES_AFTER_TIMEOUT:
+                tries = f", in {self._made} tries" if self._made > 1 else ""
+                raise dspy.LMTimeoutError(f"{timeout}{tries}", model=lm.model) from error
+        retries = min(caller.retries, 1) if retry_after is not None and retry_after > LONGEST_WAIT else caller.retries
+        if self._made > retries or not dspy.is_retryable_lm_error(error):
+            return False
+        wait = min(2.0 ** (self._made - 1) if retry_after is None else retry_after, LONGEST_WAIT)
+        if (retry_after is not None or self._timed_out) and time.monotonic() > caller.noticed + _NOTICE_EVERY:
+            caller.noticed = time.monotonic()
+            reason = timeout if retry_after is None else f"its server asks to wait {retry_after:,.0f} s"
+            logger.warning("LM '%s': %s; it is asked again in %.0f s", lm.model, reason, wait)
+        self.wait = max(wait, RETRY_AFTER.remaining(caller.server))
+        return True
+
+
+def _note_end(tracker: Any, response: Response) -> Response:
+    """The response, after the tracker of a step has noted how it ended."""
+    if isinstance(tracker, CallTracker):
+        tracker.finish_reason = response.finish_reason
+    return response
+
+
+def _charge(call: Mapping[str, Any]) -> None:
+    cost, reply = call["cost"], call["response"]
+    provider, _, model = call["model"].partition("/")
+    # DSPy looks for none where LiteLLM made the call
+    if cost is None and (_is_priced(provider, reply.model) or _is_priced(provider, model)):
+        cost, _ = estimate_cost(reply, provider=provider, requested_model=model)
+    charge_call({**call, "cost": cost})
+
+
+@lru_cache
+def _is_priced(provider: str, model: str) -> bool:
+    """True if DSPy's table has the model's price; DSPy itself searches the whole table for a missing one."""
+    return bool(model_info(provider, model))
+
+
+def _tolerate(read: Callable[[Any], ReportedUsage]) -> Callable[[Any], ReportedUsage]:
+    def usage(reported: Mapping[str, Any]) -> ReportedUsage:
+        try:
+            return read(reported)
+        except (AttributeError, TypeError, ValueError):
+            return ReportedUsage()
+
+    return usage
+
+
+# DSPy's client fails to read a reply whose usage has the wrong type, such as a text.
+openai_chat._usage_from_chat = _tolerate(openai_chat._usage_from_chat)

@@ -1,0 +1,315 @@
+"""vLLM: a server that runs, or one that is started for this process and stopped with it.
+
+A spec is `vllm:MODEL[+ADAPTER=PATH]` for a server, `vllm-offline:…` for an engine in this process; `@URL` may follow
+any. A server for several processes is started by hand, and a router in front of several servers is one server here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import logging
+import os
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import getproxies_environment
+
+from typedrag.errors import InputError, LMUnavailable, unusable
+from typedrag.lms.embedded import Endpoint
+from typedrag.lms.models import cache_dir
+
+logger = logging.getLogger(__name__)
+
+KINDS = ("vllm", "vllm-offline")
+"""What specs of vLLM begin with: a server, and this process."""
+DEFAULT = "http://localhost:8000/v1"
+"""The address that `vllm serve` has by default."""
+OPTIONS = "TYPEDRAG_VLLM_OPTIONS"
+"""The variable with options of `vllm serve`."""
+START_SECONDS = 3600.0
+"""Seconds that a server may take to start; it may have to fetch its weights."""
+_ALWAYS = ("--enable-prompt-tokens-details",)
+"""Options that are always given. Prefix caching and structured outputs are on by default."""
+_STOP_SECONDS = 30.0
+_NOTICE_EVERY = 10.0
+_LAST_LINES = 12
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_PR_SET_PDEATHSIG = 1
+_FORM = re.compile(r"(?P<model>.+?)(?:\+(?P<adapter>[\w.-]+)=(?P<path>.+))?", re.DOTALL)
+_ADDRESSED = re.compile(r"(?P<spec>.+?)@(?P<api_base>https?://.*)", re.DOTALL)
+
+
+class NoServer(LMUnavailable):
+    """No server answers at an address, or it serves other models."""
+
+
+class VLLMSpec(NamedTuple):
+    """An LM of vLLM.
+
+    Attributes:
+        model: A name of the hub, or a folder.
+        adapter: The name of a LoRA adapter on top of it; empty for none.
+        path: The adapter's folder, or its name on the hub.
+    """
+
+    model: str
+    adapter: str = ""
+    path: str = ""
+
+    @classmethod
+    def parse(cls, spec: str) -> VLLMSpec:
+        """The parts of a spec without an address.
+
+        Raises:
+            InputError: If it names no model.
+
+        Example:
+            >>> VLLMSpec.parse("vllm:org/model+cooking=org/adapter")
+            VLLMSpec(model='org/model', adapter='cooking', path='org/adapter')
+        """
+        kind, _, rest = spec.partition(":")
+        match = _FORM.fullmatch(rest)
+        if match is None:
+            raise InputError(f"the LM spec '{kind}:' names no model", f"Write {kind}:MODEL[+ADAPTER=PATH]")
+        return cls(**{name: part or "" for name, part in match.groupdict().items()})
+
+    @property
+    def name(self) -> str:
+        """The name that a server has for it."""
+        return self.adapter or self.model
+
+    def absolute(self) -> VLLMSpec:
+        """The same with the whole paths of folders."""
+        model, path = (str(Path(p).resolve()) if p and Path(p).is_dir() else p for p in (self.model, self.path))
+        return self._replace(model=model, path=path)
+
+
+def split_address(spec: str) -> tuple[str, str]:
+    """A spec as runs and reports name it, and the address of its server; empty for none.
+
+    Example:
+        >>> split_address("vllm:org/model@http://a:8000/v1"), split_address("openai/gpt-4o-mini")
+        (('vllm:org/model', 'http://a:8000/v1'), ('openai/gpt-4o-mini', ''))
+    """
+    match = _ADDRESSED.fullmatch(spec)
+    return (match["spec"], match["api_base"]) if match else (spec, "")
+
+
+def bypass_proxies() -> None:
+    """Keep the environment's proxies out of calls to this machine: behind a proxy, `localhost` is another machine."""
+    if not getproxies_environment():
+        return
+    for name in {"NO_PROXY", "no_proxy"} & os.environ.keys() or {"NO_PROXY"}:
+        hosts = [host.strip() for host in os.environ.get(name, "").split(",") if host.strip()]
+        os.environ[name] = ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])
+
+
+def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[str]:
+    """The names of the models that a server serves.
+
+    Raises:
+        NoServer: If none answers.
+        LMUnavailable: If it refuses the key.
+    """
+    import httpx
+
+    bypass_proxies()
+    try:
+        headers = {"Authorization": f"Bearer {api_key}"}
+        reply = httpx.get(f"{api_base.rstrip('/')}/models", headers=headers, timeout=timeout)
+        reply.raise_for_status()
+        return [model["id"] for model in reply.json()["data"]]
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, httpx.HTTPStatusError) and error.response.status_code in (401, 403):
+            raise LMUnavailable(f"the server at {api_base} refuses the key", "Set TYPEDRAG_API_KEY") from error
+        reason = str(error).partition("\n")[0]
+        raise NoServer(
+            f"no vLLM server answers at {api_base} ({reason})",
+            "Start one (vllm serve MODEL), or say where it is: --api-base URL or TYPEDRAG_API_BASE",
+        ) from error
+
+
+def check_server(api_base: str, api_key: str, model: str) -> None:
+    """Check that a server serves the model.
+
+    Raises:
+        NoServer: If none answers, or it serves other models.
+        LMUnavailable: If it refuses the key.
+    """
+    if model not in (served := served_models(api_base, api_key)):
+        others = f"It serves: {', '.join(served) or 'nothing'}"
+        raise NoServer(f"the server at {api_base} does not serve '{model}'", others)
+
+
+def given_options() -> list[str]:
+    """The options in `TYPEDRAG_VLLM_OPTIONS`.
+
+    Raises:
+        InputError: If a quotation in it has no end.
+    """
+    try:
+        return shlex.split(os.environ.get(OPTIONS, ""))
+    except ValueError as error:
+        raise InputError(f"{OPTIONS} cannot be read: {error}", "Quote its values as a shell takes them") from error
+
+
+def find_vllm() -> str | None:
+    """The command `vllm`: of the path, else of the environment that typedrag runs in; None if there is none."""
+    return shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
+
+
+@dataclass(frozen=True)
+class _Server:
+    """A server of this process."""
+
+    process: subprocess.Popen[bytes]
+    spec: VLLMSpec
+    options: list[str]
+    endpoint: Endpoint
+    models: list[str]
+
+    def serves(self, spec: VLLMSpec, options: list[str]) -> bool:
+        same = not spec.adapter or spec == self.spec  # another adapter may have the same name
+        return self.process.poll() is None and self.options == options and spec.name in self.models and same
+
+
+_servers: list[_Server] = []
+_lock = threading.Lock()
+
+
+def serve(spec: VLLMSpec) -> Endpoint:
+    """Start a server for this process with the options of `TYPEDRAG_VLLM_OPTIONS`, unless it has one of this model.
+
+    Raises:
+        InputError: If the options cannot be read, or the cache folder not be written to.
+        LMUnavailable: If there is no command `vllm`, or the server does not start.
+    """
+    options = given_options()
+    with _lock:
+        server = next((server for server in _servers if server.serves(spec, options)), None)
+        if server is None:
+            _servers.append(server := _start(spec, options))
+    return server.endpoint
+
+
+def _start(spec: VLLMSpec, options: list[str]) -> _Server:
+    executable = find_vllm()
+    if executable is None:
+        raise LMUnavailable(
+            f"no server is up for '{spec.name}', and there is no command 'vllm' to start one",
+            "Install it: pip install 'typedrag[vllm]', or say where a server is: --api-base URL or TYPEDRAG_API_BASE",
+        )
+    adapter = ["--enable-lora", "--lora-modules", f"{spec.adapter}={spec.path}"] if spec.adapter else []
+    command = [executable, "serve", spec.model, *_ALWAYS, *adapter, *options]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    key = secrets.token_urlsafe(16)  # no web page in a browser can use it
+    name = sha256(json.dumps(command).encode()).hexdigest()[:12]
+    log = cache_dir() / "vllm" / f"{name}-{os.getpid()}.log"
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in sorted(log.parent.glob("*.log"), key=lambda file: file.stat().st_mtime)[:-_LAST_LINES]:
+            old.unlink(missing_ok=True)
+        process = _run([*command, "--host", "127.0.0.1", "--port", str(port)], key, log)
+    except OSError as error:
+        raise unusable(log.parent, error) from error
+    try:
+        _wait_until_ready(f"http://127.0.0.1:{port}/health", spec.model, process, log)
+        endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", key)
+        models = served_models(*endpoint[:2])
+        if spec.name not in models:
+            served = f"It serves: {', '.join(models)}"
+            raise LMUnavailable(f"vLLM started, but does not serve '{spec.name}'", f"{served}; look at {OPTIONS}")
+    except BaseException:
+        _stop(process)
+        raise
+    return _Server(process, spec, options, endpoint, models)
+
+
+def _run(command: list[str], key: str, log: Path) -> subprocess.Popen[bytes]:
+    """Run a server that is stopped when this process ends, in whichever way where the system can (Linux)."""
+    libc = ctypes.CDLL(None)
+
+    def end_with_parent() -> None:
+        with suppress(OSError, AttributeError):
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    started: list[subprocess.Popen[bytes] | OSError] = []
+    running = threading.Event()
+
+    def run() -> None:
+        try:
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "VLLM_API_KEY": key},  # as an option all users of the machine could read it
+                    start_new_session=True,  # Ctrl-C is for this process alone
+                    preexec_fn=end_with_parent,
+                )
+        except OSError as error:
+            started.append(error)
+            running.set()
+            return
+        started.append(process)
+        running.set()
+        process.wait()
+
+    # Linux takes the end of the thread that has started it for that of the parent: this one lives as long as the server
+    threading.Thread(target=run, name="typedrag-vllm-server", daemon=True).start()
+    running.wait()
+    if isinstance(started[0], OSError):
+        raise started[0]
+    process, owner = started[0], os.getpid()
+    atexit.register(lambda: _stop(process) if os.getpid() == owner else None)  # no child that is forked stops it
+    return process
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_SECONDS)
+    with suppress(ProcessLookupError, PermissionError):  # what is left of its processes
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _wait_until_ready(health: str, model: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    import httpx
+
+    logger.info("vLLM starts with %s, which takes a minute or more; its log is %s", model, log)
+    began = noticed = time.monotonic()
+    while True:
+        try:
+            if httpx.get(health, timeout=5).is_success:
+                break
+        except httpx.HTTPError:
+            pass
+        ended, now = process.poll() is not None, time.monotonic()
+        lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        if ended:
+            last = "\n".join(f"  {line[:300]}" for line in lines[-_LAST_LINES:]) or "  (it is empty)"
+            raise LMUnavailable(f"vLLM did not start with '{model}'; its log, {log}, ends:\n{last}")
+        if now > began + START_SECONDS:
+            raise LMUnavailable(f"vLLM has not started within {START_SECONDS:.0f} s", f"Look at its log: {log}")
+        if now > noticed + _NOTICE_EVERY:
+            noticed = now
+            logger.info("vLLM starts since %.0f s: %s", now - began, lines[-1][:200] if lines else "")
+        time.sleep(0.2)
+    logger.info("vLLM serves %s after %.0f s", model, time.monotonic() - began)

@@ -1,1 +1,0 @@
-"""LMs that vLLM serves: at addresses, by a server started here, or in this process."""

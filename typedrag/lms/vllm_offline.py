@@ -1,0 +1,234 @@
+"""vLLM in this process: calls that are made at once are answered as one batch, without a server.
+
+It is for evaluations, whose many threads fill its batches. A call is what it would be over HTTP: the same sampling,
+constrained by the same JSON schemas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from functools import cache
+from typing import Any, NamedTuple
+
+from dspy.lm15 import (
+    ContextLengthError,
+    InvalidRequestError,
+    Request,
+    Response,
+    ServerError,
+    response_from_openai_chat,
+    response_to_events,
+)
+
+from typedrag.errors import InputError, LMUnavailable, first_line
+from typedrag.extras import require
+from typedrag.lms.vllm import OPTIONS, VLLMSpec, given_options
+from typedrag.sharing import Shared
+
+_GATHER_SECONDS = 0.02
+"""Seconds in which further calls join a batch: a question's calls and those of other threads come nearly at once."""
+_SAMPLING = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "max_tokens")
+
+
+class _Call(NamedTuple):
+    request: Request
+    reply: Future[Response]
+
+
+class OfflineEngine(Shared):
+    """An engine of `dspy.LM` that gathers calls into batches.
+
+    Args:
+        llm: A `vllm.LLM`.
+        lora: The adapter that all calls are answered with, as vLLM takes it.
+    """
+
+    supports_response_schema = True
+    supports_function_calling = False
+    supports_reasoning = False
+    supported_params = frozenset((*_SAMPLING, "stop", "response_format", "logprobs", "top_logprobs"))
+
+    def __init__(self, llm: Any, lora: Any = None) -> None:
+        self._llm = llm
+        self._lora = lora
+        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self.awaited = _AwaitedEngine(self)
+        threading.Thread(target=self._answer_all, name="typedrag-vllm", daemon=True).start()
+
+    def ask(self, request: Request) -> Future[Response]:
+        """The reply to come."""
+        call = _Call(request, Future())
+        self._calls.put(call)
+        return call.reply
+
+    def complete(self, request: Request) -> Response:
+        """The reply.
+
+        Raises:
+            LM15Error: DSPy's client's, for a prompt that is too long or refused, or if vLLM fails.
+        """
+        return self.ask(request).result()
+
+    def stream(self, request: Request) -> Iterator[Any]:
+        """The reply, as the events of a stream that comes all at once."""
+        yield from response_to_events(self.complete(request))
+
+    def close(self) -> None:
+        """Nothing: the weights stay until the process ends."""
+
+    def _answer_all(self) -> None:
+        while True:
+            batch = [self._calls.get()]
+            time.sleep(_GATHER_SECONDS)
+            while not self._calls.empty():
+                batch.append(self._calls.get())
+            self._answer([call for call in batch if call.reply.set_running_or_notify_cancel()])
+
+    def _answer(self, batch: list[_Call]) -> None:
+        if not batch:
+            return
+        try:  # vLLM refuses a batch before it answers any of it
+            outputs = self._llm.chat(
+                [_messages(call.request) for call in batch],
+                [self._sampling(call.request) for call in batch],
+                use_tqdm=False,
+                lora_request=self._lora,
+            )
+            replies = [_reply(*pair) for pair in zip(batch, outputs, strict=True)]
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].reply.set_exception(_fault(error))
+                return
+            middle = len(batch) // 2  # one that is refused must not fail the others, nor part all of them
+            self._answer(batch[:middle])
+            self._answer(batch[middle:])
+            return
+        for call, reply in zip(batch, replies, strict=True):
+            call.reply.set_result(reply)
+
+    def _sampling(self, request: Request) -> Any:
+        from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+
+        config = request.config
+        sampling = {name: value for name in _SAMPLING if (value := getattr(config, name)) is not None}
+        defaults = {name: getattr(self._default, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")}
+        form = config.response_format or {}
+        if form.get("type") == "json_schema":
+            sampling["structured_outputs"] = StructuredOutputsParams(json=form["schema"])
+        elif form:
+            sampling["structured_outputs"] = StructuredOutputsParams(json_object=True)
+        return SamplingParams(**{**defaults, **sampling}, stop=list(config.stop) or None, logprobs=config.logprobs)
+
+    @property
+    def _default(self) -> Any:
+        return self._llm.get_default_sampling_params()  # those that the model's authors recommend, as over HTTP
+
+
+class _AwaitedEngine(Shared):
+    """The same for an event loop."""
+
+    def __init__(self, engine: OfflineEngine) -> None:
+        self._engine = engine
+
+    async def complete(self, request: Request) -> Response:
+        return await asyncio.wrap_future(self._engine.ask(request))
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        for event in response_to_events(await self.complete(request)):
+            yield event
+
+    async def aclose(self) -> None:
+        pass
+
+
+@cache
+def load(spec: VLLMSpec) -> OfflineEngine:
+    """Load a model, with the engine options of `TYPEDRAG_VLLM_OPTIONS`, once per process.
+
+    Raises:
+        MissingExtra: If the package vllm is absent.
+        InputError: If vLLM refuses an option.
+        LMUnavailable: If it cannot load the model.
+    """
+    require("vllm")
+    # vLLM logs to stdout, which is for answers
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    from vllm import LLM
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.lora.request import LoRARequest
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
+    adapter = ["--enable-lora"] if spec.adapter else []
+    try:  # options of the server alone, such as --api-key, are passed over
+        arguments, _ = parser.parse_known_args(["--model", spec.model, *adapter, *given_options()])
+    except SystemExit as error:
+        raise InputError(f"vLLM refuses an option in {OPTIONS}", "See: vllm serve --help=all") from error
+    try:
+        llm = LLM.from_engine_args(EngineArgs.from_cli_args(arguments))
+    except Exception as error:  # of vLLM, torch, the hub or the model's own code
+        raise LMUnavailable(
+            f"vLLM cannot load '{spec.model}': {first_line(error)}", "VLLM_LOGGING_LEVEL=INFO shows more"
+        ) from error
+    return OfflineEngine(llm, LoRARequest(spec.adapter, 1, spec.path) if spec.adapter else None)
+
+
+def _messages(request: Request) -> list[dict[str, str]]:
+    system = request.system
+    if system is not None and not isinstance(system, str):
+        system = "".join(part.text for part in system)
+    messages = [{"role": "system", "content": system}] if system else []
+    return [*messages, *({"role": message.role, "content": message.text or ""} for message in request.messages)]
+
+
+def _reply(call: _Call, output: Any) -> Response:
+    """The reply of a server to the same call, as DSPy reads it."""
+    [written] = output.outputs
+    prompt, completion = len(output.prompt_token_ids or ()), len(written.token_ids)
+    choice: dict[str, Any] = {
+        "index": 0,
+        "finish_reason": written.finish_reason,
+        "message": {"role": "assistant", "content": written.text},
+    }
+    if written.logprobs is not None:
+        pairs = zip(written.token_ids, written.logprobs, strict=True)
+        choice["logprobs"] = {
+            "content": [_token(token, ranked, call.request.config.logprobs) for token, ranked in pairs]
+        }
+    body = {
+        "id": output.request_id,
+        "object": "chat.completion",
+        "created": 0,
+        "model": call.request.model,
+        "choices": [choice],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": output.num_cached_tokens or 0},
+        },
+    }
+    return response_from_openai_chat(body, model=call.request.model)
+
+
+def _token(token: int, ranked: dict[int, Any], most: int | None) -> dict[str, Any]:
+    def entry(number: int) -> dict[str, Any]:
+        return {"token": ranked[number].decoded_token or "", "logprob": max(ranked[number].logprob, -9999.0)}
+
+    best = sorted(ranked, key=lambda number: -ranked[number].logprob)[: most or 0]
+    return {**entry(token), "top_logprobs": [entry(number) for number in best]}
+
+
+def _fault(error: Exception) -> Exception:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if not kinds & {"ValueError", "VLLMClientError"}:  # what vLLM refuses is the one or, in newer versions, the other
+        return ServerError(first_line(error))
+    too_long = "maximum context length" in str(error) or "maximum model length" in str(error)
+    return (ContextLengthError if too_long else InvalidRequestError)(first_line(error))
