@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -99,14 +99,20 @@ def set_context(**changes: Any) -> None:
     _current.set(_current.get()._replace(**changes))
 
 
-@contextmanager
-def use_context(**changes: Any) -> Iterator[None]:
+def use_context(**changes: Any) -> AbstractContextManager[None]:
     """Change the state within."""
-    token = _current.set(_current.get()._replace(**changes))
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return _Changed(changes)
+
+
+class _Changed(AbstractContextManager[None]):  # a generator would take twice as long, several times in each LM call
+    def __init__(self, changes: dict[str, Any]) -> None:
+        self._changes = changes
+
+    def __enter__(self) -> None:
+        self._token = _current.set(_current.get()._replace(**self._changes))
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 def carry(function: Callable[..., T]) -> Callable[..., T]:

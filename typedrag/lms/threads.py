@@ -234,3 +234,22 @@ def thread_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
         raise
     finally:
         pool.shutdown(wait=not interrupted, cancel_futures=interrupted)
+
+
+_idle: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
+
+
+@contextmanager
+def reused_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for jobs that end within; they are used again later, as starting them takes longer than many a job."""
+    idle = _idle.setdefault((os.getpid(), threads), [])  # threads do not come along to a process that is forked
+    try:
+        pool = idle.pop()
+    except IndexError:
+        pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    except (KeyboardInterrupt, GeneratorExit):
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    idle.append(pool)
