@@ -34,6 +34,7 @@ from typedrag.experiments import run_evaluation
 from typedrag.experiments.evaluate.config import EvaluationConfig
 from typedrag.optimizers.sweep import SweepConfig, open_sweep, run_sweep
 from typedrag.optimizers.sweep.space import program_at
+from typedrag.optimizers.sweep.study import ENDED
 
 QUESTIONS, TRIALS, DELAY = 24, 16, 0.5
 LEAST, LEAST_OF_TWO = 3.0, 1.8
@@ -84,7 +85,7 @@ class Bench:
         """The seconds of evaluating the points of a sweep one after the other, each by itself."""
         config = self.config(knobs=RETRIEVAL)
         with open_sweep(config, self.folder / name) as sweep:
-            points = [trial.params for trial in sweep.study.trials()]
+            points = [trial.params for trial in sweep.trials(*ENDED)]
         start = time.perf_counter()
         for number, point in enumerate(points):
             evaluation = EvaluationConfig(
@@ -113,7 +114,7 @@ class Bench:
         if any(codes):
             raise SystemExit("a worker failed")
         with open_sweep(self.config(**changes), self.folder / name) as sweep:
-            trials = sweep.study.trials()
+            trials = sweep.trials(*ENDED)
         assert len(trials) == self.trials
         begun = [t.datetime_start.timestamp() for t in trials if t.datetime_start]
         ended = [t.datetime_complete.timestamp() for t in trials if t.datetime_complete]

@@ -130,8 +130,8 @@ def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_pat
     assert "tokens are spent of the 1 allowed" in swept.stderr
     other = typedrag(file, "--out", tmp_path / "out")
     assert other.exit_code == 2
-    assert "was begun with another questions" in other.stderr
-    assert "Give the sweep another --out" in other.stderr
+    assert "belongs to a run with another questions" in other.stderr
+    assert "name another --out" in other.stderr
 
 
 @pytest.mark.parametrize(

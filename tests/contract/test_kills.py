@@ -18,8 +18,6 @@ from typing import Any
 import optuna
 import pytest
 import yaml
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
 from tests.lm_server import Call, LMServer, lm_server, words
 from typedrag.experiments.evaluate.run_store import read_run
@@ -129,7 +127,7 @@ def _result(command: str, folder: Path, out: str) -> Any:
         questions = read_run(folder / "out").questions
         return [(q.id, q.answer and q.answer.answer, {n: m.measures for n, m in q.metrics.items()}) for q in questions]
     if command == "sweep":
-        journal = JournalStorage(JournalFileBackend(str(folder / "out" / "study.journal")))
-        trials = [t for t in optuna.load_study(study_name=None, storage=journal).trials if t.state.name != "FAIL"]
+        study = optuna.load_study(study_name=None, storage=f"sqlite:///{folder / 'out' / 'study.sqlite'}")
+        trials = [t for t in study.trials if t.state.name != "FAIL"]
         return sorted((t.state.name, list(t.params.items()), t.values) for t in trials)
     return [line for line in out.splitlines() if line.startswith("verdict")]

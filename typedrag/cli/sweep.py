@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from typedrag.optimizers.sweep import SweepConfig
     from typedrag.optimizers.sweep.best import Best
-    from typedrag.optimizers.sweep.run import Sweep, Swept
+    from typedrag.optimizers.sweep.run import SweepResult
+    from typedrag.optimizers.sweep.study import Sweep
 
 
 class _RunByDefault(click.Group):
@@ -200,7 +201,7 @@ def report(
     with view_sweep(config, folder) as sweep:
         page = sweep_page(sweep, made_by, note)
         figures.mkdir(exist_ok=True)
-        *_, drawn = write_figures(sweep.study, figures)
+        *_, drawn = write_figures(sweep, figures)
     say(str(drawn))
     if out:
         write_text(out, page)
@@ -221,7 +222,7 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dic
     return shlex.join(["typedrag", "sweep", "best", str(out), *again]) + (" --storage …" if hidden else "")
 
 
-def _runner(executor: str, workers: int | None) -> Callable[..., Swept]:
+def _runner(executor: str, workers: int | None) -> Callable[..., SweepResult]:
     """The runner of a sweep: this process, or workers of a Ray cluster."""
     from typedrag.experiments.executors.names import ray_address
     from typedrag.optimizers.sweep import run_sweep
@@ -230,13 +231,13 @@ def _runner(executor: str, workers: int | None) -> Callable[..., Swept]:
         if workers:
             raise InputError("--workers are of --executor ray", "Leave them out, or add it")
         return run_sweep
-    from typedrag.optimizers.sweep.on_ray import run_sweep_on_ray
+    from typedrag.optimizers.sweep.run import run_sweep_on_ray
 
     return partial(run_sweep_on_ray, executor=executor, workers=workers)
 
 
 def _run(
-    config: SweepConfig, out: Path, run_it: Callable[..., Swept], *, as_json: bool, on_begun: Callable[[], None]
+    config: SweepConfig, out: Path, run_it: Callable[..., SweepResult], *, as_json: bool, on_begun: Callable[[], None]
 ) -> str:
     """Run a sweep and return why it was stopped; empty if it was not."""
     from typedrag.optimizers.sweep import SweepProgress
@@ -264,7 +265,7 @@ def _run(
 
 
 def _trial(trial: FrozenTrial, config: SweepConfig) -> str:
-    from typedrag.optimizers.sweep.objectives import mean_of
+    from typedrag.optimizers.sweep.pruning import mean_of
     from typedrag.optimizers.sweep.study import PROBLEM, values_of_trial
 
     values = values_of_trial(trial)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, ReadWriteLock, Timeout
 
 from typedrag.errors import InputError
 
@@ -56,6 +56,23 @@ def turn_at(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[
     """
     with _held(file.with_name(f".{file.name}.lock"), file, on_wait):
         yield
+
+
+@contextmanager
+def join_workers(folder: Path) -> Iterator[bool]:
+    """Work in a folder beside other processes; yields True if no other one did when this began.
+
+    Raises:
+        OSError: If the folder cannot be written to.
+    """
+    lock = ReadWriteLock(folder / ".workers.lock", is_singleton=False)
+    try:
+        with lock.write_lock(blocking=False):
+            is_alone = True
+    except Timeout:
+        is_alone = False
+    with lock.read_lock():
+        yield is_alone
 
 
 def check_free(folder: Path) -> None:

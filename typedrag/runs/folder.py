@@ -119,6 +119,19 @@ def read_folder(folder: Path) -> Contents:
         raise InputError(f"{file} cannot be read ({error})", "Name another folder") from None
 
 
+def check_identity(place: object, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run whose identity was another.
+
+    Raises:
+        InputError: If a setting differs; it names both values.
+    """
+    if changes := list(_changes(dict(before), dict(now))):
+        raise InputError(
+            f"{place} belongs to a run with another {' and '.join(changes)}",
+            "Continue it with the same settings, or name another --out",
+        )
+
+
 def _check_same(
     path: Path,
     before: Contents,
@@ -130,11 +143,7 @@ def _check_same(
     if before.kind != kind:
         raise InputError(f"{path} holds a run of another kind ({before.kind}, now {kind})", "Name another --out")
     same = {name: value for name, value in identity.items() if name in before.identity or name not in additions}
-    if changes := list(_changes(before.identity, same)):
-        raise InputError(
-            f"{path} belongs to a run with another {' and '.join(changes)}",
-            "Continue it with the same settings, or name another --out",
-        )
+    check_identity(path, before.identity, same)
     held, planned = list(before.items.items()), list(items.items())
     if held[: len(planned)] != planned[: len(held)]:
         raise InputError(f"{path} belongs to a run with other questions", "Name another --out")

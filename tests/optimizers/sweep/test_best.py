@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import mlflow
+import optuna
 import pytest
 from optuna.distributions import IntDistribution
 from optuna.trial import create_trial
@@ -21,8 +24,7 @@ from typedrag.optimizers.sweep import SweepConfig, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.page import front_rows, sweep_page
-from typedrag.optimizers.sweep.run import best_trials
-from typedrag.optimizers.sweep.study import QUESTIONS, VALUES
+from typedrag.optimizers.sweep.study import VALUES, Sweep
 from typedrag.programs.artifact.compiled import Compiled
 
 LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
@@ -52,7 +54,7 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     with opened(**given) as held:
         found = measure_best(held, choose(held))
         page = sweep_page(held, "typedrag sweep report sweep")
-        keys = [key for *_, key in held.study.optuna.user_attrs[QUESTIONS]]
+        keys = [key for *_, key in held.questions.values()]
     assert len(set(keys)) == 4 and not any(key.endswith("?") for key in keys)
     first = found.measured[0]
     assert found.point["top_k"] == 1
@@ -123,46 +125,30 @@ def test_a_cheaper_one_that_is_nearly_as_good_can_be_chosen(sweep, opened, serve
             choose(held, number=77)
 
 
-def ended(number, scores, tokens):
-    """A complete trial with a value for each question; None is one whose answer failed."""
-    known = [score for score in scores if score is not None]
-    values = {"length/score": scores, "cost/tokens": [tokens] * len(scores)}
-    trial = create_trial(
-        value=sum(known) / len(known),
-        params={"top_k": number},
-        distributions={"top_k": IntDistribution(0, 9)},
-        user_attrs={VALUES: values},
-    )
-    trial.number = number
-    return trial
+def of_trials(*trials):
+    """A sweep over knob top_k with these complete trials: the value that Optuna was told, and tokens an answer."""
+    study = optuna.create_study(direction="maximize")
+    for number, (value, tokens) in enumerate(trials):
+        values = {"length/score": [0.0, 2 * value] * 5, "cost/tokens": [tokens] * 10}
+        dist = {"top_k": IntDistribution(0, 9)}
+        study.add_trial(
+            create_trial(value=value, params={"top_k": number}, distributions=dist, user_attrs={VALUES: values})
+        )
+    config = SimpleNamespace(objectives=[ObjectiveConfig(measure="length/score")])
+    parts = SimpleNamespace(config=config, space=SimpleNamespace(distributions={"top_k": None}), out=Path())
+    return Sweep(parts, study, {})
 
 
-@pytest.mark.parametrize(
-    ("keys", "interval"), [(["why", "how"], "0.500 (n = 2 questions)"), ([], "0.500 [0.100, 0.900]")]
-)
-def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(keys, interval):
-    questions = [
-        [f"q{n}", "reason", "", *keys[n % 2 : n % 2 + 1]] for n in range(10)
-    ]  # ten ids of two or ten questions
-    objectives = [ObjectiveConfig(measure="length/score")]
-    held = SimpleNamespace(
-        parts=SimpleNamespace(
-            config=SimpleNamespace(objectives=objectives), space=SimpleNamespace(distributions={"top_k": None})
-        ),
-        study=SimpleNamespace(optuna=SimpleNamespace(user_attrs={QUESTIONS: questions})),
-        front=[ended(3, [0.0, 1.0] * 5, 10)],
-    )
-    assert list(front_rows(held))[1][:3] == ["3", "3", interval]
+@pytest.mark.parametrize(("questions", "interval"), [(2, "0.500 (n = 2 questions)"), (10, "0.500 [0.100, 0.900]")])
+def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(questions, interval):
+    of_ids = {f"q{n}": ["reason", "", f"why {n % questions}"] for n in range(10)}
+    held = replace(of_trials((0.5, 10)), questions=of_ids)
+    assert list(front_rows(held))[1][:3] == ["0", "0", interval]
 
 
-def test_a_trial_is_no_better_for_having_failed_at_a_hard_question(tmp_path):
-    trials = [ended(0, [0.9, 0.9, 0.3], 30), ended(1, [0.8, 0.8, None], 10), ended(2, [0.89, 0.89, 0.29], 20)]
-    objectives = [ObjectiveConfig(measure="length/score")]
-    held = SimpleNamespace(
-        parts=SimpleNamespace(config=SimpleNamespace(objectives=objectives), out=tmp_path),
-        study=SimpleNamespace(trials=lambda states=None: trials),
-        front=best_trials(trials, objectives),
-    )
+def test_the_best_is_chosen_by_what_optuna_was_told():
+    held = of_trials((0.7, 30), (0.5, 10), (0.69, 20))
+    assert [trial.number for trial in held.front] == [0]
     assert choose(held).trial == 0
     assert choose(held, within=0.05, cheapest=True).trial == 2
 

@@ -8,7 +8,7 @@ from tests.lm_server import lm_server
 from tests.ray_cluster import needs_ray, ray_cluster
 from typedrag.cli.main import cli
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress, view_sweep
-from typedrag.optimizers.sweep.on_ray import run_sweep_on_ray
+from typedrag.optimizers.sweep.run import run_sweep_on_ray
 
 pytestmark = needs_ray
 
@@ -30,6 +30,7 @@ def values_of(server) -> dict:
         "metrics": ["defects"],
         "lm": {"spec": "vllm:stub", "api_base": server.api_base},
         "calls_in_flight": 4,
+        "heartbeat": 1.0,
         "tracking": {"enabled": False},
     }
 
@@ -49,7 +50,7 @@ def test_workers_share_the_trials_of_a_sweep_and_take_up_those_of_one_that_is_lo
         assert swept.stopped == ""
         assert server.most_at_once <= 4 + 2
     with view_sweep(config, tmp_path / "study") as sweep:
-        trials = sweep.study.trials()
+        trials = sweep.trials()
     assert sorted(told) == sorted(trial.number for trial in trials if trial.state.name == "COMPLETE")
     points = [tuple(sorted(trial.params.items())) for trial in trials if trial.state.name == "COMPLETE"]
     assert len(points) == len(set(points)) == 4

@@ -8,8 +8,6 @@ import dspy
 import mlflow
 import optuna
 import pytest
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.lm_server import words
@@ -20,9 +18,9 @@ from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailab
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.resources import Resources, options_of, reranker_of
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress
-from typedrag.optimizers.sweep.objectives import mean_of
+from typedrag.optimizers.sweep.pruning import mean_of
 from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.optimizers.sweep.study import answered, values_of_trial
+from typedrag.optimizers.sweep.study import STUDY, answered, requeue, spent_on, values_of_trial
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import named_predictors
@@ -41,11 +39,11 @@ def long_where_few(call):
 
 def spent(swept):
     """The LM calls of all trials, those that were left to others among them."""
-    return sum(t.user_attrs.get("spent", {}).get("lm_calls", 0) for t in swept.sweep.study.trials())
+    return spent_on(*swept.sweep.trials()).usage.lm_calls
 
 
 def complete(swept):
-    return swept.sweep.study.trials((TrialState.COMPLETE,))
+    return swept.sweep.trials(TrialState.COMPLETE)
 
 
 # a sweep
@@ -106,8 +104,7 @@ def test_where_every_point_was_tried_the_sweep_ends(sweep):
 def test_a_point_that_the_sampler_chooses_again_is_made_once(sweep):
     """Six points and a sampler that knows nothing of them: it is bound to choose some twice."""
     swept = sweep(sampler={"name": "random", "seed": 3}, stop={"trials": 6}, dataset={"limit": 2})
-    every = swept.sweep.study.optuna.get_trials(deepcopy=False)
-    assert any("chosen twice" in t.user_attrs for t in every)
+    assert any("duplicate" in t.user_attrs for t in swept.sweep.trials())
     assert points(swept) == ALL
 
 
@@ -184,10 +181,10 @@ def test_trials_that_fall_behind_answer_only_the_first_questions(sweep, server):
         pruning={"enabled": True, "first": 3},
         dataset={"limit": 12},
     )
-    by_state = Counter(t.state for t in swept.sweep.study.trials())
+    by_state = Counter(t.state for t in swept.sweep.trials())
     assert by_state[TrialState.PRUNED] >= 3
     assert swept.sweep.front[0].params == {"top_k": 1}
-    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):
+    for trial in swept.sweep.trials(TrialState.PRUNED):
         assert answered(trial) in (3, 6)
         assert "behind others" in trial.user_attrs["problem"]
     assert all(answered(t) == 12 for t in complete(swept))
@@ -214,7 +211,7 @@ def test_a_trial_whose_answers_fail_is_pruned_and_the_sweep_goes_on(sweep, serve
 
     server.reply = reply
     swept = sweep(knobs={"top_k": [1, 3]}, program={"options": {"score_cutoff": 0}}, metrics=["tiny", "length"])
-    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    [pruned] = swept.sweep.trials(TrialState.PRUNED)
     assert (pruned.params, [t.params for t in complete(swept)]) == ({"top_k": 1}, [{"top_k": 3}])
     assert "the LM refused the request" in pruned.user_attrs["problem"]
 
@@ -229,7 +226,7 @@ def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypat
 
     monkeypatch.setattr(Resources, "program", some)
     swept = sweep(knobs={"top_k": [1, 3]}, dataset={"limit": 2})
-    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    [pruned] = swept.sweep.trials(TrialState.PRUNED)
     assert (pruned.params, len(complete(swept))) == ({"top_k": 3}, 1)
     assert "three passages do not go with the rest" in pruned.user_attrs["problem"]
 
@@ -246,7 +243,7 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     swept = sweep(**given)
     assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
     assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
-    for trial in swept.sweep.study.trials((TrialState.PRUNED,)):  # nothing to learn from without labels
+    for trial in swept.sweep.trials(TrialState.PRUNED):  # nothing to learn from without labels
         assert "none can be a demonstration" in trial.user_attrs["problem"]
     shown = [call for call in server.calls if len(call.request["messages"]) > 2]
     assert shown  # the compiled program has demonstrations
@@ -287,7 +284,7 @@ def test_what_is_to_be_run_with_an_lm_of_its_own_is_no_trial_of_another(sweep, m
     made = SimpleNamespace(untested="the best is to be run with openai/ft:mine")
     monkeypatch.setattr("typedrag.optimizers.sweep.resources.run_compile", lambda *given, **more: made)
     swept = sweep(**COMPILED, program={"program": "direct_lm"}, dataset={"limit": 2})
-    [pruned] = swept.sweep.study.trials((TrialState.PRUNED,))
+    [pruned] = swept.sweep.trials(TrialState.PRUNED)
     assert "teleprompter 'copro': the best is to be run with openai/ft:mine" in pruned.user_attrs["problem"]
 
 
@@ -323,7 +320,7 @@ def test_what_a_trial_had_spent_before_it_was_taken_up_again_counts_once(sweep, 
     stop = {"tokens": 400}
     given = {"pruning": {"enabled": True, "first": 2}, "metrics": ["length"], "scorer": None}
     begun = sweep(stop=stop, **given)
-    assert begun.sweep.study.trials((TrialState.FAIL,))
+    assert begun.sweep.trials(TrialState.FAIL)
     done = sweep(**given)
     assert done.stopped == ""
     assert spent(done) == len(server.calls)
@@ -332,26 +329,15 @@ def test_what_a_trial_had_spent_before_it_was_taken_up_again_counts_once(sweep, 
 def test_a_worker_whose_trial_was_taken_up_goes_on(sweep, server, tmp_path):
     def reply(call):
         if any(call is third for third in server.calls[2:3]):  # however many have begun since
-            journal = JournalStorage(JournalFileBackend(str(tmp_path / "sweep" / "study.journal")))
-            study = optuna.load_study(study_name="sweep", storage=journal)
+            study = optuna.load_study(study_name="sweep", storage=f"sqlite:///{tmp_path / 'sweep' / STUDY}")
             [running] = study.get_trials(states=(TrialState.RUNNING,))
             study.tell(running.number, state=TrialState.FAIL)  # as a worker does that takes this one for dead
+            requeue(study, running)
 
     server.reply = reply
     swept = sweep()
     assert (swept.stopped, points(swept)) == ("", ALL)
     assert max(Counter(json.dumps(c.request) for c in server.calls).values()) == 1
-
-
-def test_what_goes_wrong_once_a_trial_has_ended_does_not_make_it_again(sweep, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("typedrag.optimizers.sweep.trial.log_run", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            sweep()
-    assert points(sweep()) == ALL
 
 
 def test_each_trial_is_traced_down_to_its_lm_calls_if_that_is_wanted(sweep, tmp_path):
@@ -430,7 +416,7 @@ def test_an_lm_that_is_gone_loses_nothing(sweep, server):
 )
 def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
     sweep(stop={"trials": 1}, dataset={"limit": 6})
-    with pytest.raises(InputError, match=f"begun with another .*{said}"):
+    with pytest.raises(InputError, match=f"belongs to a run with another .*{said}"):
         sweep(**change)
 
 
@@ -452,7 +438,7 @@ def test_a_study_is_not_joined_once_the_folder_that_a_knob_names_holds_something
     changes = [({"top_k": 1}, "programs"), ({"temperature": 0.9}, "programs"), ({"weights": "new"}, "rerankers")]
     for changed, said in changes:
         save(**changed)
-        with pytest.raises(InputError, match=f"begun with another {said}"):
+        with pytest.raises(InputError, match=f"belongs to a run with another {said}"):
             sweep(**given)
     save()  # on another day, yet the same
     assert points(sweep(**given)) == [("rag", "none")]
@@ -486,6 +472,7 @@ COMPILED = {"knobs": {"teleprompter": ["copro"]}, "compile": {"optimizers": {"co
         ({"constraints": [{"measure": "cost/dollars", "at_most": 1}]}, "there is no cost 'cost/dollars'"),
         ({"knobs": {"reranker": None, "reason.combine": ["both"]}}, "option reason.combine cannot be 'both'"),
         ({"knobs": {"teleprompter": ["none", "mipro"]}}, "teleprompter 'mipro'"),
+        ({"knobs": {"bm25.b": None}}, "too many values for a grid"),
         ({"objectives": ["linkage/mrr"]}, "measure 'linkage/mrr' is of no metric"),
         ({"dataset": {"split": "all"}}, "over the split all would see questions of the split test"),
         ({"held_out": {"split": "train"}}, "over the split train would see questions of the split train"),

@@ -15,7 +15,7 @@ def finished(values, out):
     """Point, state and values of all trials that came to an end, and the number of those that did not."""
     with open_sweep(SweepConfig.model_validate(values), out) as sweep:
         ended = (TrialState.COMPLETE, TrialState.PRUNED)
-        trials = sweep.study.trials()
+        trials = sweep.trials()
         found = sorted((json.dumps(t.params), t.state.name, t.values or []) for t in trials if t.state in ended)
         return found, sum(t.state in (TrialState.RUNNING, TrialState.WAITING) for t in trials)
 

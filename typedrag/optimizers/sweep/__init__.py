@@ -5,6 +5,7 @@ from typedrag.extras import require
 require("optuna")
 
 from typedrag.optimizers.sweep.config import SweepConfig  # noqa: E402
-from typedrag.optimizers.sweep.run import Sweep, SweepProgress, Swept, open_sweep, run_sweep, view_sweep  # noqa: E402
+from typedrag.optimizers.sweep.run import SweepProgress, SweepResult, open_sweep, run_sweep, view_sweep  # noqa: E402
+from typedrag.optimizers.sweep.study import Sweep  # noqa: E402
 
-__all__ = ["Sweep", "SweepConfig", "SweepProgress", "Swept", "open_sweep", "run_sweep", "view_sweep"]
+__all__ = ["Sweep", "SweepConfig", "SweepProgress", "SweepResult", "open_sweep", "run_sweep", "view_sweep"]

@@ -31,10 +31,9 @@ from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.sweep.config import ObjectiveConfig
-from typedrag.optimizers.sweep.objectives import mean_of
-from typedrag.optimizers.sweep.run import Sweep, levels_of
+from typedrag.optimizers.sweep.pruning import mean_of
 from typedrag.optimizers.sweep.space import key_of, metrics_at
-from typedrag.optimizers.sweep.study import is_feasible, values_of_trial
+from typedrag.optimizers.sweep.study import Sweep, is_feasible, values_of_trial
 from typedrag.optimizers.sweep.tracking import PROGRAM, log_best
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.records import Estimate
@@ -129,8 +128,8 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     Raises:
         InputError: If no trial can be chosen.
     """
-    objective, *_ = objectives = sweep.parts.config.objectives
-    complete = sweep.study.trials((TrialState.COMPLETE,))
+    objective, *_ = sweep.parts.config.objectives
+    complete = sweep.trials(TrialState.COMPLETE)
     allowed = [t for t in complete if is_feasible(t)]
     if number is not None:
         matches = [t for t in complete if t.number == number]
@@ -143,9 +142,8 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     best = sweep.front[0]
     if within is None and not cheapest:
         return _chosen(best, f"the best at {objective.measure}", sweep)
-    reached = {t.number: level[0] for t, level in zip(allowed, levels_of(allowed, objectives), strict=True)}
-    least = (reached[best.number] or 0.0) - abs(best.values[0]) * (within or 0.0) - 1e-12
-    near = [t for t in allowed if (level := reached[t.number]) is not None and level >= least]
+    least = objective.sign * best.values[0] - abs(best.values[0]) * (within or 0.0) - 1e-12
+    near = [t for t in allowed if objective.sign * t.values[0] >= least]
     near_best = f"{within or 0:.3g} of the best at {objective.measure}"
     if not cheapest:
         return _chosen(min(near, key=lambda t: t.number), f"the first within {near_best}", sweep)
@@ -228,7 +226,7 @@ def measure_best(
         return with_objective(evaluated, config.weights, measurable)
 
     before, base, best = run(False, False), run(False, True), run(True, True)
-    trial = next(t for t in sweep.study.trials() if t.number == chosen.trial)
+    trial = sweep.trials()[chosen.trial]
     ids = [q.id for q in parts.base.questions]
     swept = _known(ids, values_of_trial(trial))
     beside = [m for m in (TRUTH, RIGHT) if m in best.measures] + list(COSTS)
@@ -251,7 +249,7 @@ def measure_best(
     _save(sweep, result)
     write_json(folder.parent / RESULT, result.to_dict())
     tracker = Tracker(config.tracking, parts.redactor, on_notice)
-    version = log_best(tracker, sweep.study, _metrics(result), folder.parent, result.verdict, register_as)
+    version = log_best(tracker, sweep, _metrics(result), folder.parent, result.verdict, register_as)
     return replace(result, registered=version)
 
 

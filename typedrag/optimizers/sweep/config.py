@@ -219,7 +219,7 @@ class SweepConfig(ExperimentConfig):
     failures: float = Field(default=CapsConfig().failures, ge=0, le=1)
     """The share of failed answers or judgments above which a trial is pruned."""
     storage: str | None = None
-    """`postgresql://USER@HOST/NAME`, for workers on several machines; by default a journal in `--out`."""
+    """`postgresql://USER@HOST/NAME`, for workers on several machines; by default a SQLite file in `--out`."""
     heartbeat: PositiveFloat = 10.0
     """Seconds between heartbeats; a worker that misses three counts as dead, and its trial is retried."""
 

@@ -15,14 +15,14 @@ import optuna
 from optuna.trial import TrialState
 
 from typedrag.optimizers.sweep.config import ObjectiveConfig
-from typedrag.optimizers.sweep.study import Study, answered, without_notices
+from typedrag.optimizers.sweep.study import Sweep, without_notices
 
 PAGE = "figures.html"
 _DOTS = 110
 logger = logging.getLogger(__name__)
 
 
-def write_figures(study: Study, folder: Path) -> list[Path]:
+def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
     """Write the optimization history, importances, slices, and the front of several objectives.
 
     Figures that need more trials are left out.
@@ -30,27 +30,29 @@ def write_figures(study: Study, folder: Path) -> list[Path]:
     Returns:
         The files; the last is the page.
     """
-    finished = _finished(study)
+    finished = _finished(sweep)
     files, shown = [], []
-    for name, title, draw in _drawings(study.objectives):
+    for name, title, draw in _drawings(sweep.parts.config.objectives):
         if (png := _drawn(draw, finished)) is not None:
             file = folder / f"{name}.png"
             file.write_bytes(png)
             files.append(file)
             shown.append((title, png))
     page = folder / PAGE
-    page.write_text(_page(study.optuna.study_name, shown), "utf-8")
+    page.write_text(_page(sweep.study.study_name, shown), "utf-8")
     return [*files, page]
 
 
-def importances(study: Study) -> dict[str, dict[str, float]]:
+def importances(sweep: Sweep) -> dict[str, dict[str, float]]:
     """The share of the trials' variance that each knob explains, by objective; empty with too few trials."""
-    finished = _finished(study)
+    finished = _finished(sweep)
     shares = {}
-    for i, objective in enumerate(study.objectives):
+    for i, objective in enumerate(sweep.parts.config.objectives):
         try:
             with without_notices():
-                shares[objective.measure] = dict(optuna.importance.get_param_importances(finished, target=_value_of(i)))
+                shares[objective.measure] = dict(
+                    optuna.importance.get_param_importances(finished, target=_loss_of(i, objective))
+                )
         except (ValueError, RuntimeError) as error:
             logger.info("no importances for %s: %s", objective.measure, error)
     return shares
@@ -68,23 +70,29 @@ def _drawings(objectives: Sequence[ObjectiveConfig]) -> Iterator[tuple[str, str,
             ("slices", "knob by knob", plots.plot_slice),
         )
         for name, caption, draw in drawn:
-            of_this = partial(draw, target=_value_of(i), target_name=objective.measure)
+            target = _loss_of(i, objective) if name == "importances" else _value_of(i)
+            of_this = partial(draw, target=target, target_name=objective.measure)
             yield f"{name}{suffix}", f"{objective.measure}: {caption}", of_this
     if len(objectives) in (2, 3):
         names = [objective.measure for objective in objectives]
         yield "front", "The front: trials that no other beats", partial(plots.plot_pareto_front, target_names=names)
 
 
-def _finished(study: Study) -> optuna.Study:
+def _finished(sweep: Sweep) -> optuna.Study:
     """A study of the complete trials alone: pruned trials answered fewer questions."""
     with without_notices():
-        copy = optuna.create_study(directions=[o.towards for o in study.objectives])
-        copy.add_trials([t for t in study.trials((TrialState.COMPLETE,)) if answered(t)])
+        copy = optuna.create_study(directions=sweep.study.directions)
+        copy.add_trials(sweep.trials(TrialState.COMPLETE))
     return copy
 
 
 def _value_of(position: int) -> Callable[[optuna.trial.FrozenTrial], float]:
     return lambda trial: trial.values[position]
+
+
+def _loss_of(position: int, objective: ObjectiveConfig) -> Callable[[optuna.trial.FrozenTrial], float]:
+    """The value of an objective as a loss: with a target, Optuna computes importances for reaching low values."""
+    return lambda trial: -objective.sign * trial.values[position]
 
 
 def _drawn(draw: Callable[[optuna.Study], Any], study: optuna.Study) -> bytes | None:

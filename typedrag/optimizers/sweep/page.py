@@ -14,9 +14,8 @@ from typedrag.lms.lm import default_spec
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.optimizers.sweep.best import Measured, read_best
 from typedrag.optimizers.sweep.figures import importances
-from typedrag.optimizers.sweep.objectives import mean_of
-from typedrag.optimizers.sweep.run import Sweep
-from typedrag.optimizers.sweep.study import QUESTIONS, SPENT, answered, is_feasible, values_of_trial
+from typedrag.optimizers.sweep.pruning import mean_of
+from typedrag.optimizers.sweep.study import ENDED, Sweep, answered, is_feasible, spent_on, values_of_trial
 
 _MOST_TRIALS = 30
 
@@ -34,7 +33,7 @@ def sweep_page(sweep: Sweep, command: str, note: str = "") -> str:
 
 def front_rows(sweep: Sweep) -> Iterator[list[str]]:
     """The front as a table, headings first: number, knobs, objectives with intervals, and tokens an answer."""
-    measures, groups = _measures(sweep), _groups(sweep)
+    measures, groups = _measures(sweep), [key for *_, key in sweep.questions.values()]
     yield ["trial", *sweep.parts.space.distributions, *measures]
     for trial in sweep.front:
         yield [str(trial.number), *_knobs(sweep, trial), *_estimates(trial, measures, groups)]
@@ -42,17 +41,17 @@ def front_rows(sweep: Sweep) -> Iterator[list[str]]:
 
 def counts(sweep: Sweep) -> str:
     """The number of trials and their cost, in words."""
-    trials = sweep.study.trials()
+    trials = sweep.trials()
     states = [
         f"{n} {state.name.lower()}"
         for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
         if (n := sum(t.state == state for t in trials))
     ]
     infeasible = sum(t.state == TrialState.COMPLETE and not is_feasible(t) for t in trials)
-    spent = [trial.user_attrs.get(SPENT, {}) for trial in trials]
-    calls, tokens = (sum(s.get(name, 0) for s in spent) for name in ("lm_calls", "tokens"))
+    spent = spent_on(*trials)
     outside = f" ({infeasible} of the complete ones outside the constraints)" if infeasible else ""
-    return f"trials: {', '.join(states) or 'none'}{outside}; {calls:,} LM calls and {tokens:,} tokens were paid for"
+    paid = f"{spent.usage.lm_calls:,} LM calls and {spent.tokens:,} tokens were paid for"
+    return f"trials: {', '.join(states) or 'none'}{outside}; {paid}"
 
 
 def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
@@ -60,9 +59,8 @@ def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
     data, lm = config.dataset, config.lm.spec or default_spec()
     yield from (f"# Sweep: {config.name}", "")
     yield from ("Made by the command below, as it is; do not edit it.", "", "```", command, "```", "")
-    questions = sweep.study.optuna.user_attrs.get(QUESTIONS, [])
     yield (
-        f"Program {config.program.program}, LM {lm}, {len(questions)} questions of {data.name} ({data.split}). "
+        f"Program {config.program.program}, LM {lm}, {len(sweep.questions)} questions of {data.name} ({data.split}). "
         f"Sampler {config.sampler.name}, seed {config.sampler.seed}; {counts(sweep)}. "
         "In brackets are 95 % bootstrap intervals over questions."
     )
@@ -75,14 +73,14 @@ def _lines(sweep: Sweep, command: str, note: str) -> Iterator[str]:
     header, *rows = front_rows(sweep)
     yield from markdown_table(header, rows)
     yield from _importances(sweep)
-    yield from _by_type(sweep, questions)
+    yield from _by_type(sweep)
     yield from _trials(sweep)
     yield from _other_measures(sweep)
     yield from _best(sweep)
 
 
 def _importances(sweep: Sweep) -> Iterator[str]:
-    by_objective = importances(sweep.study)
+    by_objective = importances(sweep)
     if not by_objective:
         return
     yield from ("## What mattered", "", "Optuna's importances over complete trials; an objective's sum to 1.", "")
@@ -91,9 +89,9 @@ def _importances(sweep: Sweep) -> Iterator[str]:
     yield from markdown_table(["objective", *names], rows)
 
 
-def _by_type(sweep: Sweep, questions: Sequence[Sequence[str]]) -> Iterator[str]:
-    measure = sweep.parts.config.objectives[0].measure
-    for place, by in ((1, "question type"), (2, "subset")):
+def _by_type(sweep: Sweep) -> Iterator[str]:
+    measure, questions = sweep.parts.config.objectives[0].measure, list(sweep.questions.values())
+    for place, by in enumerate(("question type", "subset")):
         kinds = [kind for kind in dict.fromkeys(q[place] for q in questions) if kind]
         if len(kinds) > 1:
             yield from (f"## {measure} by {by}", "")
@@ -117,7 +115,7 @@ def _of_kinds(
 
 def _trials(sweep: Sweep) -> Iterator[str]:
     measures = _measures(sweep)
-    ended = [t for t in sweep.study.trials() if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+    ended = sweep.trials(*ENDED)
     yield from ("## All trials", "", "Pruned ones have answered the first questions alone.", "")
     rows = (
         [
@@ -141,7 +139,7 @@ def _other_measures(sweep: Sweep) -> Iterator[str]:
     others = [m for m in others if not (m.endswith("/score") and m.partition("/")[0] in grouped)]
     if others:
         yield from ("## Measured besides", "")
-        groups = _groups(sweep)
+        groups = [key for *_, key in sweep.questions.values()]
         rows = ([str(t.number), *_knobs(sweep, t), *_estimates(t, others, groups)] for t in trials)
         yield from markdown_table(["trial", *sweep.parts.space.distributions, *others], rows)
 
@@ -191,19 +189,13 @@ def _measures(sweep: Sweep) -> list[str]:
 
 def _complete(sweep: Sweep) -> list[FrozenTrial]:
     first = sweep.parts.config.objectives[0]
-    trials = [t for t in sweep.study.trials((TrialState.COMPLETE,)) if t.values]
+    trials = [t for t in sweep.trials(TrialState.COMPLETE) if t.values]
     return sorted(trials, key=lambda t: -first.sign * t.values[0])
 
 
 def _knobs(sweep: Sweep, trial: FrozenTrial) -> list[str]:
     values = (trial.params.get(name) for name in sweep.parts.space.distributions)
     return [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
-
-
-def _groups(sweep: Sweep) -> list[str]:
-    """The key that each question is resampled by; its id in studies of earlier versions, which have no key."""
-    questions = sweep.study.optuna.user_attrs.get(QUESTIONS, [])
-    return [key[0] if key else identifier for identifier, _, _, *key in questions]
 
 
 def _estimates(trial: FrozenTrial, measures: Sequence[str], groups: Sequence[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import dspy
 from filelock import FileLock
 
 from typedrag.datasets.splits import SPLITS, hash_of
@@ -27,6 +28,7 @@ from typedrag.experiments.evaluate.config import (
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.resources import Resources, bm25_of, options_of, reranker_of
 from typedrag.files.text_files import write_text
+from typedrag.lms.lm import use_lm
 from typedrag.metrics import risk_of, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
@@ -86,6 +88,8 @@ class SweepResources:
                 raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
             if measure.startswith(f"{OBJECTIVE}/") and measure != SCORE:
                 raise InputError(f"there is no measure '{measure}'", f"Name {SCORE}, the weighted mean of all metrics")
+        if self.config.sampler.name == "grid" and not self.space.is_finite:
+            raise InputError("the knobs have too many values for a grid", "Give each knob a list of values, or a step")
         self._check_rating()
         self._check_held_out()
         for point in self._single_knobs():
@@ -191,6 +195,18 @@ class SweepResources:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
             self._at[key] = self.base.with_lm(lm).with_metrics(metrics)
         return self._at[key]
+
+    def lms_answer(self) -> bool:
+        """True if the LMs reply to a plain question at this moment."""
+        for lm in filter(None, (self.base.answering_lm, self.base.scorer)):
+            try:
+                with use_lm(lm.copy(cache=False)):
+                    dspy.Predict("question -> answer")(question="What is water?")
+            except dspy.AdapterParseError:
+                pass  # it has replied
+            except Exception:  # of DSPy or LiteLLM
+                return False
+        return True
 
     def identity(self) -> dict[str, Any]:
         """The settings that trials depend on, as JSON values; all workers of a study must have the same."""

@@ -1,36 +1,60 @@
-"""A worker of a sweep: it makes trials until none is left, or until there is a reason to stop."""
+"""Workers of a sweep: each makes trials until none is left, or until there is a reason to stop."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from datetime import datetime
 from pathlib import Path
 
+import optuna
+from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from typedrag.errors import CallFailed
+from typedrag.errors import CallFailed, InputError
 from typedrag.experiments.estimate import in_words
 from typedrag.experiments.evaluate.config import SpendingCaps
+from typedrag.experiments.executors.ray_cluster import connected, is_one_machine
+from typedrag.experiments.executors.ray_workers import ray_workers
 from typedrag.experiments.tracking.tracker import Tracker
+from typedrag.files.database import Tables
+from typedrag.files.locks import join_workers
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
-from typedrag.lms.replies import use_reply_store
-from typedrag.optimizers.sweep.config import ObjectiveConfig, StopConfig, SweepConfig
-from typedrag.optimizers.sweep.objectives import front, levels
+from typedrag.lms.replies import REPLIES, use_reply_store
+from typedrag.lms.threads import thread_pool as in_threads
+from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.optimizers.sweep.storage import Storage, open_storage
-from typedrag.optimizers.sweep.study import ENDED, Study, answered, is_feasible, spent_on, values_of_trial
+from typedrag.optimizers.sweep.space import key_of
+from typedrag.optimizers.sweep.study import (
+    BEGUN,
+    DUPLICATE,
+    ENDED,
+    IDENTITY,
+    Sweep,
+    database_url,
+    open_study,
+    requeue,
+    sampler_of,
+    spent_on,
+    wait_for_turn,
+    without_notices,
+)
 from typedrag.optimizers.sweep.tracking import begin_sweep, log_sweep
-from typedrag.optimizers.sweep.trial import Paused, fail_trial, run_trial
-from typedrag.runs import Progress, Stopper
-from typedrag.runs.failures import FailureTracker
+from typedrag.optimizers.sweep.trial import Paused, prune, run_trial
+from typedrag.runs import Progress, RunFolder, Stopper, read_folder
+from typedrag.runs.folder import check_identity
 from typedrag.texts.words import question_key
 
+KIND = "sweep"
 _LOOK_AGAIN = 1.0
-"""Seconds between checks for an abandoned trial of another worker; less with a faster heartbeat."""
+"""Seconds between checks for what other workers have done; less with a faster heartbeat."""
+_LIVES = 1000
+"""Workers that one of Ray may replace: a trial takes long, and a study survives any of them."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +74,7 @@ class SweepProgress:
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """A sweep as it stands."""
-
-    parts: SweepResources
-    study: Study
-
-    @property
-    def front(self) -> list[FrozenTrial]:
-        """The trials that no other beats, the best at the first objective first."""
-        return best_trials(self.study.trials((TrialState.COMPLETE,)), self.parts.config.objectives)
-
-
-@dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """The result of a worker.
 
     Attributes:
@@ -79,18 +90,40 @@ def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
     """Begin or join a sweep; within the context, LM replies are stored and reused.
 
     Raises:
-        InputError: If the configuration cannot be used, or the study is of another sweep.
+        InputError: If the configuration cannot be used, or the folder or the study is of another sweep.
+        Unavailable: If the study's database cannot be used.
     """
     parts = SweepResources(config, out)
     parts.check()
     parts.base.check_measurable(parts.measures)
     limit_calls_in_flight(config.calls_in_flight)
-    with _opened(parts) as (sweep, storage), use_reply_store(storage.replies, config.heartbeat):
-        questions = [
-            [q.id, str(q.question_type or ""), q.subset, question_key(q.question)] for q in parts.base.questions
-        ]
-        sweep.study.begin(parts.identity(), questions, parts.first_point)
-        yield sweep
+    identity = json.loads(json.dumps(parts.identity()))  # as it comes back
+    questions = parts.base.questions
+    items = {q.id: [str(q.question_type or ""), q.subset, question_key(q.question)] for q in questions}
+    replies = database_url(config.storage) if config.storage else (out / REPLIES).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        with wait_for_turn(config, out):
+            RunFolder.open(out, identity, kind=KIND, resume=True, items=items).close()
+            is_alone = held.enter_context(join_workers(out))
+            study = held.enter_context(open_study(config, out))
+            _begin(study, parts, identity, take_over=is_alone and config.storage is None)
+        held.enter_context(use_reply_store(replies, config.heartbeat))
+        yield Sweep(parts, study, items)
+
+
+def _begin(study: optuna.Study, parts: SweepResources, identity: Mapping[str, object], *, take_over: bool) -> None:
+    """Begin or join a study; without other workers, what is said to be running was killed, and is queued again."""
+    if IDENTITY in study.user_attrs:  # another machine may have begun it
+        check_identity(f"study '{study.study_name}'", study.user_attrs[IDENTITY], identity)
+    else:
+        study.set_user_attr(IDENTITY, dict(identity))
+    if take_over:
+        for trial in study.get_trials(states=(TrialState.RUNNING,)):
+            study.tell(trial.number, state=TrialState.FAIL)
+            requeue(study, trial)
+    if (first := parts.first_point) is not None:
+        study.enqueue_trial(dict(first), skip_if_exists=True)
 
 
 @contextmanager
@@ -98,34 +131,24 @@ def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
     """Open a sweep to read it; neither its LMs nor its index are needed.
 
     Raises:
-        InputError: If the configuration cannot be used.
+        InputError: If the folder holds no sweep.
         Unavailable: If the study's database cannot be used.
     """
-    with _opened(SweepResources(config, out)) as (sweep, _):
-        yield sweep
+    questions = read_folder(out).items
+    with open_study(config, out) as study:
+        yield Sweep(SweepResources(config, out), study, questions)
 
 
-@contextmanager
-def _opened(parts: SweepResources) -> Iterator[tuple[Sweep, Storage]]:
-    config = parts.config
-    storage: Storage = open_storage(config.storage, parts.out, config.heartbeat)
-    try:
-        yield Sweep(parts, Study(storage, config.name, parts.config.objectives, parts.space, config.sampler)), storage
-    finally:
-        storage.close()
-
-
-def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None = None) -> Swept:
+def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None = None) -> SweepResult:
     """Make trials of a sweep; with the same configuration, other processes and machines join it.
 
-    Work is saved as it is done. If this process is killed, another worker, or the next start, takes up
-    its trial.
+    Work is saved as it is done. If this process is killed, another worker, or the next start, makes its trial.
 
     Args:
         out: The folder of the sweep on this machine, which workers on it share.
 
     Raises:
-        InputError: If the configuration cannot be used, or the study is of another sweep.
+        InputError: If the configuration cannot be used, or the folder or the study is of another sweep.
         LMUnavailable: If an LM cannot be used; finished work is kept.
         RetrievalError: If the index or a reranker cannot be used; finished work is kept.
     """
@@ -135,131 +158,181 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
         if sweep.parts.risk:
             watching.notice(sweep.parts.risk)
         tracker = Tracker(config.tracking, sweep.parts.redactor, watching.notice)
-        begin_sweep(tracker, sweep.study, sweep.parts.identity(), sweep.parts.risk)
+        with wait_for_turn(config, out):
+            begin_sweep(tracker, sweep)
         stopped = "a fault ended it"
         try:
             stopped = _Worker(sweep, tracker, watching).run()
         finally:
-            log_sweep(tracker, sweep.study, sweep.front, stopped)
-        return Swept(sweep, stopped)
+            log_sweep(tracker, sweep, stopped)
+        return SweepResult(sweep, stopped)
 
 
 class _Worker:
     def __init__(self, sweep: Sweep, tracker: Tracker, watching: SweepProgress) -> None:
         self.sweep, self.tracker, self.watching = sweep, tracker, watching
-        stop = sweep.parts.config.stop
+        self.config = sweep.parts.config
+        stop = self.config.stop
+        self.trials = min(stop.trials, sweep.parts.space.size)
         self.limits = SpendingCaps(tokens=stop.tokens, minutes=stop.minutes).stopper()
-        self.faults = FailureTracker()
         self.projected = False
+        self.number: int | None = None
 
     def run(self) -> str:
         """Make trials, and return why it stopped; empty if nothing is left to do."""
-        study, config = self.sweep.study, self.sweep.parts.config
+        study, space = self.sweep.study, self.sweep.parts.space
         self._project()
-        with ExitStack() as held:  # what an LM fails at altogether, until it answers another trial
-            while not (reason := self._reason_to_stop()):
-                trial = study.next(config.stop.trials)
-                if isinstance(trial, str) and self.faults:
-                    if study.trials((TrialState.COMPLETE,)):  # the LM answered another worker
-                        self.faults.on_success()
-                    self.faults.finish()
-                elif trial == "done":
-                    return ""
-                elif isinstance(trial, str):
-                    time.sleep(min(_LOOK_AGAIN, config.heartbeat / 2))
-                else:
-                    self._make(trial, held)
-                    if self.faults.fault:
-                        raise self.faults.fault
+        while not (reason := self._reason_to_stop()):
+            with without_notices():
+                optuna.storages.fail_stale_trials(study)
+            trials = self.sweep.trials()
+            states = [trial.state for trial in trials]
+            if TrialState.WAITING in states or sum(state in BEGUN for state in states) < self.trials:
+                study.sampler = sampler_of(self.config.sampler, space, trials)
+                self._make_trial()
+            elif TrialState.RUNNING in states:  # its worker may die
+                time.sleep(min(_LOOK_AGAIN, self.config.heartbeat / 2))
+            else:
+                return ""
         return reason
 
-    def _make(self, trial: Trial, held: ExitStack) -> None:
-        """Make a trial; hold it if an LM fails at all its questions, until another trial shows whose fault that is."""
-        study = self.sweep.study
-        work = ExitStack()
+    def _make_trial(self) -> None:
+        study, self.number = self.sweep.study, None
         try:
-            with work:
-                work.enter_context(study.at_work(trial))
-                try:
-                    run_trial(
-                        self.sweep.parts,
-                        study,
-                        trial,
-                        stop=self._stopper(trial),
-                        parent=self.tracker.id,
-                        may_go_on=lambda: not self._reason_to_stop(),
-                        on_progress=self.watching.progress,
-                        on_notice=self.watching.notice,
-                    )
-                except CallFailed as fault:
-                    held.push(work.pop_all())
-                    self.faults.defer(fault, partial(self._fail, trial, fault))
-                    return
-        except Paused:
-            return  # the caller's loop meets the same reason to stop
-        if answered(self._frozen(trial)):
-            self.faults.on_success()
-        self.watching.trial(self._frozen(trial))
-        self._project()
+            with without_notices(ExperimentalWarning):
+                study.optimize(self._objective, n_trials=1, catch=(_DuplicateError,))
+        except BaseException as error:
+            trials = self.sweep.trials()
+            with without_notices():
+                taken_over = any(self.number in requeue.retry_history(trial) for trial in trials)
+            if self.number is not None and trials[self.number].state == TrialState.FAIL and not taken_over:
+                requeue(study, trials[self.number])
+            if taken_over and isinstance(error, UpdateFinishedTrialError | ValueError):
+                return  # this worker was silent for so long that another makes the trial
+            if not isinstance(error, Paused):
+                raise
+        else:
+            trial = self.sweep.trials()[self.number or 0]
+            if trial.state in ENDED:
+                self.watching.trial(trial)
+                self._project()
+
+    def _objective(self, trial: Trial) -> list[float]:
+        self.number = trial.number
+        key = key_of(self.sweep.parts.space.suggest(trial))
+        others = [t for t in self.sweep.trials(*BEGUN) if t.number != trial.number]
+        if any(t.number < trial.number and key_of(t.params) == key for t in others):
+            trial.set_user_attr(DUPLICATE, True)
+            raise _DuplicateError
+        spent = spent_on(*(t for t in self.sweep.trials() if t.number != trial.number))
+        try:
+            return run_trial(
+                self.sweep,
+                trial,
+                stop=self._stopper(spent),
+                reason_to_stop=self._reason_to_stop,
+                parent=self.tracker.id,
+                on_progress=self.watching.progress,
+                on_notice=self.watching.notice,
+            )
+        except CallFailed as fault:
+            if not self.sweep.parts.lms_answer():
+                raise
+            prune(self.sweep, trial, str(fault))  # the LM refuses what these parameters make of it
+
+    def _stopper(self, others: Spending) -> Stopper:
+        """The sweep's limits as those of a trial, on top of what the others have spent until now."""
+        return lambda progress: self.limits(replace(progress, spent=others + progress.spent))
 
     def _project(self) -> None:
         """Say once what all trials will take, as soon as one has come to its end."""
-        study, stop = self.sweep.study, self.sweep.parts.config.stop
-        ended = study.trials(ENDED)
-        trials = int(min(stop.trials, self.sweep.parts.space.size))
-        if self.projected or not 0 < len(ended) < trials:
+        ended = self.sweep.trials(*ENDED)
+        if self.projected or not 0 < len(ended) < self.trials:
             return
         self.projected = True
-        total = sum(map(spent_on, ended), Spending()).times(trials / len(ended))
+        trials = int(self.trials)
+        total = spent_on(*ended).times(trials / len(ended))
         words = in_words(total, trials, "trial")
         less = "less where trials end early or share replies"
         self.watching.notice(f"after {len(ended)} of {trials:,} trials: {words}; {less}")
-        if caps := SpendingCaps(tokens=stop.tokens).too_low_for(total):
+        if caps := SpendingCaps(tokens=self.config.stop.tokens).too_low_for(total):
             self.watching.notice(f"that is more than the {caps} allowed: the sweep may be stopped before its end")
 
-    def _fail(self, trial: Trial, fault: CallFailed) -> None:
-        fail_trial(self.sweep.study, trial, self.sweep.parts, fault)
-        self.watching.trial(self._frozen(trial))
-
-    def _frozen(self, trial: Trial) -> FrozenTrial:
-        return next(t for t in self.sweep.study.trials() if t.number == trial.number)
-
-    def _stopper(self, trial: Trial) -> Stopper:
-        """The sweep's limits as those of a trial, on top of what the others have spent until now."""
-        others = sum((spent_on(t) for t in self.sweep.study.trials() if t.number != trial.number), Spending())
-        return lambda progress: self.limits(replace(progress, spent=others + progress.spent))
-
     def _reason_to_stop(self) -> str:
-        config, trials = self.sweep.parts.config, self.sweep.study.trials()
-        spent = sum(map(spent_on, trials), Spending())
-        return self.limits(Progress(spent=spent)) or no_improvement(trials, config.stop, config.objectives)
+        return self.limits(Progress(spent=spent_on(*self.sweep.trials()))) or self._no_improvement()
+
+    def _no_improvement(self) -> str:
+        """The number of trials in a row without a better one, in words, if it is the limit; else empty."""
+        most = self.config.stop.no_improvement
+        ended = [trial for trial in self.sweep.trials(*ENDED) if trial.datetime_complete]
+        if most is None or len(ended) <= most:
+            return ""
+        last = {t.number for t in sorted(ended, key=lambda t: t.datetime_complete or datetime.min)[-most:]}
+        best = {trial.number for trial in self.sweep.front}
+        return "" if last & best or not best else f"none of the last {most} trials is better than those before"
 
 
-def no_improvement(trials: Sequence[FrozenTrial], stop: StopConfig, objectives: Sequence[ObjectiveConfig]) -> str:
-    """The number of trials in a row without a better one, in words, if it is the limit; else empty."""
-    ended = [trial for trial in trials if trial.state in ENDED and trial.datetime_complete is not None]
-    if stop.no_improvement is not None and len(ended) > stop.no_improvement:
-        ended.sort(key=lambda trial: trial.datetime_complete.timestamp() if trial.datetime_complete else 0.0)
-        last = {trial.number for trial in ended[-stop.no_improvement :]}
-        best = best_trials([t for t in ended if t.state == TrialState.COMPLETE], objectives)
-        if best and not last & {trial.number for trial in best}:
-            return f"none of the last {stop.no_improvement} trials is better than those before"
-    return ""
+class _DuplicateError(Exception):
+    """An earlier trial has the same parameters."""
 
 
-def best_trials(trials: Sequence[FrozenTrial], objectives: Sequence[ObjectiveConfig]) -> list[FrozenTrial]:
-    """The complete trials that keep to the constraints and that no other beats, the best at the first objective
-    first; equally good trials are all returned."""
-    allowed = [trial for trial in trials if is_feasible(trial)]
-    if not allowed:
-        return []
-    reached = levels_of(allowed, objectives)
-    best = [(reached[i][0] or 0.0, allowed[i]) for i in front(reached)]
-    return [trial for _, trial in sorted(best, key=lambda pair: (-pair[0], pair[1].number))]
+@dataclass(frozen=True)
+class SweepWork:
+    """The description of a sweep for workers of Ray; see `experiments.executors.works.Work`."""
+
+    config: SweepConfig
+    out: Path
+
+    @contextmanager
+    def opened(self, tables: Callable[[str], Tables], worker: str) -> Iterator[SweepWork]:
+        """See `Work`."""
+        yield self
+
+    def make_trials(self) -> str:
+        """Make trials until there is a reason to stop, and return it; empty if nothing is left to do."""
+        return run_sweep(self.config, self.out).stopped
 
 
-def levels_of(trials: Sequence[FrozenTrial], objectives: Sequence[ObjectiveConfig]) -> list[list[float | None]]:
-    """The levels of complete trials at each objective, on all questions of the sweep; see `levels`."""
-    values = [values_of_trial(trial) for trial in trials]
-    questions = max((len(column) for columns in values for column in columns.values()), default=0)
-    return levels(values, objectives, questions)
+def run_sweep_on_ray(
+    config: SweepConfig, out: Path, executor: str, workers: int | None, *, watching: SweepProgress | None = None
+) -> SweepResult:
+    """Make trials of a sweep by workers of a Ray cluster, each of which works as any other process does.
+
+    A worker that is lost is replaced, and its trial made again. LM calls in flight are those of the configuration over
+    all workers.
+
+    Args:
+        executor: See `ray_address`; not `local`.
+        workers: As many as are wanted; by default one for each CPU of the cluster.
+
+    Raises:
+        InputError: Also if the cluster has several machines, and the study no storage that they share.
+        Unavailable: If the cluster, an LM or the index cannot be used; finished work is kept.
+    """
+    watching = watching or SweepProgress()
+    calls = config.calls_in_flight
+    with open_sweep(config, out) as sweep, connected(executor, workers, threads=calls, calls=calls) as number:
+        if config.storage is None and not is_one_machine():
+            raise InputError(
+                "the study is in a folder, and the Ray cluster has several machines",
+                "Name a database that they share: --storage postgresql://…",
+            )
+        watching.begun()
+        if sweep.parts.risk:
+            watching.notice(sweep.parts.risk)
+        known = {trial.number for trial in sweep.trials(*ENDED)}
+
+        def notify() -> None:
+            for trial in sweep.trials(*ENDED):
+                if trial.number not in known:
+                    known.add(trial.number)
+                    watching.trial(trial)
+
+        share = config.model_copy(update={"calls_in_flight": max(1, calls // number)})
+        work = SweepWork(share, out.resolve())
+        with in_threads(number) as threads, ray_workers(work, number, threads=number, calls=calls) as pool:
+            working: list[Future[str]] = [threads.submit(pool.call, "make_trials", lives=_LIVES) for _ in range(number)]
+            while wait(working, _LOOK_AGAIN).not_done:
+                notify()
+            notify()
+        return SweepResult(sweep, next(filter(None, (ended.result() for ended in working)), ""))

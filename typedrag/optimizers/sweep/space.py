@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +15,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.trial import Trial
 
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
@@ -44,9 +43,6 @@ _CLASHES = {
     ("program", TELEPROMPTER): "Compile each program first, and name the folders: program: [FOLDER, FOLDER]",
 }
 """Pairs of knobs where one would overrule the other, so that a trial would not match its point."""
-_MOST_POINTS = 100_000
-"""The size of the largest finite space that is enumerated."""
-_MOST_DRAWS = 1000
 
 
 def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
@@ -96,34 +92,23 @@ class Space:
         """The number of points; infinite if a knob has a range without steps."""
         return math.prod(_count(d) for d in self.distributions.values())
 
-    def points(self) -> Iterator[dict[str, Value]]:
-        """Yield all points of a finite space."""
-        names = list(self.distributions)
-        for values in itertools.product(*(_values(self.distributions[name]) for name in names)):
-            yield dict(zip(names, values, strict=True))
+    @property
+    def is_finite(self) -> bool:
+        """True if each knob has a list of values, or steps."""
+        return self.size < math.inf
 
-    def shuffled(self, seed: int) -> list[dict[str, Value]]:
-        """All points of a finite space in an order drawn by the seed.
-
-        Raises:
-            InputError: If there are too many points to enumerate.
-        """
-        if self.size > _MOST_POINTS:
-            raise InputError("the knobs have too many values for a grid", "Give each knob a list of values, or a step")
-        points = list(self.points())
-        random.Random(seed).shuffle(points)
-        return points
-
-    def draw(self, luck: random.Random, keys: set[str]) -> dict[str, Value] | None:
-        """Draw a point whose key is not among `keys`; None if there is none left."""
-        if self.size <= _MOST_POINTS:
-            left = [point for point in self.points() if key_of(point) not in keys]
-            return luck.choice(left) if left else None
-        for _ in range(_MOST_DRAWS):
-            point = {name: _draw(d, luck) for name, d in self.distributions.items()}
-            if key_of(point) not in keys:
-                return point
-        return None
+    def suggest(self, trial: Trial) -> dict[str, Value]:
+        """The point of a trial, which Optuna samples."""
+        point: dict[str, Any] = {}
+        for name, d in self.distributions.items():
+            match d:
+                case CategoricalDistribution():
+                    point[name] = trial.suggest_categorical(name, d.choices)
+                case IntDistribution():
+                    point[name] = trial.suggest_int(name, d.low, d.high, step=d.step, log=d.log)
+                case FloatDistribution():
+                    point[name] = trial.suggest_float(name, d.low, d.high, step=d.step, log=d.log)
+        return point
 
     def holds(self, point: Point) -> bool:
         """True if the point is one of the space."""
@@ -286,29 +271,14 @@ def _count(distribution: BaseDistribution) -> float:
     return int((distribution.high - distribution.low) / distribution.step + 1e-9) + 1
 
 
-def _values(distribution: BaseDistribution) -> list[Value]:
-    if isinstance(distribution, CategoricalDistribution):
-        return list(distribution.choices)  # type: ignore[arg-type]
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
-    step = distribution.step or 1
-    numbers = [distribution.low + i * step for i in range(int(_count(distribution)))]
-    return [int(n) if isinstance(distribution, IntDistribution) else _rounded(n) for n in numbers]
-
-
-def _draw(distribution: BaseDistribution, luck: random.Random) -> Value:
-    if _count(distribution) < math.inf:
-        return luck.choice(_values(distribution))
-    assert isinstance(distribution, FloatDistribution)
-    if distribution.log:
-        return math.exp(luck.uniform(math.log(distribution.low), math.log(distribution.high)))
-    return luck.uniform(distribution.low, distribution.high)
-
-
 def _contains(distribution: BaseDistribution, value: Any) -> bool:
-    if _count(distribution) < math.inf:
-        return _rounded(value) in [_rounded(held) for held in _values(distribution)]
-    assert isinstance(distribution, FloatDistribution)
-    return isinstance(value, int | float) and distribution.low <= value <= distribution.high
+    if isinstance(distribution, CategoricalDistribution):
+        return value in distribution.choices
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    if not isinstance(value, int | float) or not distribution.low <= value <= distribution.high:
+        return False
+    steps = (value - distribution.low) / distribution.step if distribution.step else 0.0
+    return abs(steps - round(steps)) < 1e-9
 
 
 def _rounded(value: Any) -> Any:

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
-from typedrag.lms.cost import Spending
 from typedrag.optimizers.compile.tracking import RISK
 from typedrag.optimizers.sweep.figures import write_figures
-from typedrag.optimizers.sweep.objectives import mean_of
-from typedrag.optimizers.sweep.study import MLFLOW, PROBLEM, SPENT, Study, is_feasible, spent_on, values_of_trial
+from typedrag.optimizers.sweep.pruning import mean_of
+from typedrag.optimizers.sweep.study import (
+    ENDED,
+    IDENTITY,
+    MLFLOW,
+    PROBLEM,
+    SPENT,
+    Sweep,
+    answered,
+    is_feasible,
+    spent_on,
+    values_of_trial,
+)
 from typedrag.programs.artifact.compiled import Verdict
 
 PROGRAM = "program"
 
 
-def begin_sweep(tracker: Tracker, study: Study, settings: Mapping[str, Any], risk: str) -> None:
-    """Begin MLflow's run, or join that of the study's other workers; see `Tracker.begin`.
-
-    Args:
-        risk: The risk of optimizing these measures, logged as a tag.
-    """
-    remember = partial(study.optuna.set_user_attr, MLFLOW)
+def begin_sweep(tracker: Tracker, sweep: Sweep) -> None:
+    """Begin MLflow's run, or join that of the study's other workers; see `Tracker.begin`."""
+    study, attributes = sweep.study, sweep.study.user_attrs
+    remember = partial(study.set_user_attr, MLFLOW)
     hint = "Name another tracking.uri, or go without: tracking.enabled: false"
-    with study.storage.alone():
-        run_id = study.optuna.user_attrs.get(MLFLOW)
-        tracker.begin(study.optuna.study_name, settings, run_id, remember, tags={RISK: risk}, hint=hint)
+    tags = {RISK: sweep.parts.risk}
+    tracker.begin(study.study_name, attributes[IDENTITY], attributes.get(MLFLOW), remember, tags=tags, hint=hint)
 
 
-def log_sweep(tracker: Tracker, study: Study, best: Sequence[FrozenTrial], stopped: str) -> None:
+def log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:
     """Log the results of all workers' trials.
 
     Args:
@@ -44,23 +50,24 @@ def log_sweep(tracker: Tracker, study: Study, best: Sequence[FrozenTrial], stopp
     if not tracker.id:
         return
     with tracker.attempt(f"sweep '{tracker.name}'", "Nothing is lost: the same command logs it"):
-        trials = study.trials()
+        trials, best = sweep.trials(), sweep.front
         tracker.log({f"trials/{s.name.lower()}": sum(t.state == s for t in trials) for s in TrialState})
-        tracker.log(sum(map(spent_on, trials), Spending()).metrics)
+        tracker.log(spent_on(*trials).metrics)
         if best:
-            tracker.log({f"best/{o.measure}": v for o, v in zip(study.objectives, best[0].values, strict=True)})
-        tracker.table("trials.json", list(_rows(study, best)))
+            measures = [o.measure for o in sweep.parts.config.objectives]
+            tracker.log({f"best/{m}": value for m, value in zip(measures, best[0].values, strict=True)})
+        tracker.table("trials.json", list(_rows(sweep)))
         with tempfile.TemporaryDirectory() as folder:
-            write_figures(study, Path(folder))
+            write_figures(sweep, Path(folder))
             tracker.artifacts(Path(folder))
         tracker.tag({"stopped": stopped})
-        if not study.trials((TrialState.RUNNING,)):
+        if not sweep.trials(TrialState.RUNNING):
             tracker.end(stopped=bool(stopped))
 
 
 def log_best(
     tracker: Tracker,
-    study: Study,
+    sweep: Sweep,
     metrics: Mapping[str, float],
     folder: Path,
     verdict: Verdict,
@@ -79,7 +86,7 @@ def log_best(
     if not tracker.config.enabled:
         return ""
     with tracker.attempt("the best", "The same command logs it"):
-        if tracker.resume(study.optuna.user_attrs.get(MLFLOW)):
+        if tracker.resume(sweep.study.user_attrs.get(MLFLOW)):
             tracker.log(metrics)
             tracker.tag({"verdict": verdict})
             tracker.artifacts(folder, folder.name)
@@ -88,19 +95,18 @@ def log_best(
     return ""
 
 
-def _rows(study: Study, best: Sequence[FrozenTrial]) -> Iterator[dict[str, Any]]:
-    on_front = {trial.number for trial in best}
-    for trial in study.trials():
-        if trial.state in (TrialState.COMPLETE, TrialState.PRUNED):
-            values = values_of_trial(trial)
-            yield {
-                "trial": trial.number,
-                "state": trial.state.name.lower(),
-                "on front": trial.number in on_front,
-                "keeps to constraints": is_feasible(trial),
-                "questions": max((len(column) for column in values.values()), default=0),
-                **{name: trial.params.get(name) for name in study.space.distributions},
-                **{o.measure: mean_of(values, o.measure) for o in study.objectives},
-                **{f"spent {name}": n for name, n in trial.user_attrs.get(SPENT, {}).items()},
-                "why it was pruned": trial.user_attrs.get(PROBLEM, ""),
-            }
+def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    on_front = {trial.number for trial in sweep.front}
+    for trial in sweep.trials(*ENDED):
+        values = values_of_trial(trial)
+        yield {
+            "trial": trial.number,
+            "state": trial.state.name.lower(),
+            "on front": trial.number in on_front,
+            "keeps to constraints": is_feasible(trial),
+            "questions": answered(trial),
+            **{name: trial.params.get(name) for name in sweep.parts.space.distributions},
+            **{o.measure: mean_of(values, o.measure) for o in sweep.parts.config.objectives},
+            **{f"spent {name}": n for name, n in trial.user_attrs.get(SPENT, {}).items()},
+            "why it was pruned": trial.user_attrs.get(PROBLEM, ""),
+        }
