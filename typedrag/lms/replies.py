@@ -317,7 +317,6 @@ class _UserFile:
         self._failed = False
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        """See `Tables`."""
         with self._lock:
             if self._failed:
                 return []
@@ -333,7 +332,6 @@ class _UserFile:
                 return []
 
     def close(self) -> None:
-        """See `Tables`."""
         if self._file is not None:
             self._file.close()
 
