@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import dspy
+import pytest
+
+from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for, tiny_lm
+from typedrag.errors import StepFailed
+from typedrag.lms.lm import use_lm
+from typedrag.optimizers.compile.optimize import compile_module
+from typedrag.optimizers.compile.teleprompters import build_optimizer
+from typedrag.optimizers.compile.teleprompters.few_shot import usable
+
+
+def _kinds(predictor):
+    return Counter("cat" if "cat" in demo.question else "dog" for demo in predictor.demos)
+
+
+def test_each_type_gets_demonstrations_however_rare_it_is(tmp_path):
+    """One dog in nine: DSPy would stop after four cats."""
+    cats = [e for e in examples(80) if e.kind == "cat"]
+    dogs = [e for e in examples(18) if e.kind == "dog"]
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), trainset=[*cats, *dogs]), build_optimizer("bootstrap", {"max_labeled_demos": 0})
+    )
+    classify, cat, dog = outcome.best.predictors()
+    assert len(cat.demos) == len(dog.demos) == len(classify.demos) == 4
+    assert _kinds(classify) == {"cat": 2, "dog": 2}  # reached by all types: in turn
+    assert _kinds(cat) == {"cat": 4} and _kinds(dog) == {"dog": 4}
+
+
+def test_a_predictor_that_runs_twice_gets_demonstrations_from_both_places(tmp_path):
+    outcome = compile_module(request_for(tmp_path, Engine()), build_optimizer("bootstrap"))
+    asked = [demo.question for demo in outcome.best.answerers["cat"].demos]
+    assert {question.split("Part ")[1] for question in asked} == {"1.", "2."}
+
+
+def test_no_more_is_run_than_is_needed(tmp_path):
+    engine = Engine()
+    compile_module(
+        request_for(tmp_path, engine, trainset=examples(60)),
+        build_optimizer("bootstrap", {"max_bootstrapped_demos": 1, "max_labeled_demos": 0, "metric_threshold": 0.001}),
+    )
+    trained = {r.split("Why does ")[-1].split(" sleep")[0] for r in engine.requests if "sleep" in r}
+    assert len(trained) <= 8 + 8  # eight to validate, and not all of the sixty
+
+
+def test_examples_are_asked_at_once_and_none_besides(tmp_path):
+    class Busy(Engine):
+        at_once = most = 0
+
+        def complete(self, request):
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+            try:
+                return super().complete(request)
+            finally:
+                self.at_once -= 1
+
+    def compiled(folder, threads):
+        engine = Busy(seconds=0.02)
+        optimizer = build_optimizer("bootstrap", {"max_labeled_demos": 0, "validation_examples": 1})
+        request = request_for(folder, engine, trainset=examples(40), threads=threads)
+        return engine, [[d.toDict() for d in p.demos] for p in compile_module(request, optimizer).best.predictors()]
+
+    alone, one_by_one = compiled(tmp_path / "a", 1)
+    busy, at_once = compiled(tmp_path / "b", 8)
+    assert at_once == one_by_one and any(at_once)
+    assert sorted(busy.requests) == sorted(alone.requests)
+    assert alone.most <= 2 < busy.most  # a question asks for two answers at once
+
+
+@pytest.mark.parametrize(("threshold", "least"), [(None, 0.5), (1.0, 1.0)])
+def test_only_runs_that_are_good_enough_make_demonstrations(threshold, least, tmp_path):
+    """By default as good as the base is on average, 0.375 here: one of two answers at least."""
+    metric = Goodness()
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), metric=metric, trainset=examples(40)),
+        build_optimizer("bootstrap", {"metric_threshold": threshold, "max_labeled_demos": 0}),
+    )
+    student = Tiny()
+    shown = {d.question.split(" Part")[0] for p in outcome.best.predictors()[1:] for d in p.demos}
+    assert shown
+    with use_lm(tiny_lm(Engine())):
+        assert all(metric(None, student(question=question)).score >= least for question in shown)
+
+
+def test_what_the_metric_cannot_judge_makes_no_demonstration(tmp_path):
+    class Silent(Goodness):
+        def __call__(self, gold, pred, trace=None, pred_name=None, pred_trace=None):
+            if "cat" in gold.question:
+                raise StepFailed("rank", "the judge's reply could not be read")
+            return super().__call__(gold, pred)
+
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), metric=Silent()), build_optimizer("bootstrap", {"max_labeled_demos": 0})
+    )
+    base, *_, last = outcome.candidates
+    assert base.unjudged == last.unjudged == 4
+    program = outcome.best
+    assert program.answerers["cat"].demos == [] and program.answerers["dog"].demos
+    assert base.score == base.base
+
+
+def test_a_predictor_without_new_demonstrations_keeps_those_it_has(tmp_path):
+    student = Tiny()
+    written = [dspy.Example(question="Why does a dog bark?", answer="good")]
+    student.answerers["dog"].demos = list(written)
+    outcome = compile_module(
+        request_for(tmp_path, Engine(), student=student, trainset=[e for e in examples(12) if e.kind == "cat"]),
+        build_optimizer("bootstrap"),
+    )
+    assert [d.toDict() for d in outcome.best.answerers["dog"].demos] == [d.toDict() for d in written]
+    assert outcome.best.answerers["cat"].demos
+
+
+def test_labelled_demonstrations_hold_the_fields_of_their_predictor_alone(tmp_path):
+    outcome = compile_module(
+        request_for(tmp_path, Engine()), build_optimizer("bootstrap-random-search", {"candidates": 2})
+    )
+    assert outcome.candidates[1].changed == ("classify",)
+    found = usable(examples(3), Tiny().classify)
+    assert [set(d.keys()) for d in found] == [{"question", "kind"}] * 3
+    assert usable(examples(3), Tiny().answerers["cat"]) == []

@@ -1,0 +1,190 @@
+"""Stops a compile at once where a limit is reached or the system fails.
+
+DSPy's optimizers run programs in threads, and take most exceptions for a failed example that scores
+0. So a compile is ended by a `BaseException` that is no `Exception`: it passes through the optimizers
+in whatever thread it is raised, and the limiter that raises it lets no further LM call pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.utils.callback import BaseCallback
+from dspy.utils.exceptions import LMUnsupportedFeatureError
+
+from typedrag.call_context import set_context
+from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
+from typedrag.files.journal import Journal
+from typedrag.lms.asking import unavailable_error
+from typedrag.lms.cost import CostTracker, Spending
+from typedrag.runs import Progress, Stopper
+from typedrag.runs.failures import FailureTracker
+from typedrag.sharing import Shared
+
+
+class Stopped(BaseException):
+    """Ends a compile; never leaves `compile_module`."""
+
+
+class LimitReached(Stopped):
+    """A limit of the compile is reached."""
+
+
+class Faulted(Stopped):
+    """The system failed: an LM, the index, or the metric; `error` is what `compile_module` raises for it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Ledger(CostTracker):
+    """An account in a file, a line for each LM call, that survives a kill of the process.
+
+    Args:
+        path: The file, made if need be; its lines are earlier costs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(spent_by(path))
+        self._journal = Journal(path)
+
+    def add(self, spending: Spending) -> None:
+        """Add a cost to the account and to the file."""
+        super().add(spending)
+        self._journal.append(spending.to_dict())
+
+
+def spent_by(path: Path) -> Spending:
+    """The sum of the spending in a ledger's file."""
+    return sum(map(Spending.from_dict, Journal(path)), Spending())
+
+
+class CallLimiter(Shared, BaseCallback):
+    """Lets LM calls pass until there is a reason to stop, then none.
+
+    It is a DSPy callback for the setting `callbacks`, which DSPy hands to all threads. Calls with a stored
+    reply cost nothing; for the others, the `ReplyStore` asks the limiter.
+    """
+
+    def __init__(self, stop: Stopper, account: CostTracker) -> None:
+        self._stop = stop
+        self.account = account
+        self._changed = threading.Condition()
+        self._under_way: dict[str, int] = {}
+        """The number of paid replies of each call under way, by the call's id: 0 if its reply is stored."""
+        self.stopped: Stopped | None = None
+        """Why it lets no call pass; None while it does."""
+        self.faults = FailureTracker()
+        """Failures of LMs since one has answered."""
+
+    def close(self, reason: Stopped) -> None:
+        """Let no further call pass; the first reason is kept."""
+        with self._changed:
+            self.stopped = self.stopped or reason
+            self._changed.notify_all()
+
+    def close_for(self, error: Exception) -> Faulted:
+        """Close for a fault of the system; return the exception for the caller to raise."""
+        self.close(Faulted(error))
+        return Faulted(error)
+
+    def record_failure(self, failure: CallFailed) -> None:
+        """Count a failed example, and close if the LM fails at one after the other.
+
+        Raises:
+            Faulted: If the LM fails at one after the other.
+        """
+        with self._changed:
+            self.faults.defer(failure)
+        if self.faults.fault:
+            raise self.close_for(failure) from failure
+
+    def acquire(self, call_id: str, replies: int = 1) -> None:
+        """Count a call against the limits before it is made; each of its replies counts as an LM call.
+
+        Raises:
+            Stopped: If it is closed, or a limit is reached.
+        """
+        with self._changed:
+            self._check_open()
+            while reason := self._stop(Progress(spent=self.account.spent, calls_ahead=self._paid + replies - 1)):
+                if not self._paid:
+                    self.stopped = LimitReached(reason)
+                    self._changed.notify_all()
+                    raise LimitReached(reason)
+                self._changed.wait()  # calls under way may still fail, at no cost; while a call ends it counts twice
+                self._check_open()
+            self._under_way[call_id] = replies
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Refuse a call if the limiter is closed, else note it as under way."""
+        with self._changed:
+            self._check_open()
+            self._under_way[call_id] = 0
+        set_context(permit=partial(self.acquire, call_id))
+        if not (isinstance(instance, dspy.LM) and instance.cache):  # its replies are not stored
+            try:
+                self.acquire(call_id)
+            except Stopped:
+                self._end(call_id)
+                raise
+
+    def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        """Note the end of a call, and close if the LM cannot be used; raise nothing, so that later callbacks run."""
+        self._end(call_id)
+        if exception is None:
+            with self._changed:
+                self.faults.on_success()
+        if isinstance(exception, LMUnsupportedFeatureError):
+            return  # DSPy's adapters ask again in another way
+        fault = unavailable_error(exception) if isinstance(exception, Exception) else None
+        if fault and not isinstance(fault, CallFailed):
+            self.close(Faulted(fault))
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Refuse modules once it is closed: DSPy leaves threads behind that still run examples."""
+        with self._changed:
+            self._check_open()
+
+    def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        """Close if a module met a fault of the system, since DSPy takes it for a failed example."""
+        if isinstance(exception, CallFailed):
+            self.record_failure(exception)
+        elif isinstance(exception, LMUnavailable | RetrievalError):
+            raise self.close_for(exception) from exception
+        elif exception is not None:
+            with self._changed:
+                self._check_open()
+
+    @property
+    def _paid(self) -> int:
+        return sum(self._under_way.values())
+
+    def _check_open(self) -> None:
+        if self.stopped is not None:
+            raise copy(self.stopped)  # threads must not share an exception
+
+    def _end(self, call_id: str) -> None:
+        with self._changed:
+            self._under_way.pop(call_id, None)
+            self._changed.notify_all()
+        set_context(permit=None)
+
+
+@contextmanager
+def closing(limiter: CallLimiter) -> Iterator[None]:
+    """Close a limiter in the end, and wait for calls that have passed it: replies to DSPy's last threads count."""
+    try:
+        yield
+    finally:
+        limiter.close(Stopped("the compile has ended"))
+        with limiter._changed:
+            limiter._changed.wait_for(lambda: not limiter._under_way)

@@ -1,0 +1,153 @@
+"""SIMBA: rules and demonstrations out of runs that vary."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any, ClassVar
+
+import dspy
+from dspy.utils.callback import BaseCallback
+from pydantic import NonNegativeInt, PositiveInt
+
+from typedrag.optimizers.compile.teleprompters.optimizer import (
+    Compilation,
+    Optimizer,
+    OptimizerSettings,
+    by_budget,
+    optimizer,
+)
+
+
+class SIMBASettings(OptimizerSettings):
+    """Options of `simba`."""
+
+    batch_size: PositiveInt = by_budget(12, 24, 32)
+    """The most training examples in a step; by budget 12, 24 or 32."""
+    candidates: PositiveInt = by_budget(3, 4, 6)
+    """Programs made in a step; by budget 3, 4 or 6."""
+    steps: PositiveInt = by_budget(3, 6, 8)
+    """Steps; by budget 3, 6 or 8."""
+    max_demos: NonNegativeInt = 4
+    """Demonstrations that a predictor may hold before some are dropped; with 0 only rules are added."""
+
+
+@optimizer
+class SIMBA(Optimizer):
+    """Runs each example of a batch several times; examples that went well once and badly another time
+    give a demonstration, or a rule that the prompt model writes (`dspy.SIMBA`).
+
+    SIMBA scores candidates only on its batches. Here the best of each step is evaluated on the validation
+    set as well, so that there is always a best so far.
+    """
+
+    name: ClassVar[str] = "simba"
+    about: ClassVar[str] = "rules and demonstrations out of runs that vary (SIMBA)"
+    Settings = SIMBASettings
+    settings: SIMBASettings
+
+    def planned_runs(self, train: int, validation: int) -> int:
+        """The batches, each step's best on the validation set, and the last programs on the training set."""
+        steps, candidates = self.settings.steps, self.settings.candidates
+        batch = min(self.settings.batch_size, train)
+        return steps * (2 * candidates + 1) * batch + (steps + 2) * validation + (candidates + 1) * train
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The program that does best on the training set."""
+        settings = self.settings
+        teleprompter = dspy.SIMBA(
+            metric=run.scoring,
+            bsize=min(settings.batch_size, len(run.trainset)),
+            num_candidates=settings.candidates,
+            max_steps=settings.steps,
+            max_demos=settings.max_demos,
+            prompt_model=run.prompt_lm,
+            teacher_settings=run.teacher_settings if run.teacher_lm is not run.task_lm else None,
+            num_threads=run.threads,
+        )
+        steps = _StepWatcher(run)
+        strategies: list[Any] = [steps.watch(strategy) for strategy in vars(teleprompter)["strategies"]]
+        vars(teleprompter)["strategies"] = strategies
+        with dspy.context(callbacks=[*dspy.settings.callbacks, steps]):
+            return teleprompter.compile(run.student, trainset=list(run.trainset), seed=run.seed)
+
+
+class _StepWatcher(BaseCallback):
+    """Tracks the candidates of a step and their scores, and evaluates the best of them.
+
+    SIMBA neither announces the end of a step nor evaluates through `dspy.Evaluate`. So candidates are seen when
+    a strategy changes them, and their scores by the predictions that the metric scores.
+    """
+
+    def __init__(self, run: Compilation) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._calls: dict[str, int] = {}
+        self._makers: dict[int, tuple[int, dspy.Prediction]] = {}
+        self._candidates: dict[int, dspy.Module] = {}
+        self._scores: dict[int, list[float]] = defaultdict(list)
+        self._step = 0
+        run.scoring.watch = self._scored
+
+    def watch(self, strategy: Callable[..., bool]) -> Callable[..., bool]:
+        """Wrap a strategy of SIMBA so that its candidates are noted."""
+
+        def apply(bucket: list[dict[str, Any]], system: dspy.Module, **others: Any) -> bool:
+            if self._scores:  # the last step has ended
+                self._evaluate_best()
+            shown = [{**run, "prediction": _in_words(run["prediction"])} for run in bucket]
+            done = strategy(shown, system, **others)
+            self._candidates[id(system)] = system
+            return done
+
+        apply.__name__ = strategy.__name__
+        return apply
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Note which candidate is called."""
+        if id(instance) in self._candidates:
+            self._calls[call_id] = id(instance)
+
+    def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        """Note which candidate made a prediction."""
+        maker = self._calls.pop(call_id, None)
+        if maker is None:
+            return
+        with self._lock:
+            if outputs is None:
+                self._scores[maker].append(0.0)
+            else:
+                self._makers[id(outputs)] = (maker, outputs)  # kept alive, so that its id is not used again
+
+    def _scored(self, prediction: dspy.Prediction, score: float) -> None:
+        with self._lock:
+            maker, _ = self._makers.pop(id(prediction), (None, None))
+            if maker is not None:
+                self._scores[maker].append(score)
+
+    def _evaluate_best(self) -> None:
+        self._step += 1
+        best = max(self._scores, key=lambda maker: fmean(self._scores[maker]))
+        program = self._candidates[best]
+        self._candidates.clear()
+        self._scores.clear()
+        self._makers.clear()
+        self._run.evaluate(program, f"best of step {self._step}")
+
+
+def _in_words(prediction: dspy.Prediction | None) -> dspy.Prediction | None:
+    """The texts, labels and counts of a prediction, which SIMBA shows to the prompt model.
+
+    Steps and passages are in the trace, and measured values, such as seconds, differ each time.
+    """
+    if prediction is None:
+        return None
+    return dspy.Prediction(**{name: value for name, value in prediction.items() if _is_said(value)})
+
+
+def _is_said(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(item, str) for item in value)
+    return isinstance(value, str | int)
