@@ -68,20 +68,20 @@ class _Calls(BaseCallback):
             self.made.append((instance.signature, inputs["kwargs"]))
 
 
-class Found:
+class RememberingRetriever:
     """A retriever that searches for the same queries once."""
 
     def __init__(self, retriever: BM25Retriever) -> None:
         self._retriever = retriever
-        self._found: dict[tuple[tuple[str, ...], int], list[list[Passage]]] = {}
+        self._results: dict[tuple[tuple[str, ...], int], list[list[Passage]]] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         key = (tuple(queries), k)
-        if key not in self._found:
-            self._found[key] = self._retriever.search(queries, k)
-        return self._found[key]
+        if key not in self._results:
+            self._results[key] = self._retriever.search(queries, k)
+        return self._results[key]
 
-    def __deepcopy__(self, memo: object) -> Found:
+    def __deepcopy__(self, memo: object) -> RememberingRetriever:
         return self
 
 
@@ -122,8 +122,8 @@ def cpu_per_call(retriever: BM25Retriever, runs: int) -> Iterator[Claim]:
     questions = [AskedQuestion(q.id, q.question) for q in sample_questions()]
     with stub_server(delay=0.01) as server, asking(server):
         for how, threads in (("serially", 1), ("concurrently", CONCURRENCY)):
-            found = Found(retriever)
-            program = TypedRAG(found, options=PUBLISHED.model_copy(update={"threads": threads}))
+            remembering = RememberingRetriever(retriever)
+            program = TypedRAG(remembering, options=PUBLISHED.model_copy(update={"threads": threads}))
             ask_all = partial(answer_all, program, questions, threads)
             calls = collect_calls(ask_all)
             replay_all = partial(replay, calls, threads)
