@@ -12,7 +12,6 @@ import click
 
 from typedrag.cli.opening import claim, say
 from typedrag.cli.options import assignments, nested, timeout_option, tracking_options
-from typedrag.cli.writing import Writing
 
 if TYPE_CHECKING:
     import dspy
@@ -133,8 +132,12 @@ def pools(
             if aspects == "golden":
                 known = golden_aspects(drawn)
             elif aspects == "predicted":
-                writing = Writing(out, store, threads, as_json=False, lm=lm, api_base=api_base)
-                known = _predicted(drawn, program, writing)
+                from typedrag.lms.lm import open_lm, use_lm
+                from typedrag.lms.replies import use_reply_store
+
+                replies = store or out.with_name(f"{out.name}.sqlite")
+                with use_reply_store(replies), use_lm(open_lm(lm, api_base=api_base)):
+                    known = _predicted(drawn, program, threads)
             limit, fuse = pool_limit or None, merge == "fusion"
             built = list(pools_from_sub_answers(drawn, searched, known, depth=depth, limit=limit, fuse=fuse))
         elif aspects != "golden" or merge != "turns":
@@ -152,11 +155,12 @@ def pools(
     say(f"{count:,} pools with {sum(len(p.passages) for p in built):,} passages: {out}")
 
 
-def _predicted(examples: Sequence[dspy.Example], program: str, writing: Writing) -> dict[str, list[str]]:
+def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> dict[str, list[str]]:
     """The sub-aspects that the explorer of a program names for questions."""
     from typedrag.cli.progress import counting
     from typedrag.errors import InputError
     from typedrag.experiments.loading import program_source
+    from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
 
@@ -164,9 +168,9 @@ def _predicted(examples: Sequence[dspy.Example], program: str, writing: Writing)
     built = source.without_index(source.options(as_published=False))
     if not isinstance(built, RichRAG):
         raise InputError(f"program '{source.name}' has no sub-aspect explorer", "Name richrag, or a compiled one")
-    judgments, explorer = writing.open_store(), built.strategy.explorer
-    with writing.using_lm(), counting("questions", len(examples)) as show:
-        named = predicted_aspects(examples, explorer, judgments, threads=writing.threads, on_done=show)
+    limit_calls_in_flight(threads)
+    with counting("questions", len(examples)) as show:
+        named = predicted_aspects(examples, built.strategy.explorer, threads=threads, on_done=show)
     if unread := sum(not aspects for aspects in named.values()):
         say(f"the sub-aspects of {unread} of {len(examples)} questions cannot be read: they are searched for alone")
     return named

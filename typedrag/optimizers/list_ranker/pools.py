@@ -12,7 +12,6 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.metrics import Judgments
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
@@ -119,7 +118,6 @@ def golden_aspects(examples: Iterable[dspy.Example]) -> dict[str, list[str]]:
 def predicted_aspects(
     examples: Sequence[dspy.Example],
     explorer: SubAspectExplorer,
-    store: Judgments,
     *,
     threads: int = 16,
     on_done: Callable[[int], object] = lambda done: None,
@@ -130,21 +128,16 @@ def predicted_aspects(
 
     Args:
         explorer: That of a program, perhaps compiled.
-        store: Keeps what was named: after a kill, the same call pays only for what is missing.
 
     Raises:
-        LMUnavailable: If the LM cannot be used; what it named so far is kept.
+        LMUnavailable: If the LM cannot be used.
     """
 
-    def name(example: dspy.Example) -> list[str]:
-        inputs = {"question": example.question, "max_aspects": explorer.options.richrag.max_aspects}
-        named = store.get_or_make(
-            explorer, inputs, lambda: {"aspects": list(explorer(question=example.question).sub_aspects)}
-        )
-        return list(named["aspects"])
+    def name_aspects(example: dspy.Example) -> list[str]:
+        return list(explorer(question=example.question).sub_aspects)
 
-    named = run_each(name, examples, threads, on_done)
-    return {str(e.id): n if isinstance(n, list) else [] for e, n in zip(examples, named, strict=True)}
+    aspects = run_each(name_aspects, examples, threads, on_done)
+    return {str(e.id): a if isinstance(a, list) else [] for e, a in zip(examples, aspects, strict=True)}
 
 
 def pools_from_sub_answers(
