@@ -9,7 +9,7 @@ from typedrag import signatures as s
 from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator, write_built
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
-from typedrag.optimizers.compile.targets import RevelatorTarget, targets_for
+from typedrag.optimizers.compile.targets import RevelatorTarget, target_for
 from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
 from typedrag.programs.hanrag.revelator import RevelatorModule
@@ -41,7 +41,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("role", RevelatorRole)
 def test_each_role_is_compiled_alone_by_its_own_labels(role, dataset):
-    [target] = targets_for(f"{role}-alone")
+    target = target_for(f"{role}-alone")
     assert isinstance(target, RevelatorTarget)
     examples = target.examples(dataset)
     signature, reply = RIGHT[role]
