@@ -94,7 +94,7 @@ class MilvusManifest(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What rows depend on."""
+        """The settings that rows depend on."""
         return self.model_dump(include={"bm25", "language", "k1", "b", "encoder", "metadata"})
 
 
