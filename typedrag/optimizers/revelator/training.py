@@ -247,9 +247,6 @@ def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
     Args:
         example: A row of dataset `revelator`.
         program: The program whose prompts are trained on, such as a compiled one.
-
-    Raises:
-        InputError: If the program does not ask an LM for the role.
     """
     role = RevelatorRole(example.subset)
     module = program.revelator().get(role)
