@@ -167,9 +167,7 @@ def pools_from_sub_answers(
             rows = [
                 {
                     **_row(p),
-                    "label": int(
-                        p.id in (example.get("passage_ids") or ()) or fmean(rouge(p.text, answer).values()) > RELEVANT
-                    ),
+                    "label": int(p.id in needed or fmean(rouge(p.text, answer).values()) > RELEVANT),
                     "coverage": _rounded(covers),
                     "sub_aspects": [searched.index(a) for a in merged.aspects[p.id]],
                 }
