@@ -41,10 +41,10 @@ def without_repetitions(text: str) -> str:
     """
     parts = sentences(text)
     repeated = _repeated(parts)
-    kept = len(parts)
-    while kept and repeated[kept - 1]:
-        kept -= 1
-    rest, signs = text, sum(map(len, "".join(parts[kept:]).split()))
+    count = len(parts)
+    while count and repeated[count - 1]:
+        count -= 1
+    rest, signs = text, sum(map(len, "".join(parts[count:]).split()))
     for word in reversed(list(re.finditer(r"\S+", text)) if signs else []):  # whitespace may differ from the text's
         if len(word[0]) >= signs:
             rest = text[: word.end() - signs].rstrip()
