@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.opening import claim, say
+from typedrag.cli.opening import claim, claim_file, say
 from typedrag.cli.options import assignments, nested, timeout_option, tracking_options
-from typedrag.cli.writing import Writing
 
 if TYPE_CHECKING:
     import dspy
@@ -133,8 +132,9 @@ def pools(
             if aspects == "golden":
                 known = golden_aspects(drawn)
             elif aspects == "predicted":
-                writing = Writing(out, store, threads, as_json=False, lm=lm, api_base=api_base)
-                known = _predicted(drawn, program, writing)
+                claim_file(out)
+                replies = store or out.with_name(f"{out.name}.sqlite")
+                known = _predicted(drawn, program, lm, api_base, threads, replies)
             limit, fuse = pool_limit or None, merge == "fusion"
             built = list(pools_from_sub_answers(drawn, searched, known, depth=depth, limit=limit, fuse=fuse))
         elif aspects != "golden" or merge != "turns":
@@ -152,21 +152,28 @@ def pools(
     say(f"{count:,} pools with {sum(len(p.passages) for p in built):,} passages: {out}")
 
 
-def _predicted(examples: Sequence[dspy.Example], program: str, writing: Writing) -> dict[str, list[str]]:
+def _predicted(
+    examples: Sequence[dspy.Example], program: str, lm: str | None, api_base: str | None, threads: int, replies: Path
+) -> dict[str, list[str]]:
     """The sub-aspects that the explorer of a program names for questions."""
-    from typedrag.cli.progress import counting
+    from typedrag.cli.progress import RunsProgress
     from typedrag.errors import InputError
     from typedrag.experiments.loading import program_source
+    from typedrag.lms.client import limit_calls_in_flight
+    from typedrag.lms.lm import open_lm, use_lm
+    from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
+    from typedrag.runs.stages import Stages
 
     source = program_source(program)
     built = source.without_index(source.options(as_published=False))
     if not isinstance(built, RichRAG):
         raise InputError(f"program '{source.name}' has no sub-aspect explorer", "Name richrag, or a compiled one")
-    judgments, explorer = writing.open_store(), built.strategy.explorer
-    with writing.using_lm(), counting("questions", len(examples)) as show:
-        named = predicted_aspects(examples, explorer, judgments, threads=writing.threads, on_done=show)
+    limit_calls_in_flight(threads)
+    lm_of_aspects = use_lm(open_lm(lm, api_base=api_base, cache=True))
+    with use_reply_store(replies), lm_of_aspects, RunsProgress(label="{}") as shown:
+        named = predicted_aspects(examples, built.strategy.explorer, Stages(threads, listener=shown.show))
     if unread := sum(not aspects for aspects in named.values()):
         say(f"the sub-aspects of {unread} of {len(examples)} questions cannot be read: they are searched for alone")
     return named
@@ -202,7 +209,7 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     Train first with --stage sft from an encoder, then optionally with --stage dpo from the resulting
     ranker, by the answers that a generator writes from its lists.
     """
-    from typedrag.cli.progress import counting
+    from typedrag.cli.progress import RunsProgress, counting
     from typedrag.experiments.evaluate.config_file import read_into
     from typedrag.optimizers.list_ranker.config import RankerTrainConfig
     from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
@@ -212,13 +219,13 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     if flags["training__minutes"] is not None:
         paths.append(f"training.minutes={flags['training__minutes']}")
     training = read_into(RankerTrainConfig, "ranker train", config, nested(flags), paths)
-    with counting("steps") as on_progress:
+    with counting("steps") as on_progress, RunsProgress(label="{}") as shown:
         trained = train_ranker(
             training,
             out,
             resume=resume,
             watching=TrainingProgress(
-                stage=counting, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
+                listener=shown.show, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
             ),
         )
     outcome = trained.outcome

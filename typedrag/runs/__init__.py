@@ -1,15 +1,17 @@
 """Runs: work on many items, whose results are kept as they come and never made twice."""
 
 from typedrag.runs.folder import RunFolder, is_run, read_folder
+from typedrag.runs.stages import Failed, Listener, Stages, unheard
 from typedrag.runs.stop import AnyOf, Deadline, MaxCalls, MaxCost, MaxFailures, MaxTokens, Progress, Stopper
 from typedrag.runs.store import Contents, Result, Store
-from typedrag.runs.work import Failed, Outcome, run_each, work
+from typedrag.runs.work import Outcome, work
 
 __all__ = [
     "AnyOf",
     "Contents",
     "Deadline",
     "Failed",
+    "Listener",
     "MaxCalls",
     "MaxCost",
     "MaxFailures",
@@ -18,10 +20,11 @@ __all__ = [
     "Progress",
     "Result",
     "RunFolder",
+    "Stages",
     "Stopper",
     "Store",
     "is_run",
     "read_folder",
-    "run_each",
+    "unheard",
     "work",
 ]

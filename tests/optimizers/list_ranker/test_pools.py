@@ -12,7 +12,7 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import MetricResult
-from typedrag.metrics import Judgments
+from typedrag.lms.replies import use_reply_store
 from typedrag.optimizers.list_ranker.pools import (
     golden_aspects,
     has_sub_answers,
@@ -27,6 +27,7 @@ from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.records import Passage, Reference, Step
+from typedrag.runs.stages import Stages
 
 TEXTS = {
     "i1": "Old yeast makes little gas.",
@@ -165,18 +166,18 @@ def test_a_pool_may_come_in_the_order_of_rank_fusion():
     assert {p.id: p.sub_aspects for p in fused.passages} == {"i1": [0], "i4": [1], "i3": [0, 1]}
 
 
-def test_predicted_sub_aspects_are_searched_for_as_the_program_does():
+def test_predicted_sub_aspects_are_searched_for_as_the_program_does(tmp_path):
     examples = [SUMMARY, SUMMARY.copy(id="w2", question="What is bread?"), SUMMARY.copy(id="w3", question="Bread?")]
 
     def named(prompt: str):
         return "torn" if "What is bread?" in prompt else {"sub_aspects": ["yeast", "Yeast", "crust"]}
 
-    explorer, store = SubAspectExplorer(Options(retries=0)), Judgments()
-    with scripted({s.ExploreSubAspects: named}) as engine:
-        aspects = predicted_aspects(examples, explorer, store, threads=1)
+    explorer = SubAspectExplorer(Options(retries=0))
+    with use_reply_store(tmp_path / "replies"), scripted({s.ExploreSubAspects: named}) as engine:
+        aspects = predicted_aspects(examples, explorer, Stages(1))
         assert aspects == {"w1": ["yeast", "crust"], "w2": [], "w3": ["yeast", "crust"]}
         before = len(engine.prompts)
-        assert predicted_aspects(examples, explorer, store) == aspects
+        assert predicted_aspects(examples, explorer, Stages()) == aspects
         assert len(engine.prompts) == before + 1  # only what could not be read is asked for again
     found = {f"{SUMMARY.question} yeast": ("i1",), f"{SUMMARY.question} crust": ("i4",)}
     [pool] = pools_from_sub_answers(examples[:1], ByQuery(found), aspects)

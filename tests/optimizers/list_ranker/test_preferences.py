@@ -12,7 +12,7 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.datasets.pools import Pool
 from typedrag.errors import CallFailed, InputError, StepFailed
-from typedrag.metrics import Judgments
+from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.preferences import (
     Rewarded,
@@ -76,16 +76,16 @@ def test_without_us3_any_two_lists_make_a_pair(ranker):
     assert any(greedy[p.pool.id] not in (p.winner.ranking, p.loser.ranking) for p in drawn)  # not unilateral
 
 
-def test_the_generator_answers_from_the_list_and_never_twice(ranker):
-    judgments, pool = Judgments(), POOLS[0]
+def test_the_generator_answers_from_the_list_and_never_twice(ranker, tmp_path):
+    pool = POOLS[0]
     good = next(p.text for p in pool.passages if p.label)
 
     def first_passage(prompt: str):
         shown = min((p.text for p in pool.passages if p.text in prompt), key=prompt.index)
         return {"citations": [1], "answer": shown}
 
-    with scripted({s.AnswerRichly: first_passage}) as engine:
-        reward = GeneratorReward(judgments, Options(answer_passages=2))
+    with use_reply_store(tmp_path / "replies"), scripted({s.AnswerRichly: first_passage}) as engine:
+        reward = GeneratorReward(Options(answer_passages=2))
         first = next(n for n, p in enumerate(pool.passages) if p.label)
         bad = next(n for n, p in enumerate(pool.passages) if not p.label)
         values = [reward(pool, ranking) for ranking in ((first, bad), (bad, first), (first, bad, 5), (first, bad))]
@@ -117,22 +117,22 @@ def test_a_list_without_a_reward_is_left_out(ranker):
         assert winner.ranking[0] % 2 == loser.ranking[0] % 2 == 0 and pool in POOLS
 
 
-def test_a_list_that_the_generator_is_too_slow_for_is_left_out_and_one_that_fails_at_all_ends_it(ranker):
+def test_a_list_that_the_generator_is_too_slow_for_is_left_out_and_one_that_fails_at_all_ends_it(ranker, tmp_path):
     slow = LMTimeoutError("no reply in 120 s")
-    reward = GeneratorReward(Judgments(), Options(answer_passages=2))
+    reward = GeneratorReward(Options(answer_passages=2))
     asked = []
 
     def first_is_slow(prompt):
         asked.append(prompt)
         return slow if len(asked) == 1 else {"citations": [1], "answer": "Bread."}
 
-    with scripted({s.AnswerRichly: first_is_slow}):
+    with use_reply_store(tmp_path / "replies"), scripted({s.AnswerRichly: first_is_slow}):
         build_preferences(ranker, POOLS, reward, k=3, samples=4, threads=1)
-    paid = len(asked)
-    with scripted({s.AnswerRichly: lambda _: {"citations": [1], "answer": "Bread."}}) as engine:
+    paid, bread = len(asked), {"citations": [1], "answer": "Bread."}
+    with use_reply_store(tmp_path / "replies"), scripted({s.AnswerRichly: bread}) as engine:
         build_preferences(ranker, POOLS, reward, k=3, samples=4, threads=1)
     assert paid > 2 and len(engine.prompts) == 1  # all others are known
-    other = GeneratorReward(Judgments(), Options(answer_passages=2))
+    other = GeneratorReward(Options(answer_passages=2))
     with scripted({s.AnswerRichly: slow}) as engine, pytest.raises(CallFailed, match="no reply in 120 s"):
         build_preferences(ranker, POOLS, other, k=3, samples=4, threads=1)
     assert len(engine.prompts) <= 5

@@ -16,7 +16,7 @@ from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComp
 from typedrag.experiments.compare.truth import TRUTH, verdict_of
 from typedrag.experiments.compare.weighted import SCORE, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
-from typedrag.experiments.judges.judging import Stage, judge_each
+from typedrag.experiments.judges.judging import judge_each
 from typedrag.files.journal import Journal
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.trace import Stopwatch
@@ -24,6 +24,7 @@ from typedrag.metrics import Metric
 from typedrag.programs.artifact.compiled import Change, Verdict
 from typedrag.records import Answer, Estimate, Usage
 from typedrag.redaction import Redactor
+from typedrag.runs.stages import Listener
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def run_alone(
     lm: dspy.LM,
     file: Path,
     threads: int,
-    stage: Stage,
+    listener: Listener,
     name: str,
     redact: Redactor,
 ) -> Run:
@@ -143,7 +144,7 @@ def run_alone(
         journal.append(_run_once(student, metric, example))
 
     left = [example for example in examples if str(example.id) not in done]
-    judged = judge_each(run, left, scorer=lm, threads=threads, stage=stage, name=name)
+    judged = judge_each(run, left, scorer=lm, threads=threads, listener=listener, name=name)
     for example, problem in judged.failures:
         journal.append({**_nothing(example), "problem": problem})
     results = {line["id"]: line for line in journal}

@@ -180,7 +180,7 @@ def _begun(
     prompt = with_cache(request.prompt_lm) if request.prompt_lm else task
     with ExitStack() as stack:
         stack.enter_context(compile_folder(folder, identity_of(request, optimizer, trainset, valset)))
-        stack.enter_context(use_reply_store(folder / REPLIES))
+        stack.enter_context(use_reply_store(folder / REPLIES, keep_unreadable=True))
         gate = Gate(budget, Ledger(folder / LEDGER))
         scoring = Scoring(request.metric, gate)
         trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, on_candidate)

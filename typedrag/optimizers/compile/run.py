@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from typedrag.errors import InputError
 from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_of, with_fingerprints
@@ -29,16 +29,16 @@ from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
-from typedrag.lms.lm import default_spec
+from typedrag.lms.lm import default_spec, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
-from typedrag.metrics import Judgments, Metric
+from typedrag.metrics import Metric
 from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.compile.checked_judge import check_saved_judge, check_test, test_examples
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.folder import KIND
 from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_alone
 from typedrag.optimizers.compile.optimize import CompileOutcome, compile_module, measure_run_cost, spent_in
-from typedrag.optimizers.compile.resources import COMPILE, JUDGMENTS, CompileResources
+from typedrag.optimizers.compile.resources import COMPILE, CompileResources
 from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import Budget, Candidate, CostEstimate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
@@ -47,6 +47,7 @@ from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_co
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
 from typedrag.runs import Progress, RunFolder, is_run
+from typedrag.runs.stages import Listener, unheard
 
 PROGRAM, JUDGE, TEST, RESULT = "program", "judge", "test", "result.json"
 ESTIMATE = "estimate"
@@ -138,14 +139,14 @@ class CompileProgress:
         plan: Called with the plan before the compile begins.
         candidate: Called with each new candidate and the name of its target.
         test: Called with the progress of the test's runs.
-        stage: Shows the progress of tests that are no runs of a program.
+        listener: Called with the progress of tests that are no runs of a program.
         notice: Called with messages for the user.
     """
 
     plan: Callable[[Plan], None] = lambda plan: None
     candidate: Callable[[str, Candidate], None] = lambda target, candidate: None
     test: Callable[[Progress], None] = lambda progress: None
-    stage: Stage = unseen
+    listener: Listener = unheard
     notice: Callable[[str], None] = lambda notice: None
 
 
@@ -191,7 +192,7 @@ def run_compile(
 
 def is_begun(out: Path) -> bool:
     """True if the folder holds more than an estimate or a refused compile may have left."""
-    left = (JUDGMENTS, REPLIES, COMPILE)
+    left = (REPLIES, COMPILE)
     return out.is_dir() and any(not file.name.startswith(left) for file in out.iterdir())
 
 
@@ -214,12 +215,12 @@ class _Compile:
 
     def plan(self) -> Plan:
         parts, program = self.parts, self._base
-        _ = parts.dataset  # loaded first, since opening judgments makes the folder
+        _ = parts.dataset  # loaded first, since opening the replies makes the folder
         requests = [parts.request(t, program, self._folder(n, program)) for n, t in enumerate(parts.targets)]
         self._check_test()
         for request in requests:  # checked first, so that nothing is paid if one is refused
             parts.optimizer.check(request)
-        with use_reply_store(self.out / REPLIES):  # for all targets and the test
+        with self._replies():  # for all targets and the test
             cost = measure_run_cost(requests[0], parts.optimizer, _share(parts.budget, parts.spent_on_types, 1))
         estimates = [parts.optimizer.estimate(replace(request, run_cost=cost)) for request in requests]
         named = {t.name: e for t, e in zip(parts.targets, estimates, strict=True)}
@@ -235,6 +236,10 @@ class _Compile:
         with self._open():
             return self._make()
 
+    def _replies(self) -> AbstractContextManager[None]:
+        """The store of all LM replies; unreadable ones are kept, so that a resumed compile fails where it failed."""
+        return use_reply_store(self.config.replies or self.out / REPLIES, keep_unreadable=True)
+
     def _open(self) -> RunFolder:
         """The folder of all targets, each of which has one of its own in it."""
         return RunFolder.open(self.out, self.parts.identity, kind=KIND, resume=True, items={})
@@ -244,7 +249,7 @@ class _Compile:
         self.tracker.begin_folder(self.out, parts.public_settings, {RISK: parts.risk})
         several = len(parts.targets) > 1
         try:
-            with use_reply_store(self.out / REPLIES):
+            with self._replies():
                 result = replace(self._run(), risk=parts.risk)
         except BaseException as error:
             begun = {name: candidates_in(folder) for name, folder in self._begun.items()}
@@ -402,10 +407,9 @@ class _Compile:
         return check_saved_judge(
             self._saved,
             {dataset.name: dataset},
-            Scorer(config.lm.spec or default_spec(), self.parts.lm),
-            Judgments(config.judgments or self.out / JUDGMENTS),
+            Scorer(config.lm.spec or default_spec(), with_cache(self.parts.lm)),
             CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads),
-            stage=self.watching.stage,
+            listener=self.watching.listener,
         )
 
     def _check_test(self) -> None:
@@ -443,7 +447,7 @@ class _Compile:
             lm=self.parts.lm,
             file=self.out / TEST / f"{name}-{fingerprint(state_of(program))}.jsonl",
             threads=self.config.threads,
-            stage=self.watching.stage,
+            listener=self.watching.listener,
             name=name,
             redact=self.parts.redactor,
         )
@@ -455,10 +459,9 @@ class _Compile:
             programs.append(program.model_copy(update={"name": tested_as(self._saved)}))
         folder = self.out / TEST
         evaluation = self.config.test_of(*programs)
-        judgments = self.config.judgments or self.out / JUDGMENTS
         metrics = self.parts.tested_by(self.watching.notice)
         runs = run_evaluation(
-            evaluation.model_copy(update={"judgments": judgments, "metrics": metrics}),
+            evaluation.model_copy(update={"metrics": metrics}),
             folder,
             among={str(e.id) for e in self.parts.tested},
             resume=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.metrics import Judgments
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
@@ -20,7 +19,7 @@ from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.retrieval import Retriever
-from typedrag.runs.work import run_each
+from typedrag.runs.stages import Stages
 from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
@@ -119,10 +118,7 @@ def golden_aspects(examples: Iterable[dspy.Example]) -> dict[str, list[str]]:
 def predicted_aspects(
     examples: Sequence[dspy.Example],
     explorer: SubAspectExplorer,
-    store: Judgments,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], object] = lambda done: None,
+    stages: Stages,
 ) -> dict[str, list[str]]:
     """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would.
 
@@ -130,20 +126,16 @@ def predicted_aspects(
 
     Args:
         explorer: That of a program, perhaps compiled.
-        store: Keeps what was named: after a kill, the same call pays only for what is missing.
+        stages: Ask the LM.
 
     Raises:
         LMUnavailable: If the LM cannot be used; what it named so far is kept.
     """
 
     def name(example: dspy.Example) -> list[str]:
-        inputs = {"question": example.question, "max_aspects": explorer.options.richrag.max_aspects}
-        named = store.get_or_make(
-            explorer, inputs, lambda: {"aspects": list(explorer(question=example.question).sub_aspects)}
-        )
-        return list(named["aspects"])
+        return list(explorer(question=example.question).sub_aspects)
 
-    named = run_each(name, examples, threads, on_done)
+    named = stages.run("sub-aspects", name, examples)
     return {str(e.id): n if isinstance(n, list) else [] for e, n in zip(examples, named, strict=True)}
 
 

@@ -21,7 +21,7 @@ from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
 from typedrag.retrieval.rerank.list_ranker.reranker import encode
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates
-from typedrag.runs import Failed, run_each
+from typedrag.runs import Failed, Progress, Stages
 
 logger = logging.getLogger(__name__)
 
@@ -126,12 +126,15 @@ def build_preferences(
         number, ranking = pool_list
         return reward(pools[number], ranking)
 
-    def show(done: int) -> None:
-        if (pools_done := done * len(pools) // len(rankings)) > (done - 1) * len(pools) // len(rankings):
+    def show(progress: Progress) -> None:
+        done = int(progress.done)
+        if progress.result and (pools_done := done * len(pools) // len(rankings)) > (done - 1) * len(pools) // len(
+            rankings
+        ):
             on_progress(pools_done)
 
     with dspy.context(trace=None):
-        values = run_each(worth, rankings, threads, show)
+        values = Stages(threads, listener=show).run("rewards", worth, rankings)
     for (number, ranking), value in zip(rankings, values, strict=True):
         if isinstance(value, Failed):
             logger.warning("pool %s: a list has no reward: %s", pools[number].id, value)

@@ -7,15 +7,13 @@ from statistics import fmean
 
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
-from typedrag.records import NOT_IN_COLLECTION, Passage
+from typedrag.records import NOT_IN_COLLECTION
 from typedrag.signatures import AnswerRichly
-from typedrag.texts.words import first_words
 
 Reward = Callable[[Pool, Sequence[int]], float]
 """Gives the reward of a list of a pool's passages (their positions); more is better."""
@@ -81,12 +79,10 @@ class GeneratorReward:
     """Rewards a list by the answer that the LM in use writes from it.
 
     Args:
-        judgments: The store of answers, so that none is paid for twice.
         options: The generator's options: the number of passages, and the words of each.
     """
 
-    def __init__(self, judgments: Judgments, options: Options | None = None) -> None:
-        self._judgments = judgments
+    def __init__(self, options: Options | None = None) -> None:
         self._answerer = PassageAnswerer(AnswerRichly, options or Options())
 
     def __call__(self, pool: Pool, ranking: Sequence[int]) -> float:
@@ -97,18 +93,8 @@ class GeneratorReward:
             LMUnavailable: If the LM cannot be used.
         """
         passages = [pool.passages[n].passage for n in ranking][: self._answerer.options.answer_passages]
-        words = self._answerer.options.passage_words
-        shown = [[p.id, p.title, first_words(p.text, words)] for p in passages]
-        inputs = {"question": pool.question, "passages": shown}
-        reply = self._judgments.get_or_make(
-            self._answerer,
-            inputs,
-            lambda: {"answer": self._answer(pool.question, passages)},
-        )
-        return answer_reward(reply["answer"], *gold_of(pool))
-
-    def _answer(self, question: str, passages: Sequence[Passage]) -> str:
         try:
-            return str(self._answerer(question=question, passages=passages).answer)
+            answer = str(self._answerer(question=pool.question, passages=passages).answer)
         except NotAnswered:
-            return NOT_IN_COLLECTION
+            answer = NOT_IN_COLLECTION
+        return answer_reward(answer, *gold_of(pool))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from typedrag.datasets.pools import Pool, read_pools
 from typedrag.errors import InputError
-from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.digests import digest_of
@@ -20,13 +19,15 @@ from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
-from typedrag.metrics import Judgments
+from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.trainer import check_one_process
 from typedrag.programs import Options
 from typedrag.records import Usage
 from typedrag.redaction import redactor_for
 from typedrag.retrieval.local_models import loading
+from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.stop import Progress
 from typedrag.texts.words import question_key
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ PREFERENCES, SPENT = "preferences.jsonl", "spent.json"
 class TrainingProgress:
     """Callbacks for the progress of a ranker's training."""
 
-    stage: Stage = unseen
+    listener: Listener = unheard
     step: Callable[[StepLoss], object] = field(default=lambda loss: None)
     notice: Callable[[str], None] = field(default=lambda message: None)
 
@@ -274,15 +275,15 @@ def _preferences(
         if config.reward == "ncom":
             reward = NcomReward(pools)
         else:
-            stack.enter_context(use_lm(open_metered(config.lm)))
+            stack.enter_context(use_lm(open_metered(config.lm.model_copy(update={"cache": True}))))
             stack.enter_context(track_cost(account))
             options = Options(answer_passages=length)
-            reward = GeneratorReward(Judgments(out / "answers.sqlite"), options)
+            stack.enter_context(use_reply_store(out / REPLIES))
+            reward = GeneratorReward(options)
             limit_calls_in_flight(settings.threads)
-        done = stack.enter_context(watching.stage("pools ranked and rewarded", len(pools)))
 
         def on_pool(number: int) -> None:
-            done(number)
+            watching.listener(Progress("pools ranked and rewarded", number, len(pools), account.spent))
             write_text(out / SPENT, json.dumps(asdict(account.spent.usage)) + "\n")
 
         preferences = build_preferences(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -19,7 +19,7 @@ from typedrag.metrics.metric import Metric, Scored
 from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
-from typedrag.runs.work import Failed, run_each
+from typedrag.runs.stages import Failed, Listener, Stages, unheard
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def evaluate_roles(
     part: str = "test",
     limit: int | None = None,
     threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    listener: Listener = unheard,
 ) -> list[RoleScore]:
     """Measure the roles that the dataset has rows for, with the LM in use.
 
@@ -85,7 +85,7 @@ def evaluate_roles(
         role, example = row
         return metrics[role].score(example, modules[role](**example.inputs()))
 
-    scored = run_each(judge, rows, threads, on_done)
+    scored = Stages(threads, listener=listener).run("rows", judge, rows)
     return [
         _of_role(role, [(e, s) for (r, e), s in zip(rows, scored, strict=True) if r is role], metrics[role])
         for role in roles
