@@ -32,8 +32,7 @@ from typedrag import Passage
 from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import read_passages
-from typedrag.retrieval.rerank.list_ranker.folder import load_list_ranker, start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.reranker import ListReranker, encode
+from typedrag.retrieval.rerank.list_ranker.ranker import ListReranker, load_list_ranker, start_list_ranker
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates
 from typedrag.retrieval.rerank.rerankers import CrossEncoderReranker
 
@@ -66,7 +65,7 @@ def latencies(ranker: ListReranker, cross_encoder: CrossEncoderReranker, rounds:
     loaded = load_list_ranker(Path(ranker.name))
     for size in SIZES:
         pool = drawn(size)
-        states = encode(loaded, Candidates(QUESTION, [p.titled for p in pool]))
+        states = loaded.encode(Candidates(QUESTION, [p.titled for p in pool]))
         ours, theirs, decoding = medians(
             [
                 partial(ranker.rerank, QUESTION, pool, K),

@@ -35,7 +35,7 @@ from typedrag.optimizers.list_ranker.config import RankerTrainConfig
 from typedrag.optimizers.list_ranker.evaluate import RankerReport, RankerScores, compare_rankers, evaluate_rankers
 from typedrag.optimizers.list_ranker.pools import pools_from_labels, scale_of
 from typedrag.optimizers.list_ranker.run import TrainedRanker, TrainingProgress, train_ranker
-from typedrag.optimizers.list_ranker.training import StepLoss
+from typedrag.optimizers.trainer import StepLoss
 from typedrag.retrieval import BM25Retriever, open_reranker
 from typedrag.retrieval.default_index import default_index
 
@@ -145,7 +145,8 @@ def page(report: RankerReport, trained: dict[str, TrainedRanker], files: dict[st
         "## Training",
         "",
         *markdown_table(
-            ("stage", "lessons", "steps", "loss at first", "loss at last", "validation by step"), training_rows(trained)
+            ("stage", "examples", "steps", "loss at first", "loss at last", "validation by step"),
+            training_rows(trained),
         ),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -163,11 +164,11 @@ def compared(scores: tuple[RankerScores, ...]) -> Iterator[tuple[str, ...]]:
 def training_rows(trained: dict[str, TrainedRanker]) -> Iterator[tuple[str, ...]]:
     """Yield the table rows of the trainings; losses are means over a tenth of the steps."""
     for stage, result in trained.items():
-        losses = [loss.loss for loss in result.outcome.losses]
+        losses = result.outcome.losses
         tenth = max(1, len(losses) // 10)
         first, last = (sum(part) / len(part) for part in (losses[:tenth], losses[-tenth:]))
         by_step = ", ".join(f"{step}: {value:.3f}" for step, value in result.outcome.validated.items())
-        yield STAGES[stage], str(result.lessons), str(len(losses)), f"{first:.3f}", f"{last:.3f}", by_step
+        yield STAGES[stage], str(result.examples), str(len(losses)), f"{first:.3f}", f"{last:.3f}", by_step
 
 
 if __name__ == "__main__":

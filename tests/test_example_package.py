@@ -134,11 +134,11 @@ def test_a_retriever_of_a_package_is_opened_with_what_its_spec_says(tmp_path, mo
     assert bm25_of_index("shelf:a") == {"k1": 0.9, "b": 0.4}
     with pytest.raises(InputError, match="shelf takes no settings of BM25"):
         open_retriever("shelf:a", None, {"b": 0.1})
-    with pytest.raises(RetrievalError, match="plain has no settings of BM25"):
+    with pytest.raises(RetrievalError, match="plain:a has no settings of BM25"):
         bm25_of_index("plain:a")
     with pytest.raises(InputError, match="both --index index and --retriever shelf:a are given"):
         open_retriever("shelf:a", "index")
-    with pytest.raises(InputError, match=r"'book:a' is no retriever.*shelf:…"):
+    with pytest.raises(InputError, match=r"'book:a' is no retriever.*shelf\[:…\]"):
         check_retriever("book:a")
     with pytest.raises(InputError, match="was compiled with retriever"):
         ProgramSource("rag", SimpleNamespace(retriever="shelf:a")).retriever  # noqa: B018

@@ -46,7 +46,7 @@ for name in typedrag.__all__:
 print(*sorted(set(refused)))
 """
 MAY_BE_REFUSED = re.compile(
-    r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator)|retrieval\.rerank\.list_ranker|lms\.postgresql"
+    r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator|trainer)|retrieval\.rerank\.list_ranker|lms\.postgresql"
     r"|experiments\.(?:compare|evaluate|judges|report|tracking)"
     r"|programs\.typed_rag\.type_classifiers\.nf_cats|papers|serving)(?:\.|$)"
 )

@@ -102,7 +102,7 @@ def test_a_compiled_program_keeps_how_it_was_searched_and_names_no_collection(pl
         (["build", "x.jsonl", "--to", "http://h/x"], "'http://h/x' names no collection of Milvus"),
         (
             ["search", "milvus:http://h/x", "q", "--retriever", "dense"],
-            "milvus:http://HOST:PORT/COLLECTION?search=dense",
+            "an address of Milvus can end with ?search=dense",
         ),
         (["serve", "--retriever", "milvus:http://h/x"], "has its own index"),
         (["serve", "--retriever", "gold"], "gold gives passages that a dataset labels"),

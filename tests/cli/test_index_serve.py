@@ -119,7 +119,7 @@ def test_a_server_says_itself_how_it_is_searched(serving, run):
     assert run("index", "search", url, "bread", "-k", 1, "--json").exit_code == 0
     refused = run("index", "search", url, "bread", "--retriever", "nonsense")
     assert refused.exit_code == 2
-    assert "an address says itself how it is searched, and --retriever is given. Leave it out" in refused.stderr
+    assert "an address says itself how it is searched, and --retriever is given. Leave it out; " in refused.stderr
 
 
 @pytest.mark.parametrize("limit", ["page=false", "feedback=f.sqlite", "traces=1", "lm_calls=2"])
@@ -134,7 +134,7 @@ def test_a_query_that_no_index_can_search_is_refused(serving):
     of_json = {"headers": {"Content-Type": "application/json"}}
     half = client.post("/v1/search", content=b'{"queries": ["\\ud800 bread"], "k": 2}', **of_json)
     assert (half.status_code, half.json()["error"]["code"]) == (422, "invalid_request")
-    words = " ".join(f"w{n}" for n in range(65_537))
-    refused = client.post("/v1/search", json={"queries": ["bread", words], "k": 2})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "query_too_long")
-    assert client.post("/v1/search", json={"queries": ["bread " * 70_000], "k": 2}).status_code == 200
+    refused = client.post("/v1/search", json={"queries": ["bread", "w" * 65_537], "k": 2})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request")
+    assert refused.json()["error"]["message"].startswith("queries.1: ")
+    assert client.post("/v1/search", json={"queries": ["bread " * 10_000], "k": 2}).status_code == 200

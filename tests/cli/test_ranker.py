@@ -118,7 +118,9 @@ def test_pools_of_the_sub_aspects_that_an_lm_names(tmp_path, monkeypatch, server
     done = ranker(*arguments, "--aspects", "predicted", "--pool-limit", 0, "--out", "predicted.jsonl")
     assert done.exit_code == 0, done.output
     assert [pool.sub_aspects for pool in read_pools(tmp_path / "predicted.jsonl")] == [["charts", "cover"]] * 2
-    asked = len(server.calls)
+    (tmp_path / "predicted.jsonl").unlink()
+    assert ranker(*arguments, "--aspects", "predicted", "--pool-limit", 0, "--out", "predicted.jsonl").exit_code == 0
+    asked = len(server.calls)  # none is asked for again
     assert ranker(*arguments, "--aspects", "none", "--merge", "fusion", "--out", "none.jsonl").exit_code == 0
     assert {len(pool.sub_aspects) for pool in read_pools(tmp_path / "none.jsonl")} == {0}
     assert asked == len(server.calls) == 2

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import TrainingArguments
 
 from typedrag.errors import InputError
-from typedrag.optimizers.trainer import check_one_process, keep_to_one_device
+from typedrag.optimizers.trainer import check_one_process, training_arguments
 
 
 def test_one_process_trains(monkeypatch):
@@ -19,6 +18,6 @@ def test_one_process_trains(monkeypatch):
 
 def test_of_several_devices_one_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    arguments = keep_to_one_device(TrainingArguments(str(tmp_path), per_device_train_batch_size=2))
+    arguments = training_arguments(tmp_path, per_device_train_batch_size=2)
     assert arguments.n_gpu == 1 and arguments.train_batch_size == 2
-    assert keep_to_one_device(TrainingArguments(str(tmp_path), use_cpu=True)).n_gpu == 0
+    assert training_arguments(tmp_path, use_cpu=True).n_gpu == 0

@@ -17,7 +17,7 @@ from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.retrieval.index.building import Built
-    from typedrag.retrieval.milvus.collection import CollectionManifest
+    from typedrag.retrieval.milvus import MilvusManifest
 
 
 @click.group(name="index")
@@ -93,23 +93,19 @@ def build(
         raise click.UsageError("--metadata is of --to: an index in a folder has no filters.")
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, build_parts, open_encoder
-    from typedrag.retrieval.milvus.address import MilvusAddress
+    from typedrag.retrieval.milvus import MilvusIndex, build_milvus
 
     options |= chosen(k1=k1, b=b)
     mapped = FieldMap.parse(fields)
-    address = MilvusAddress.parse(to) if to else None
+    there = MilvusIndex(to) if to else None
     encoder = open_encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
     if out:
         built = build_parts(sources, out, counting, fields=mapped, encoder=encoder, approximate=approximate, **options)
         _say_built(built, str(out))
-    elif address:
-        from typedrag.retrieval.milvus.building import build_collection
-
+    elif there:
         names = tuple(filter(None, (metadata or "").split(",")))
-        manifest = build_collection(
-            sources, address, counting, fields=mapped, metadata=names, encoder=encoder, **options
-        )
-        _say_built([manifest], address.place)
+        manifest = build_milvus(sources, there, counting, fields=mapped, metadata=names, encoder=encoder, **options)
+        _say_built([manifest], there.place)
 
 
 @command.command()
@@ -137,13 +133,10 @@ def info(index: str) -> None:
 
     That of a folder's dense part is the field `dense`.
     """
-    from typedrag.retrieval.milvus.address import MilvusAddress, is_milvus
+    if index.startswith("milvus:"):
+        from typedrag.retrieval.milvus import MilvusIndex
 
-    if is_milvus(index):
-        from typedrag.retrieval.milvus.collection import Collection
-
-        manifest = Collection(MilvusAddress.parse(index)).finished()
-        click.echo(manifest.model_dump_json(indent=1))
+        click.echo(MilvusIndex(index).manifest().model_dump_json(indent=1))
     else:
         click.echo(json.dumps(_facts(Path(index)), ensure_ascii=False, indent=1))
 
@@ -177,14 +170,13 @@ def search(
     from dataclasses import asdict
 
     from typedrag.retrieval import BM25Setting, open_retriever, parts_of
-    from typedrag.retrieval.milvus.address import FORM, is_milvus
     from typedrag.retrieval.opening import brings_index
 
     settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
     values = {name: value for name, value in settings.items() if value is not None}
     if brings_index(index):
         if retriever is not None:
-            mend = f"Write it into the address: {FORM}?search={retriever}" if is_milvus(index) else "Leave it out"
+            mend = f"Leave it out; an address of Milvus can end with ?search={retriever}"
             raise InputError("an address says itself how it is searched, and --retriever is given", mend)
         opened = open_retriever(index, None, values)
     else:
@@ -215,7 +207,7 @@ def serve(
     it listens on this machine alone.
     """
     from typedrag.retrieval.default_index import default_index
-    from typedrag.serving.search.run import open_index
+    from typedrag.serving.search.app import open_index
     from typedrag.serving.search.service import IndexSettings
     from typedrag.serving.settings import read_settings
 
@@ -224,7 +216,7 @@ def serve(
     listen(f"{folder.name} by {retriever}", partial(open_index, retriever, folder, settings), settings, **where)
 
 
-def _say_built(built: Sequence[Built | CollectionManifest], place: str) -> None:
+def _say_built(built: Sequence[Built | MilvusManifest], place: str) -> None:
     from typedrag.retrieval import DenseManifest, Manifest
 
     for manifest in built:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.opening import claim, claim_file, say
+from typedrag.cli.opening import claim, say
 from typedrag.cli.options import assignments, nested, timeout_option, tracking_options
 
 if TYPE_CHECKING:
@@ -132,9 +132,12 @@ def pools(
             if aspects == "golden":
                 known = golden_aspects(drawn)
             elif aspects == "predicted":
-                claim_file(out)
+                from typedrag.lms.lm import open_lm, use_lm
+                from typedrag.lms.replies import use_reply_store
+
                 replies = store or out.with_name(f"{out.name}.sqlite")
-                known = _predicted(drawn, program, lm, api_base, threads, replies)
+                with use_reply_store(replies), use_lm(open_lm(lm, api_base=api_base)):
+                    known = _predicted(drawn, program, threads)
             limit, fuse = pool_limit or None, merge == "fusion"
             built = list(pools_from_sub_answers(drawn, searched, known, depth=depth, limit=limit, fuse=fuse))
         elif aspects != "golden" or merge != "turns":
@@ -152,27 +155,22 @@ def pools(
     say(f"{count:,} pools with {sum(len(p.passages) for p in built):,} passages: {out}")
 
 
-def _predicted(
-    examples: Sequence[dspy.Example], program: str, lm: str | None, api_base: str | None, threads: int, replies: Path
-) -> dict[str, list[str]]:
+def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> dict[str, list[str]]:
     """The sub-aspects that the explorer of a program names for questions."""
     from typedrag.cli.progress import RunsProgress
     from typedrag.errors import InputError
     from typedrag.experiments.loading import program_source
     from typedrag.lms.client import limit_calls_in_flight
-    from typedrag.lms.lm import open_lm, use_lm
-    from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
-    from typedrag.runs.stages import Stages
+    from typedrag.runs import Stages
 
     source = program_source(program)
     built = source.without_index(source.options(as_published=False))
     if not isinstance(built, RichRAG):
         raise InputError(f"program '{source.name}' has no sub-aspect explorer", "Name richrag, or a compiled one")
     limit_calls_in_flight(threads)
-    lm_of_aspects = use_lm(open_lm(lm, api_base=api_base, cache=True))
-    with use_reply_store(replies), lm_of_aspects, RunsProgress(label="{}") as shown:
+    with RunsProgress(label="{}") as shown:
         named = predicted_aspects(examples, built.strategy.explorer, Stages(threads, listener=shown.show))
     if unread := sum(not aspects for aspects in named.values()):
         say(f"the sub-aspects of {unread} of {len(examples)} questions cannot be read: they are searched for alone")

@@ -83,12 +83,10 @@ def train(
     settings = read_into(TrainingSettings, "revelator train", None, with_settings({}, others) | chosen(**flags))
     dataset = load_dataset("revelator", data)
     with counting("steps") as show:
-
-        def on_step(step: int, steps: int, loss: float | None) -> None:
-            show(step, f"of {steps:,}" + ("" if loss is None else f", loss {loss:.3f}"))
-
-        hanrag = _program(program, options)
-        trained = train_revelator(base, dataset, hanrag, out, settings, resume=resume, on_step=on_step)
+        trained = train_revelator(
+            base, dataset, _program(program, options), out, settings, resume=resume,
+            on_step=lambda s: show(s.step, f"of {s.steps:,}, loss {s.loss:.3f}"),
+        )  # fmt: skip
     if trained.left_out:
         say(f"left out: {trained.left_out:,} rows of more than {settings.max_tokens:,} tokens")
     losses = f"loss {trained.loss_before:.3f} before, {trained.loss_after:.3f} after {trained.steps:,} steps"

@@ -1,14 +1,31 @@
-"""Shared parts of trainings by transformers' Trainer: one process, one device, whole checkpoints."""
+"""Trainings by transformers' Trainer: one process, one device, whole checkpoints."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_utils import get_last_checkpoint
 
 from typedrag.errors import InputError
+
+
+class StepLoss(NamedTuple):
+    """The loss of a training step."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+OnStep = Callable[[StepLoss], object]
 
 
 def check_one_process() -> None:
@@ -25,13 +42,47 @@ def check_one_process() -> None:
         )
 
 
-def keep_to_one_device(arguments: Any) -> Any:
-    """Limit `TrainingArguments` to one device and return them.
+def training_arguments(checkpoints: Path, **settings: Any) -> TrainingArguments:
+    """The Trainer's arguments, with checkpoints in this folder, for one device.
 
     With several devices the Trainer enlarges each batch and splits it by rows, which tears pools apart.
     """
+    common = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
+    arguments = TrainingArguments(str(checkpoints), **common, **settings)
     arguments._n_gpu = min(arguments.n_gpu, 1)  # the only other way is CUDA_VISIBLE_DEVICES in the environment
     return arguments
+
+
+class QuietTrainer(Trainer):
+    """A Trainer that does not print what it logs: stdout is for data."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.remove_callback(PrinterCallback)
+
+
+def train(trainer: Trainer, *, resume_from: str | None, on_step: OnStep, minutes: float | None = None) -> bool:
+    """Train to the end, or for so many minutes; returns True if these did not suffice, after a last checkpoint."""
+    progress = _Progress(minutes, on_step)
+    trainer.add_callback(progress)
+    trainer.train(resume_from_checkpoint=resume_from)
+    return progress.stopped
+
+
+class _Progress(TrainerCallback):
+    def __init__(self, minutes: float | None, on_step: OnStep) -> None:
+        self._until = None if minutes is None else time.monotonic() + 60 * minutes
+        self._on_step = on_step
+        self.stopped = False
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if "loss" in (logs or {}):
+            self._on_step(StepLoss(state.global_step, state.max_steps, logs["loss"]))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._until is not None and time.monotonic() > self._until and state.global_step < state.max_steps:
+            self.stopped = True
+            control.should_save = control.should_training_stop = True
 
 
 def last_checkpoint(folder: Path) -> str | None:
@@ -39,8 +90,6 @@ def last_checkpoint(folder: Path) -> str | None:
 
     The Trainer finds checkpoints by their folders' names, which exist before they are filled; it writes the state last.
     """
-    from transformers.trainer_utils import get_last_checkpoint
-
     while folder.is_dir() and (last := get_last_checkpoint(str(folder))):
         try:
             json.loads((Path(last) / "trainer_state.json").read_text("utf-8"))

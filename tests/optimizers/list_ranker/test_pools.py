@@ -12,7 +12,6 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import MetricResult
-from typedrag.lms.replies import use_reply_store
 from typedrag.optimizers.list_ranker.pools import (
     golden_aspects,
     has_sub_answers,
@@ -22,12 +21,12 @@ from typedrag.optimizers.list_ranker.pools import (
     predicted_aspects,
     scale_of,
 )
-from typedrag.optimizers.list_ranker.rewards import gold_of
+from typedrag.optimizers.list_ranker.preferences import gold_answers
 from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.records import Passage, Reference, Step
-from typedrag.runs.stages import Stages
+from typedrag.runs import Stages
 
 TEXTS = {
     "i1": "Old yeast makes little gas.",
@@ -132,7 +131,7 @@ def test_what_known_sub_aspects_find_is_pooled_with_what_is_to_be_covered():
     [pool] = pools_from_sub_answers([SUMMARY], ByQuery(FOUND), golden_aspects([SUMMARY]))
     assert pool.sub_aspects == ["yeast", "dough"]
     assert {p.id: p.sub_aspects for p in pool.passages} == {"i1": [0, 1], "i4": [1], "i3": [0]}
-    assert gold_of(pool) == (SUMMARY.references[0].text, list(SUMMARY.sub_answers))
+    assert gold_answers(pool) == (SUMMARY.references[0].text, list(SUMMARY.sub_answers))
     covers = {p.id: p.coverage for p in pool.passages}
     assert covers == {"i1": [0.8333, 0], "i4": [0, 1], "i3": [0, 0]}  # the first: (2 / 3 + 1) / 2
     bare = [p.model_copy(update={"coverage": None}) for p in pool.passages]
@@ -166,19 +165,15 @@ def test_a_pool_may_come_in_the_order_of_rank_fusion():
     assert {p.id: p.sub_aspects for p in fused.passages} == {"i1": [0], "i4": [1], "i3": [0, 1]}
 
 
-def test_predicted_sub_aspects_are_searched_for_as_the_program_does(tmp_path):
+def test_predicted_sub_aspects_are_searched_for_as_the_program_does():
     examples = [SUMMARY, SUMMARY.copy(id="w2", question="What is bread?"), SUMMARY.copy(id="w3", question="Bread?")]
 
     def named(prompt: str):
         return "torn" if "What is bread?" in prompt else {"sub_aspects": ["yeast", "Yeast", "crust"]}
 
-    explorer = SubAspectExplorer(Options(retries=0))
-    with use_reply_store(tmp_path / "replies"), scripted({s.ExploreSubAspects: named}) as engine:
-        aspects = predicted_aspects(examples, explorer, Stages(1))
-        assert aspects == {"w1": ["yeast", "crust"], "w2": [], "w3": ["yeast", "crust"]}
-        before = len(engine.prompts)
-        assert predicted_aspects(examples, explorer, Stages()) == aspects
-        assert len(engine.prompts) == before + 1  # only what could not be read is asked for again
+    with scripted({s.ExploreSubAspects: named}):
+        aspects = predicted_aspects(examples, SubAspectExplorer(Options(retries=0)), Stages(1))
+    assert aspects == {"w1": ["yeast", "crust"], "w2": [], "w3": ["yeast", "crust"]}
     found = {f"{SUMMARY.question} yeast": ("i1",), f"{SUMMARY.question} crust": ("i4",)}
     [pool] = pools_from_sub_answers(examples[:1], ByQuery(found), aspects)
     assert pool.sub_aspects == ["yeast", "crust"] and pool.sub_answers == list(SUMMARY.sub_answers)

@@ -12,26 +12,34 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.datasets.pools import Pool
 from typedrag.errors import CallFailed, InputError, StepFailed
-from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.similarity import com_rouge, rouge
+from typedrag.optimizers.list_ranker.config import PreferenceSettings
 from typedrag.optimizers.list_ranker.preferences import (
     Rewarded,
+    answer_reward,
     build_preferences,
-    read_preferences,
+    generator_reward,
+    gold_answers,
+    ncom_reward,
     sample_lists,
     significant_pairs,
-    write_preferences,
 )
-from typedrag.optimizers.list_ranker.rewards import GeneratorReward, NcomReward, answer_reward, gold_of
-from typedrag.programs import Options
+from typedrag.runs import Store
 
 POOLS = topic_pools(6, passages=6)
-NCOM = NcomReward(POOLS)
+NCOM = ncom_reward(POOLS)
 
 
 @pytest.fixture(scope="module")
 def ranker():
-    return new_ranker()
+    made = new_ranker()
+    made.model.settings = made.settings.model_copy(update={"list_length": 3})
+    return made
+
+
+def build(ranker, reward, *, store=None, seed=0, pools=POOLS, listener=lambda progress: None, **settings):
+    settings = PreferenceSettings(**{"samples": 4, **settings})
+    return build_preferences(ranker, pools, reward, settings, store or Store(), seed=seed, listener=listener)
 
 
 def test_the_reward_is_the_match_with_the_answer_and_the_coverage_of_its_parts():
@@ -50,12 +58,12 @@ def test_what_a_response_is_compared_with():
         {"id": "c", "text": "no"},
     ]
     fields = {"id": "q", "question": "Why?", "passages": passages, "relevant_from": 2}
-    assert gold_of(Pool.model_validate(fields)) == ("best", ["best", "fair"])
+    assert gold_answers(Pool.model_validate(fields)) == ("best", ["best", "fair"])
     parts = {**fields, "sub_answers": ["one", "two"]}
-    assert gold_of(Pool.model_validate(parts)) == ("one two", ["one", "two"])
-    assert gold_of(Pool.model_validate({**parts, "answer": "both"})) == ("both", ["one", "two"])
+    assert gold_answers(Pool.model_validate(parts)) == ("one two", ["one", "two"])
+    assert gold_answers(Pool.model_validate({**parts, "answer": "both"})) == ("both", ["one", "two"])
     with pytest.raises(InputError, match="no answer to compare"):
-        gold_of(Pool.model_validate({**fields, "passages": passages[2:]}))
+        gold_answers(Pool.model_validate({**fields, "passages": passages[2:]}))
 
 
 def test_a_pair_is_unilateral_and_significant():
@@ -68,15 +76,15 @@ def test_a_pair_is_unilateral_and_significant():
 
 
 def test_without_us3_any_two_lists_make_a_pair(ranker):
-    drawn = build_preferences(ranker, POOLS, NCOM, k=3, samples=4, threshold=2.0, seed=3, pairs="random")
+    drawn = build(ranker, NCOM, threshold=2.0, seed=3, pairs="random")
     assert drawn and all(p.winner.reward > p.loser.reward for p in drawn)  # though none differ by 2
-    assert drawn == build_preferences(ranker, POOLS, NCOM, k=3, samples=4, seed=3, pairs="random")
+    assert drawn == build(ranker, NCOM, seed=3, pairs="random")
     assert max(sum(p.pool is pool for p in drawn) for pool in POOLS) <= 4
     greedy = {pool.id: sample_lists(ranker, pool, 3, 1, 0)[0] for pool in POOLS}
     assert any(greedy[p.pool.id] not in (p.winner.ranking, p.loser.ranking) for p in drawn)  # not unilateral
 
 
-def test_the_generator_answers_from_the_list_and_never_twice(ranker, tmp_path):
+def test_the_generator_answers_from_the_first_passages_of_a_list():
     pool = POOLS[0]
     good = next(p.text for p in pool.passages if p.label)
 
@@ -84,27 +92,27 @@ def test_the_generator_answers_from_the_list_and_never_twice(ranker, tmp_path):
         shown = min((p.text for p in pool.passages if p.text in prompt), key=prompt.index)
         return {"citations": [1], "answer": shown}
 
-    with use_reply_store(tmp_path / "replies"), scripted({s.AnswerRichly: first_passage}) as engine:
-        reward = GeneratorReward(Options(answer_passages=2))
+    with scripted({s.AnswerRichly: first_passage}) as engine:
+        reward = generator_reward(2)
         first = next(n for n, p in enumerate(pool.passages) if p.label)
         bad = next(n for n, p in enumerate(pool.passages) if not p.label)
-        values = [reward(pool, ranking) for ranking in ((first, bad), (bad, first), (first, bad, 5), (first, bad))]
-    assert len(engine.prompts) == 2  # the third list begins like the first, and only two passages are shown
-    assert values[0] == values[2] == values[3] == pytest.approx(answer_reward(good, *gold_of(pool)))
+        values = [reward(pool, ranking) for ranking in ((first, bad), (bad, first), (first, bad, 5))]
+    assert engine.prompts[0] == engine.prompts[2]  # only two passages are shown
+    assert values[0] == values[2] == pytest.approx(answer_reward(good, *gold_answers(pool)))
     assert values[1] < values[0]
 
 
 def test_pairs_are_made_of_the_written_list_and_lists_that_were_drawn(ranker):
-    preferences = build_preferences(ranker, POOLS, NCOM, k=3, samples=4, threshold=0.1, seed=3)
+    preferences = build(ranker, NCOM, seed=3)
     assert preferences
     for pool, winner, loser in preferences:
-        written, _ = sample_lists(ranker, pool, 3, 0, 0)
+        [written] = sample_lists(ranker, pool, 3, 0, 0)
         assert written in (winner.ranking, loser.ranking)
         assert winner.reward - loser.reward > 0.1
         assert winner.reward == pytest.approx(NCOM(pool, winner.ranking))
         assert len(set(winner.ranking)) == len(winner.ranking) == 3
-    assert preferences == build_preferences(ranker, POOLS, NCOM, k=3, samples=4, threshold=0.1, seed=3)
-    assert build_preferences(ranker, POOLS, NCOM, k=3, samples=4, threshold=2.0) == []
+    assert preferences == build(ranker, NCOM, seed=3)
+    assert build(ranker, NCOM, threshold=2.0) == []
 
 
 def test_a_list_without_a_reward_is_left_out(ranker):
@@ -113,37 +121,42 @@ def test_a_list_without_a_reward_is_left_out(ranker):
             raise StepFailed("answer", "unreadable")
         return float(ranking[0])
 
-    for pool, winner, loser in build_preferences(ranker, POOLS, fails_sometimes, k=3, samples=6):
+    for pool, winner, loser in build(ranker, fails_sometimes, samples=6):
         assert winner.ranking[0] % 2 == loser.ranking[0] % 2 == 0 and pool in POOLS
 
 
-def test_a_list_that_the_generator_is_too_slow_for_is_left_out_and_one_that_fails_at_all_ends_it(ranker, tmp_path):
+def test_a_pool_that_the_generator_is_too_slow_for_is_left_out_and_one_that_always_fails_ends_it(ranker):
     slow = LMTimeoutError("no reply in 120 s")
-    reward = GeneratorReward(Options(answer_passages=2))
     asked = []
 
     def first_is_slow(prompt):
         asked.append(prompt)
         return slow if len(asked) == 1 else {"citations": [1], "answer": "Bread."}
 
-    with use_reply_store(tmp_path / "replies"), scripted({s.AnswerRichly: first_is_slow}):
-        build_preferences(ranker, POOLS, reward, k=3, samples=4, threads=1)
-    paid, bread = len(asked), {"citations": [1], "answer": "Bread."}
-    with use_reply_store(tmp_path / "replies"), scripted({s.AnswerRichly: bread}) as engine:
-        build_preferences(ranker, POOLS, reward, k=3, samples=4, threads=1)
-    assert paid > 2 and len(engine.prompts) == 1  # all others are known
-    other = GeneratorReward(Options(answer_passages=2))
+    store = Store()
+    with scripted({s.AnswerRichly: first_is_slow}):
+        build(ranker, generator_reward(2), store=store, threads=1)
+    assert len(asked) > 2 and sum(result.failed for result in store.read().results) == 1
     with scripted({s.AnswerRichly: slow}) as engine, pytest.raises(CallFailed, match="no reply in 120 s"):
-        build_preferences(ranker, POOLS, other, k=3, samples=4, threads=1)
+        build(ranker, generator_reward(2), threads=1)
     assert len(engine.prompts) <= 5
 
 
-def test_pairs_are_read_as_they_were_written(ranker, tmp_path):
-    preferences = build_preferences(ranker, POOLS, NCOM, k=3, samples=4)
-    write_preferences(tmp_path / "pairs.jsonl", preferences)
-    assert read_preferences(tmp_path / "pairs.jsonl", POOLS) == preferences
-    with pytest.raises(InputError, match=r"pairs\.jsonl, line 1 cannot be used: the pools have no"):
-        read_preferences(tmp_path / "pairs.jsonl", topic_pools(1, seed=99))
+def test_pools_that_were_rewarded_before_are_not_rewarded_again(ranker, tmp_path):
+    whole, asked = build(ranker, NCOM, seed=3), []
+
+    def stopped_at_seven(pool, ranking):
+        asked.append(pool.id)
+        if len(asked) == 7:
+            raise KeyboardInterrupt
+        return NCOM(pool, ranking)
+
+    store = Store(tmp_path / "run.sqlite")
+    with pytest.raises(KeyboardInterrupt):
+        build(ranker, stopped_at_seven, store=store, seed=3, threads=1)
+    begun, under_way = set(asked), asked[-1]
+    assert build(ranker, stopped_at_seven, store=store, seed=3, threads=1) == whole
+    assert begun & set(asked[7:]) == {under_way}
 
 
 def test_lists_of_several_pools_are_rewarded_at_once(ranker):
@@ -159,6 +172,8 @@ def test_lists_of_several_pools_are_rewarded_at_once(ranker):
         return NCOM(pool, ranking)
 
     done = []
-    found = build_preferences(ranker, pools, patient, k=3, samples=2, threads=8, seed=3, on_progress=done.append)
-    assert done == [1, 2, 3, 4]
-    assert found == build_preferences(ranker, pools, NCOM, k=3, samples=2, threads=1, seed=3)
+    found = build(
+        ranker, patient, pools=pools, samples=2, threads=8, seed=3, listener=lambda progress: done.append(progress.done)
+    )
+    assert done[-1] == 4
+    assert found == build(ranker, NCOM, pools=pools, samples=2, threads=1, seed=3)

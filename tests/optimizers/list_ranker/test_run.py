@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -14,6 +17,7 @@ from tests.retrieval.rerank.list_ranker.tiny import save_start
 from typedrag.datasets.pools import write_pools
 from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments.evaluate.config import LMConfig, TrackingConfig
+from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.ranking import coverage_table
 from typedrag.optimizers.list_ranker.config import PreferenceSettings, RankerTrainConfig
 from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
@@ -63,13 +67,13 @@ def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatc
     uri = new_store(tmp_path / "store")
     tracked = config(data, tracking=TrackingConfig(uri=uri), validation=held_out(tmp_path, 4))
     trained = train_ranker(tracked, tmp_path / "out")
-    assert trained.folder == tmp_path / "out" / "ranker" and trained.lessons == 16
+    assert trained.folder == tmp_path / "out" / "ranker" and trained.examples == 16
     [pool] = topic_pools(1)
     passages = [p.passage for p in pool.passages]
     assert len(open_reranker(f"list:{trained.folder}").rerank(pool.question, passages, 3)) == 3
     [run] = mlflow.MlflowClient(uri).search_runs(["1"])
     assert run.info.status == "FINISHED" and run.data.params["training.epochs"] == "2.0"
-    assert run.data.metrics["loss"] == pytest.approx(trained.outcome.losses[-1].loss)
+    assert run.data.metrics["loss"] == pytest.approx(trained.outcome.losses[-1])
     assert "validation" in run.data.metrics
     again = train_ranker(tracked, tmp_path / "out", resume=True)
     assert again.outcome.losses == trained.outcome.losses
@@ -81,14 +85,33 @@ def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatc
 def test_a_folder_that_holds_another_training_is_left_alone(data, tmp_path):
     train_ranker(config(data), tmp_path / "out")
     before = (tmp_path / "out" / "ranker" / "model.safetensors").read_bytes()
-    with pytest.raises(InputError, match="holds a training"):
+    with pytest.raises(InputError, match="holds a run"):
         train_ranker(config(data), tmp_path / "out")
-    with pytest.raises(InputError, match="with other training"):
+    with pytest.raises(InputError, match=r"another training\.epochs"):
         train_ranker(config(data, training={**FAST, "epochs": 3}), tmp_path / "out", resume=True)
     write_pools(data, topic_pools(17))
-    with pytest.raises(InputError, match="with other data"):
+    with pytest.raises(InputError, match="another data"):
         train_ranker(config(data), tmp_path / "out", resume=True)
     assert (tmp_path / "out" / "ranker" / "model.safetensors").read_bytes() == before
+
+
+def test_a_killed_training_resumes_and_a_second_process_is_refused(data, tmp_path):
+    long = {**FAST, "epochs": 40}
+    settings = [word for name, value in long.items() for word in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-m", "typedrag", "ranker", "train", "--data", str(data), "--start", "scratch"]
+    with subprocess.Popen([*command, "--out", str(tmp_path / "out"), "--no-tracking", *settings]) as process:
+        while process.poll() is None and not list((tmp_path / "out").glob("checkpoints/*/trainer_state.json")):
+            time.sleep(0.05)
+        with pytest.raises(InputError, match="another process is writing"):
+            train_ranker(config(data, training=long), tmp_path / "out", resume=True)
+        process.kill()
+    steps = []
+    watching = TrainingProgress(step=lambda loss: steps.append(loss.step))
+    resumed = train_ranker(config(data, training=long), tmp_path / "out", resume=True, watching=watching)
+    assert 1 < steps[0] <= steps[-1] == len(resumed.outcome.losses) == 160
+    steps.clear()
+    assert train_ranker(config(data, training=long), tmp_path / "out", resume=True, watching=watching) == resumed
+    assert not steps
 
 
 def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, server, monkeypatch):
@@ -105,16 +128,16 @@ def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, s
     )
     notices = []
     trained = train_ranker(wanted, tmp_path / "dpo", watching=TrainingProgress(notice=notices.append))
-    assert trained.lessons > 0 and notices == [f"{trained.lessons} pairs of lists from 16 pools"]
-    assert trained.outcome.losses[0].loss == pytest.approx(0.693, abs=0.2)
+    assert trained.examples > 0 and notices == [f"{trained.examples} pairs of lists from 16 pools"]
+    assert trained.outcome.losses[0] == pytest.approx(0.693, abs=0.2)
     calls = len(server.calls)
     assert calls == trained.spent.usage.lm_calls > 16
     again = train_ranker(wanted, tmp_path / "dpo", resume=True)
-    assert len(server.calls) == calls and again.lessons == trained.lessons
+    assert len(server.calls) == calls and again.examples == trained.examples
     assert again.spent.usage == trained.spent.usage  # what an earlier session paid
     train_ranker(config(data, training={**FAST, "epochs": 3}), tmp_path / "sft2")
     shutil.copytree(tmp_path / "sft2" / "ranker", first.folder, dirs_exist_ok=True)
-    with pytest.raises(InputError, match="with other start's digest"):
+    with pytest.raises(InputError, match="another start's digest"):
         train_ranker(wanted, tmp_path / "dpo", resume=True)
 
 
@@ -125,20 +148,20 @@ def test_pairs_at_random_need_no_threshold(data, tmp_path):
     with pytest.raises(InputError, match="no two lists of a pool differ by"):
         train_ranker(config(data, **given, preferences={"threshold": 5}), tmp_path / "us3")
     drawn = train_ranker(config(data, **given, preferences={"threshold": 5, "pairs": "random"}), tmp_path / "random")
-    assert drawn.lessons > 0
+    assert drawn.examples > 0
 
 
-def test_without_pairs_another_threshold_goes_on_with_the_answers(data, tmp_path, server, monkeypatch):
+def test_without_pairs_another_threshold_in_another_folder_asks_nothing_again(data, tmp_path, server, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     server.reply = lambda call: {"citations": [1], "answer": first_words(call)} if "answer" in call.wanted else None
     first = train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
     given = {"start": str(first.folder), "stage": "dpo", "lm": LMConfig(spec="vllm:stub")}
-    with pytest.raises(InputError, match=r"no two lists of a pool differ by 100.0 in their rewards"):
-        train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 100}), tmp_path / "dpo")
-    calls = len(server.calls)
-    trained = train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 0.05}), tmp_path / "dpo")
-    assert trained.lessons > 0
-    assert len(server.calls) == trained.spent.usage.lm_calls == calls
+    with use_reply_store(tmp_path / "cache.sqlite"):
+        with pytest.raises(InputError, match=r"no two lists of a pool differ by 100.0 in their rewards"):
+            train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 100}), tmp_path / "high")
+        calls = len(server.calls)
+        trained = train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 0.05}), tmp_path / "low")
+    assert trained.examples > 0 and len(server.calls) == calls
 
 
 def first_words(call) -> str:
@@ -150,7 +173,7 @@ def test_without_an_lm_a_list_is_worth_what_it_covers(data, tmp_path):
     first = train_ranker(config(data, ranker=SMALL, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
     wanted = config(data, start=str(first.folder), stage="dpo", reward="ncom")
     trained = train_ranker(wanted, tmp_path / "dpo")
-    assert trained.lessons > 0 and trained.spent.usage.lm_calls == 0
+    assert trained.examples > 0 and trained.spent.usage.lm_calls == 0
 
 
 def test_what_passages_cover_is_computed_once_a_pool(data, tmp_path, monkeypatch):
@@ -210,7 +233,7 @@ def test_pools_of_which_no_passage_covers_anything_are_left_out_and_counted(data
     notices = []
     once = config(data, training={**FAST, "epochs": 1})
     trained = train_ranker(once, tmp_path / "out", watching=TrainingProgress(notice=notices.append))
-    assert trained.lessons == 1 and all(loss.loss > 0 for loss in trained.outcome.losses)
+    assert trained.examples == 1 and all(loss > 0 for loss in trained.outcome.losses)
     assert notices == ["3 of 4 pools are left out: none of their passages covers anything"]
 
 
@@ -233,7 +256,7 @@ def test_a_start_that_cannot_read_pools_is_refused_before_a_folder_is_made(data,
 def test_what_was_refused_can_be_mended_in_the_same_folder(data, tmp_path):
     with pytest.raises(RetrievalError):
         train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "out")
-    assert train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "out").lessons == 16
+    assert train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "out").examples == 16
 
 
 def test_pools_that_a_generator_s_answers_cannot_be_compared_with_are_refused_before_it_is_asked(

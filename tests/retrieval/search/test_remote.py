@@ -124,6 +124,18 @@ def test_more_queries_than_a_request_may_have_are_several(sample_retriever):
     assert refused.status_code == 422 and refused.json()["error"]["code"] == "batch_too_large"
 
 
+def test_a_reply_has_a_bounded_number_of_passages(sample_retriever, monkeypatch):
+    monkeypatch.setattr("typedrag.retrieval.search.remote.MAX_REPLY", 100)
+    with served_index(sample_retriever) as serving:
+        asked = {"queries": ["bread"] * 11, "k": 10}
+        refused = httpx.post(f"{serving.url}/v1/search", json=asked)
+        assert refused.status_code == 422 and "a reply has 100 passages at most" in refused.json()["error"]["message"]
+        there = open_retriever(serving.url)
+        with ThreadPoolExecutor(4) as pool:
+            for found in pool.map(lambda _: there.search(QUESTIONS, 30), range(4)):
+                assert found == sample_retriever.search(QUESTIONS, 30)
+
+
 def test_requests_that_wait_are_searched_together(slow):
     with served_index(slow) as serving, ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(_post, serving.url, query) for query in QUESTIONS[:8]]
@@ -188,7 +200,7 @@ def test_what_is_no_address_is_refused(spec):
     with pytest.raises(InputError, match="Write it like http://HOST:PORT") as refused:
         check_retriever(spec)
     assert "secret" not in str(refused.value)
-    assert check_retriever("HTTPS://host/behind/a/proxy") is None
+    assert check_retriever("https://host/behind/a/proxy") is None
 
 
 def test_an_index_beside_an_address_is_refused_by_name(bm25_url, sample_index):

@@ -19,7 +19,7 @@ from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.retrieval import Retriever
-from typedrag.runs.stages import Stages
+from typedrag.runs import Stages
 from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
@@ -129,14 +129,14 @@ def predicted_aspects(
         stages: Ask the LM.
 
     Raises:
-        LMUnavailable: If the LM cannot be used; what it named so far is kept.
+        LMUnavailable: If the LM cannot be used.
     """
 
-    def name(example: dspy.Example) -> list[str]:
+    def name_aspects(example: dspy.Example) -> list[str]:
         return list(explorer(question=example.question).sub_aspects)
 
-    named = stages.run("sub-aspects", name, examples)
-    return {str(e.id): n if isinstance(n, list) else [] for e, n in zip(examples, named, strict=True)}
+    aspects = stages.run("sub-aspects", name_aspects, examples)
+    return {str(e.id): a if isinstance(a, list) else [] for e, a in zip(examples, aspects, strict=True)}
 
 
 def pools_from_sub_answers(

@@ -1,32 +1,38 @@
-"""Pairs of lists for learning preferences: unilateral significance sampling, US³ (RichRAG, section 3.4.2), or at
-random, as in the paper's ablation (section 4.4)."""
+"""Preferences: pairs of lists by the rewards of the lists (RichRAG, section 3.4.2).
+
+Pairs are chosen by unilateral significance sampling, US³, or at random, as in the paper's ablation (section 4.4).
+"""
 
 from __future__ import annotations
 
-import logging
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import combinations
-from pathlib import Path
 from random import Random
-from typing import Literal, NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
-import dspy
 import torch
 
 from typedrag.datasets.pools import Pool
-from typedrag.datasets.reading import Layout, misfit, parse, read_rows
-from typedrag.files.text_files import write_json_lines
-from typedrag.optimizers.list_ranker.rewards import Reward
-from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
+from typedrag.errors import InputError, StepFailed
+from typedrag.metrics.ranking import ncom
+from typedrag.metrics.similarity import com_rouge, rouge
+from typedrag.optimizers.list_ranker.config import PreferenceSettings
+from typedrag.optimizers.list_ranker.utility import candidates_of, utility_table
+from typedrag.programs import Options
+from typedrag.programs.answering import NotAnswered, PassageAnswerer
+from typedrag.records import NOT_IN_COLLECTION
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
-from typedrag.retrieval.rerank.list_ranker.reranker import encode
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates
-from typedrag.runs import Failed, Progress, Stages
-
-logger = logging.getLogger(__name__)
+from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
+from typedrag.runs import Progress, Store, work
+from typedrag.signatures import AnswerRichly
 
 Ranking = tuple[int, ...]
 """Positions of a pool's passages, the best first."""
+Reward = Callable[[Pool, Sequence[int]], float]
+"""Gives the reward of a list of a pool's passages (their positions); more is better."""
 
 
 class Rewarded(NamedTuple):
@@ -42,6 +48,68 @@ class Preference(NamedTuple):
     pool: Pool
     winner: Rewarded
     loser: Rewarded
+
+
+def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> float:
+    """The match of a response with the answer, plus its coverage of the sub-answers (eq. 11).
+
+    Both are means of ROUGE-2 and ROUGE-L: F-measures for the match, recalls for the coverage, like the
+    metrics `rouge` and `com-rouge`.
+
+    Args:
+        response: The generator's response.
+        answer: A good answer to the whole question.
+        sub_answers: The answers to its sub-aspects; the longer ones count more.
+
+    Returns:
+        From 0 to 2.
+
+    Example:
+        The response has three of the answer's five words in order (ROUGE-L: recall 3/5, precision 1,
+        F 3/4), and two of its four word pairs (ROUGE-2: 1/2, 1, F 2/3). It covers the first sub-answer
+        (three of five words) and nothing of the second:
+
+        >>> round(answer_reward("leaves turn red", "leaves turn red in autumn", ["leaves turn red", "in autumn"]), 4)
+        1.3083
+        >>> round((3 / 4 + 2 / 3) / 2 + 3 / 5, 4)
+        1.3083
+    """
+    return fmean(rouge(response, answer).values()) + fmean(com_rouge(response, sub_answers).values())
+
+
+def gold_answers(pool: Pool) -> tuple[str, list[str]]:
+    """The answer and the sub-answers of a pool; if it only has labels, its relevant passages, the best first.
+
+    Raises:
+        InputError: If the pool has neither sub-answers nor a relevant passage.
+    """
+    relevant = [p for p in pool.passages if (p.label or 0) >= pool.relevant_from]
+    best_first = [p.text for p in sorted(relevant, key=lambda p: -(p.label or 0))]
+    sub_answers = pool.sub_answers or best_first
+    if not sub_answers:
+        raise InputError(f"pool '{pool.id}' has no answer to compare with", "Give it sub_answers, or labels")
+    return pool.answer or (" ".join(pool.sub_answers) or best_first[0]), list(sub_answers)
+
+
+def ncom_reward(pools: Sequence[Pool]) -> Reward:
+    """Rewards lists of these pools by their comprehensiveness, without a generator; see `metrics.ranking.ncom`."""
+    tables = {pool.id: utility_table(pool) for pool in pools}
+    return lambda pool, ranking: ncom(ranking, tables[pool.id]) or 0.0
+
+
+def generator_reward(passages: int) -> Reward:
+    """Rewards lists by the answer that the LM in use writes from their first passages; its errors are raised."""
+    answerer = PassageAnswerer(AnswerRichly, Options(answer_passages=passages))
+
+    def reward(pool: Pool, ranking: Sequence[int]) -> float:
+        chosen = [pool.passages[n].passage for n in ranking[:passages]]
+        try:
+            answer = str(answerer(question=pool.question, passages=chosen).answer)
+        except NotAnswered:
+            answer = NOT_IN_COLLECTION
+        return answer_reward(answer, *gold_answers(pool))
+
+    return reward
 
 
 def significant_pairs(
@@ -68,7 +136,7 @@ def significant_pairs(
     return [(winner, loser) for winner, loser in pairs if winner.reward - loser.reward > threshold]
 
 
-def random_pairs(lists: Sequence[Rewarded], most: int, luck: Random) -> list[tuple[Rewarded, Rewarded]]:
+def random_pairs(lists: Sequence[Rewarded], most: int, rng: Random) -> list[tuple[Rewarded, Rewarded]]:
     """Pairs of different lists drawn at random, each the better list first; lists of equal rewards make no pair.
 
     Args:
@@ -82,122 +150,62 @@ def random_pairs(lists: Sequence[Rewarded], most: int, luck: Random) -> list[tup
     """
     different = {r.ranking: r for r in lists}.values()
     pairs = [(a, b) if a.reward > b.reward else (b, a) for a, b in combinations(different, 2) if a.reward != b.reward]
-    return luck.sample(pairs, min(most, len(pairs)))
+    return rng.sample(pairs, min(most, len(pairs)))
 
 
-def sample_lists(ranker: ListRanker, pool: Pool, k: int, samples: int, seed: int) -> tuple[Ranking, list[Ranking]]:
+def sample_lists(ranker: ListRanker, pool: Pool, k: int, samples: int, seed: int) -> list[Ranking]:
     """The list that a ranker writes for a pool, and lists drawn by their probabilities."""
-    states = encode(ranker, candidates_of(pool))
-    device = states.questions.device
-    generator = torch.Generator(device).manual_seed(seed)
-    model = ranker.model
-    drawn = [model.write(states, k, generator=generator)[0] for _ in range(samples)]
-    return _ranking(model.write(states, k)[0]), [_ranking(one) for one in drawn]
+    states = ranker.encode(candidates_of(pool))
+    generator = torch.Generator(states.questions.device).manual_seed(seed)
+    lists = [ranker.model.write(states, k)]
+    lists += [ranker.model.write(states, k, generator=generator) for _ in range(samples)]
+    return [tuple(n for n in one[0].tolist() if n != NOTHING) for one in lists]
 
 
 def build_preferences(
     ranker: ListRanker,
     pools: Sequence[Pool],
     reward: Reward,
+    settings: PreferenceSettings,
+    store: Store,
     *,
-    k: int,
-    samples: int = 8,
-    threshold: float = 0.1,
     seed: int = 0,
-    threads: int = 8,
-    pairs: Literal["us3", "random"] = "us3",
-    on_progress: Callable[[int], object] = lambda done: None,
+    listener: Callable[[Progress], object] = lambda progress: None,
 ) -> list[Preference]:
-    """The pairs that US³ finds in pools, or as many at random. A list whose reward fails is left out, and logged.
+    """The pairs that US³ finds in pools, or as many at random.
 
     Args:
-        threshold: Of US³, see `significant_pairs`.
-        pairs: `us3`, or `random`, see `random_pairs`: at most `samples` a pool, as of US³.
-        threads: Rewards computed at once, of lists of one pool or of several.
+        store: Keeps the lists of each pool and their rewards, as they come. A list whose reward cannot be read is left
+            out, and so is a pool whose lists the LM is too slow for.
 
     Raises:
         LMUnavailable: If the reward asks an LM that cannot be used.
     """
-    lists = [sample_lists(ranker, pool, k, samples, seed + number) for number, pool in enumerate(pools)]
-    rankings = [(n, r) for n, (greedy, sampled) in enumerate(lists) for r in dict.fromkeys([greedy, *sampled])]
-    known: list[dict[Ranking, Rewarded]] = [{} for _ in pools]
+    numbers = {pool.id: number for number, pool in enumerate(pools)}
+    in_turn = threading.Lock()
 
-    def worth(pool_list: tuple[int, Ranking]) -> float:
-        number, ranking = pool_list
-        return reward(pools[number], ranking)
+    def do(pool_id: str, step: str, _: Any) -> list[tuple[Ranking, float | None]]:
+        pool, number = pools[numbers[pool_id]], numbers[pool_id]
+        with in_turn:  # torch fills the machine by itself, and tokenizers serve one thread
+            lists = sample_lists(ranker, pool, ranker.settings.list_length, settings.samples, seed + number)
+        rewards: dict[Ranking, float | None] = {}
+        for ranking in lists:
+            if ranking not in rewards:
+                rewards[ranking] = None
+                with suppress(StepFailed):
+                    rewards[ranking] = reward(pool, ranking)
+        return list(rewards.items())
 
-    def show(progress: Progress) -> None:
-        done = int(progress.done)
-        if progress.result and (pools_done := done * len(pools) // len(rankings)) > (done - 1) * len(pools) // len(
-            rankings
-        ):
-            on_progress(pools_done)
-
-    with dspy.context(trace=None):
-        values = Stages(threads, listener=show).run("rewards", worth, rankings)
-    for (number, ranking), value in zip(rankings, values, strict=True):
-        if isinstance(value, Failed):
-            logger.warning("pool %s: a list has no reward: %s", pools[number].id, value)
-        else:
-            known[number][ranking] = Rewarded(ranking, value)
-
-    def pairs_of(number: int) -> list[tuple[Rewarded, Rewarded]]:
-        greedy, sampled = lists[number]
-        rewards = known[number]
-        rewarded = [rewards[s] for s in (greedy, *sampled) if s in rewards]
-        if pairs == "random":
-            return random_pairs(rewarded, samples, Random(seed + number))
-        return significant_pairs(rewards[greedy], rewarded, threshold) if greedy in rewards else []
-
-    return [Preference(pool, *pair) for number, pool in enumerate(pools) for pair in pairs_of(number)]
-
-
-def write_preferences(file: Path, preferences: Sequence[Preference]) -> None:
-    """Write pairs to a file atomically: one pair a line, passages by their ids."""
-    rows = ({"pool": p.pool.id, "winner": _row(p.pool, p.winner), "loser": _row(p.pool, p.loser)} for p in preferences)
-    write_json_lines(file, rows)
-
-
-def read_preferences(file: Path, pools: Sequence[Pool]) -> list[Preference]:
-    """The pairs that `write_preferences` wrote.
-
-    Raises:
-        InputError: If a pair does not fit the pools.
-    """
-    by_id = {pool.id: pool for pool in pools}
+    work(numbers, do, store, steps=["rewards"], threads=settings.threads, listener=listener)
     preferences = []
-    for entry in read_rows(file):
-        row = parse(_Row, entry)
-        try:
-            pool = by_id[row.pool]
-            place = {p.id: n for n, p in enumerate(pool.passages)}
-            winner, loser = (Rewarded(tuple(place[i] for i in o.ids), o.reward) for o in (row.winner, row.loser))
-        except KeyError as error:
-            raise misfit(entry.place, f"the pools have no {error}") from None
-        preferences.append(Preference(pool, winner, loser))
+    for result in sorted(store.read().results, key=lambda result: numbers[result.item]):
+        number, lists = numbers[result.item], result.value or []
+        rewarded = [Rewarded(tuple(ranking), value) for ranking, value in lists if value is not None]
+        if settings.pairs == "random":
+            pairs = random_pairs(rewarded, settings.samples, Random(seed + number))
+        elif rewarded and lists[0][1] is not None:  # the likeliest list, which comes first
+            pairs = significant_pairs(rewarded[0], rewarded[1:], settings.threshold)
+        else:
+            pairs = []
+        preferences += [Preference(pools[number], *pair) for pair in pairs]
     return preferences
-
-
-class _RewardedRow(Layout):
-    ids: list[str]
-    reward: float
-
-
-class _Row(Layout):
-    pool: str
-    winner: _RewardedRow
-    loser: _RewardedRow
-
-
-def _row(pool: Pool, rewarded: Rewarded) -> dict[str, object]:
-    return {"ids": [pool.passages[n].id for n in rewarded.ranking], "reward": rewarded.reward}
-
-
-def candidates_of(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates:
-    """The passages of a pool, or the chosen ones, as a ranker reads them."""
-    passages = [pool.passages[n] for n in chosen] if chosen is not None else pool.passages
-    return Candidates(pool.question, [p.passage.titled for p in passages], [pool.aspects_of(p) for p in passages])
-
-
-def _ranking(written: torch.Tensor) -> Ranking:
-    return tuple(n for n in written.tolist() if n != NOTHING)

@@ -1,43 +1,49 @@
-"""Train a list ranker in a folder; a killed training can be resumed."""
+"""Train a list ranker in a folder; a killed training resumes from its last reward or checkpoint."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import dspy
 
 from typedrag.datasets.pools import Pool, read_pools
 from typedrag.errors import InputError
 from typedrag.experiments.resources import git_commit, open_metered
-from typedrag.experiments.tracking.tracker import Tracker
+from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.digests import digest_of
-from typedrag.files.locks import alone_in
-from typedrag.files.text_files import write_json, write_text
+from typedrag.files.text_files import write_json
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.lms.cost import CostTracker, Spending, track_cost
+from typedrag.lms.cost import Spending
 from typedrag.lms.lm import use_lm
-from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.optimizers.list_ranker.config import RankerTrainConfig
-from typedrag.optimizers.trainer import check_one_process
-from typedrag.programs import Options
-from typedrag.records import Usage
+from typedrag.optimizers.list_ranker.preferences import (
+    Preference,
+    build_preferences,
+    generator_reward,
+    gold_answers,
+    ncom_reward,
+)
+from typedrag.optimizers.list_ranker.training import (
+    PreferenceDataset,
+    SilverDataset,
+    TrainingOutcome,
+    freeze,
+    train_list_ranker,
+)
+from typedrag.optimizers.list_ranker.utility import check_worth
+from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
 from typedrag.redaction import redactor_for
-from typedrag.retrieval.local_models import loading
-from typedrag.runs.stages import Listener, unheard
-from typedrag.runs.stop import Progress
+from typedrag.retrieval.local_models import accelerator, loading
+from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
+from typedrag.runs import Listener, Progress, RunFolder, Store, unheard
 from typedrag.texts.words import question_key
 
-if TYPE_CHECKING:
-    from typedrag.optimizers.list_ranker.preferences import Preference
-    from typedrag.optimizers.list_ranker.rewards import Reward
-    from typedrag.optimizers.list_ranker.training import SilverLessons, StepLoss, TrainingOutcome
-    from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
-
-RANKER, CHECKPOINTS, SETTINGS, OUTCOME = "ranker", "checkpoints", "training.json", "outcome.json"
-PREFERENCES, SPENT = "preferences.jsonl", "spent.json"
+RANKER, CHECKPOINTS, OUTCOME = "ranker", "checkpoints", "outcome.json"
+_TRAINED = "trained"
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class TrainingProgress:
     """Callbacks for the progress of a ranker's training."""
 
     listener: Listener = unheard
-    step: Callable[[StepLoss], object] = field(default=lambda loss: None)
+    step: OnStep = field(default=lambda loss: None)
     notice: Callable[[str], None] = field(default=lambda message: None)
 
 
@@ -55,13 +61,13 @@ class TrainedRanker:
 
     Attributes:
         folder: The ranker's folder; `list:FOLDER` is its spec.
-        lessons: The number of pools, or pairs, that it was trained on.
+        examples: The number of pools, or pairs, that it was trained on.
         outcome: Losses and validation.
         spent: LM calls and tokens of the generator.
     """
 
     folder: Path
-    lessons: int
+    examples: int
     outcome: TrainingOutcome
     spent: Spending
 
@@ -70,12 +76,9 @@ class TrainedRanker:
         outcome = self.outcome
         return {
             "ranker": str(self.folder),
-            "lessons": self.lessons,
-            "steps": outcome.losses[-1].step if outcome.losses else 0,
-            "losses": [loss.loss for loss in outcome.losses],
-            "validated": outcome.validated,
-            "best_step": outcome.best_step,
-            "stopped": outcome.stopped,
+            "examples": self.examples,
+            "steps": len(outcome.losses),
+            **outcome.model_dump(mode="json"),
             "lm_calls": self.spent.usage.lm_calls,
             "tokens": self.spent.tokens,
         }
@@ -88,7 +91,7 @@ def train_ranker(
 
     Args:
         out: The training's folder: the ranker goes to `ranker`, checkpoints to `checkpoints`.
-        resume: Continue the training that the folder holds.
+        resume: Continue the training that the folder holds; a finished one stays as it is.
 
     Raises:
         InputError: If the folder holds a training that is not to be resumed or has other settings,
@@ -98,77 +101,69 @@ def train_ranker(
         TypedRAGError: If MLflow's store cannot be used.
     """
     check_one_process()
-    watching = watching or TrainingProgress()
+    watching, redact = watching or TrainingProgress(), redactor_for([])
     pools = read_pools(config.data)
     validation = read_pools(config.validation) if config.validation else []
     _check_pools(config, pools, validation)
-    ranker = _open(config, pools)
-    silver = _silver(config, ranker, pools, watching) if config.stage == "sft" else None
-    with alone_in(out):
-        settings = _settings(config)
-        _check_folder(out, settings, resume=resume)
-        write_json(out / SETTINGS, settings)
-        tracker = Tracker(config.tracking, redactor_for([]), watching.notice)
-        tracker.begin_folder(out, {**settings, "git commit": git_commit() or ""})
-        files, stopped = list[str](), True
+    ranker = _open_start(config, pools)
+    silver = _silver_dataset(config, ranker, pools, watching) if config.stage == "sft" else None
+    check_store(config.tracking, redact)
+    identity = _identity(config)
+    items = {} if silver else {pool.id: pool.question for pool in pools}
+    with RunFolder.open(out, identity, kind="training of a list ranker", resume=resume, items=items) as run:
+        if finished := run.store.read().notes.get(_TRAINED):
+            outcome = TrainingOutcome.model_validate(finished["outcome"])
+            return TrainedRanker(out / RANKER, finished["examples"], outcome, run.store.read().spent)
+        tracker, stopped = Tracker(config.tracking, redact, watching.notice), True
+        tracker.begin_folder(out, {**identity, "git commit": git_commit() or ""})
+
+        def log(values: Mapping[str, float], step: int) -> None:
+            if tracker.works:
+                with tracker.attempt("this training", "Nothing more of it is logged"):
+                    tracker.log(values, step)
+
+        def on_step(loss: StepLoss) -> None:
+            watching.step(loss)
+            log({"loss": loss.loss}, loss.step)
+
         try:
-            trained = _train(config, out, ranker, silver, pools, validation, tracker, watching, resume=resume)
+            training = config.training
+            dataset = silver or PreferenceDataset(
+                _preferences(config, run.store, ranker, pools, watching),
+                ranker,
+                training.candidates,
+                training.seed,
+                training.bf16,
+            )
+            outcome = train_list_ranker(
+                ranker, dataset, out / CHECKPOINTS, training, validation=validation, resume=resume, on_step=on_step
+            )
+            for step, value in outcome.validated.items():
+                log({"validation": value}, step)
+            about = {"start": config.start, "stage": config.stage, "examples": len(dataset)}
+            replace(ranker, trained=about).save(out / RANKER)
+            trained = TrainedRanker(out / RANKER, len(dataset), outcome, run.store.read().spent)
             write_json(out / OUTCOME, trained.to_dict())
-            files, stopped = [OUTCOME, SETTINGS], trained.outcome.stopped
+            if not outcome.stopped:
+                run.store.note(_TRAINED, {"examples": len(dataset), "outcome": outcome.model_dump(mode="json")})
+            stopped = outcome.stopped
         finally:
             if tracker.works:
                 with tracker.attempt("this training", "Its files are complete"):
-                    for file in files:
-                        tracker.artifact(file, (out / file).read_text("utf-8"))
+                    if (out / OUTCOME).is_file():
+                        tracker.artifact(OUTCOME, (out / OUTCOME).read_text("utf-8"))
                     tracker.end(stopped=stopped)
     return trained
 
 
-def _log(tracker: Tracker, values: Mapping[str, float], step: int) -> None:
-    if tracker.works:
-        with tracker.attempt("this training", "Nothing more of it is logged"):
-            tracker.log(values, step)
-
-
-def _train(
-    config: RankerTrainConfig,
-    out: Path,
-    ranker: ListRanker,
-    silver: SilverLessons | None,
-    pools: Sequence[Pool],
-    validation: Sequence[Pool],
-    tracker: Tracker,
-    watching: TrainingProgress,
-    *,
-    resume: bool,
-) -> TrainedRanker:
-    from typedrag.optimizers.list_ranker.training import PreferenceLessons, train_list_ranker
-
-    training, spent = config.training, Spending()
-    lessons: SilverLessons | PreferenceLessons
-    if silver is not None:
-        lessons = silver
-    else:
-        preferences, spent = _preferences(config, out, ranker, pools, watching)
-        lessons = PreferenceLessons(preferences, ranker, training.candidates, training.seed, training.bf16)
-
-    def on_step(loss: StepLoss) -> None:
-        watching.step(loss)
-        _log(tracker, {"loss": loss.loss}, loss.step)
-
-    outcome = train_list_ranker(
-        ranker, lessons, out / CHECKPOINTS, training, validation=validation, resume=resume, on_step=on_step
-    )
-    for step, value in outcome.validated.items():
-        _log(tracker, {"validation": value}, step)
-    trained = replace(ranker, trained={"start": config.start, "stage": config.stage, "lessons": len(lessons)})
-    trained.save(out / RANKER)
-    return TrainedRanker(out / RANKER, len(lessons), outcome, spent)
-
-
-def _settings(config: RankerTrainConfig) -> dict[str, Any]:
-    """The settings that a training depends on; a training can be resumed only with the same."""
-    lm = config.lm.model_dump(mode="json", exclude={"api_base"}) if config.stage == "dpo" else None
+def _identity(config: RankerTrainConfig) -> dict[str, Any]:
+    """The settings that a training depends on."""
+    learned: dict[str, Any] = {}
+    if config.stage == "dpo":
+        learned = {"preferences": config.preferences.model_dump(mode="json", exclude={"threads"})}
+        learned["reward"] = config.reward
+        if config.reward == "generator":
+            learned["lm"] = config.lm.model_dump(mode="json", exclude={"api_base"})
     return {
         "start": config.start,
         "start's digest": digest_of(Path(config.start)) if Path(config.start).is_dir() else None,
@@ -177,33 +172,12 @@ def _settings(config: RankerTrainConfig) -> dict[str, Any]:
         "validation": digest_of(config.validation) if config.validation else None,
         "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
         "training": config.training.model_dump(mode="json", exclude={"minutes"}),
-        "preferences": config.preferences.model_dump(mode="json", exclude={"threads"})
-        if config.stage == "dpo"
-        else None,
-        "reward": config.reward if config.stage == "dpo" else None,
-        "lm": lm if config.reward == "generator" else None,
+        **learned,
     }
-
-
-def _check_folder(out: Path, settings: dict[str, Any], *, resume: bool) -> None:
-    file = out / SETTINGS
-    if not file.is_file():
-        return
-    if not resume:
-        raise InputError(f"{out} holds a training", "Continue it with --resume, or name another --out")
-    try:
-        before = json.loads(file.read_text("utf-8"))
-    except ValueError:
-        raise InputError(f"{file} is not JSON", "Name another --out") from None
-    if others := [name for name in settings if settings[name] != before.get(name)]:
-        raise InputError(f"{out} holds a training with other {' and '.join(others)}", "Name another --out")
 
 
 def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: Sequence[Pool]) -> None:
     """Refuse pools that lack data or leak into the validation, before anything is paid for."""
-    from typedrag.optimizers.list_ranker.rewards import gold_of
-    from typedrag.optimizers.list_ranker.utility import check_worth
-
     learned = {question_key(pool.question) for pool in pools}
     if shared := [pool.question for pool in validation if question_key(pool.question) in learned]:
         raise InputError(
@@ -214,35 +188,25 @@ def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: S
     for pool in (*validation, *(pools if config.stage == "sft" or config.reward == "ncom" else ())):
         check_worth(pool)
     for pool in pools if config.stage == "dpo" and config.reward == "generator" else ():
-        gold_of(pool)
+        gold_answers(pool)
 
 
-def _silver(
+def _silver_dataset(
     config: RankerTrainConfig, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
-) -> SilverLessons:
-    """The silver lists of the pools; pools whose list is empty are left out."""
-    from typedrag.optimizers.list_ranker.training import SilverLessons
-
-    candidates = config.training.candidates or SilverLessons.candidates
-    lessons = SilverLessons(pools, candidates, ranker.settings.list_length)
-    if not len(lessons):
+) -> SilverDataset:
+    candidates = config.training.candidates or SilverDataset.candidates
+    dataset = SilverDataset(pools, candidates, ranker.settings.list_length)
+    if not len(dataset):
         raise InputError(
             "no passage of any pool covers anything of what is to be covered, so that all silver lists are empty",
             "Make pools whose passages have words in common with the sub-answers, or labels",
         )
-    if lessons.left_out:
-        watching.notice(
-            f"{lessons.left_out:,} of {len(pools):,} pools are left out: none of their passages covers anything"
-        )
-    return lessons
+    if left_out := len(pools) - len(dataset):
+        watching.notice(f"{left_out:,} of {len(pools):,} pools are left out: none of their passages covers anything")
+    return dataset
 
 
-def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
-    import torch
-
-    from typedrag.optimizers.list_ranker.training import freeze
-    from typedrag.retrieval.rerank.list_ranker.folder import is_list_ranker, start_list_ranker
-
+def _open_start(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
     if config.stage == "dpo" and not is_list_ranker(Path(config.start)):
         raise InputError(
             f"preferences are learned by a list ranker, which '{config.start}' is not",
@@ -253,58 +217,40 @@ def _open(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
     with loading(f"start '{config.start}'", mend):
         ranker = start_list_ranker(config.start, config.ranker, texts=texts, seed=config.training.seed)
     freeze(ranker.model, config.training.frozen_layers)
-    ranker.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    ranker.model.to(accelerator())
     return ranker
 
 
 def _preferences(
-    config: RankerTrainConfig, out: Path, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
-) -> tuple[list[Preference], Spending]:
-    """The pairs to learn from, read from the folder if an earlier session made them, and their cost."""
-    from typedrag.optimizers.list_ranker.preferences import build_preferences, read_preferences, write_preferences
-    from typedrag.optimizers.list_ranker.rewards import GeneratorReward, NcomReward
+    config: RankerTrainConfig, store: Store, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
+) -> list[Preference]:
+    """The pairs to learn from; what earlier sessions rewarded is in the store."""
+    settings = config.preferences
+    by_generator = config.reward == "generator"
+    limit_calls_in_flight(settings.threads)
+    lm_config = config.lm.model_copy(update={"cache": True})  # neither a kill nor another threshold is paid twice
+    with (
+        use_lm(open_metered(lm_config)) if by_generator else nullcontext(),
+        dspy.context(trace=None),
+    ):
 
-    file = out / PREFERENCES
-    before = json.loads((out / SPENT).read_text("utf-8")) if (out / SPENT).is_file() else {}
-    account = CostTracker(Spending(Usage(**before)))
-    if file.is_file():
-        return read_preferences(file, pools), account.spent
-    length, settings = ranker.settings.list_length, config.preferences
-    with ExitStack() as stack:
-        reward: Reward
-        if config.reward == "ncom":
-            reward = NcomReward(pools)
-        else:
-            stack.enter_context(use_lm(open_metered(config.lm.model_copy(update={"cache": True}))))
-            stack.enter_context(track_cost(account))
-            options = Options(answer_passages=length)
-            stack.enter_context(use_reply_store(out / REPLIES))
-            reward = GeneratorReward(options)
-            limit_calls_in_flight(settings.threads)
+        def listener(progress: Progress) -> None:
+            watching.listener(replace(progress, run="pools ranked and rewarded"))
 
-        def on_pool(number: int) -> None:
-            watching.listener(Progress("pools ranked and rewarded", number, len(pools), account.spent))
-            write_text(out / SPENT, json.dumps(asdict(account.spent.usage)) + "\n")
-
+        reward = generator_reward(ranker.settings.list_length) if by_generator else ncom_reward(pools)
         preferences = build_preferences(
-            ranker,
-            pools,
-            reward,
-            k=length,
-            samples=settings.samples,
-            threshold=settings.threshold,
-            seed=config.training.seed,
-            threads=settings.threads,
-            pairs=settings.pairs,
-            on_progress=on_pool,
+            ranker, pools, reward, settings, store, seed=config.training.seed, listener=listener
         )
+    results = store.read().results
+    if unread := sum(reward is None for result in results for _, reward in result.value or ()):
+        watching.notice(f"{unread:,} lists are left out: their answers cannot be read")
+    if failed := [result.problem for result in results if result.failed]:
+        watching.notice(f"{len(failed):,} pools are left out; the last: {failed[-1]}")
     if not preferences:
-        (out / SETTINGS).unlink()  # lets a training with other settings reuse the answers
         raise InputError(
             f"no two lists of a pool differ by {settings.threshold if settings.pairs == 'us3' else 'anything'} in "
             "their rewards",
-            "Give more pools, or a lower threshold for pairs; what was answered is kept in --out",
+            "Give more pools, or a lower threshold and another --out; the LM's answers are kept in its cache",
         )
-    write_preferences(file, preferences)
     watching.notice(f"{len(preferences):,} pairs of lists from {len(pools):,} pools")
-    return preferences, account.spent
+    return preferences

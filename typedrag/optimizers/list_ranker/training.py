@@ -6,61 +6,44 @@ transformers' Trainer does the work, so the same training runs on a CPU or on a 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import set_seed
 
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.optimizers.list_ranker.config import TrainingSettings
-from typedrag.optimizers.list_ranker.preferences import Preference, candidates_of
-from typedrag.optimizers.list_ranker.utility import pool_measures, silver_list, utility_table
-from typedrag.optimizers.trainer import keep_to_one_device, last_checkpoint
-from typedrag.retrieval.rerank.list_ranker.folder import ListRanker
+from typedrag.optimizers.list_ranker.preferences import Preference
+from typedrag.optimizers.list_ranker.utility import candidates_of, pool_measures, silver_list, utility_table
+from typedrag.optimizers.trainer import OnStep, QuietTrainer, last_checkpoint, train, training_arguments
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING, ListRankerModel, SmallDecoder
-from typedrag.retrieval.rerank.list_ranker.reranker import write_list
+from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
 from typedrag.retrieval.rerank.list_ranker.texts import Reader
 
 
-class StepLoss(NamedTuple):
-    """The loss of a training step."""
+class TrainingOutcome(BaseModel):
+    """The losses and the validation of a training."""
 
-    step: int
-    steps: int
-    loss: float
-
-
-@dataclass(frozen=True)
-class TrainingOutcome:
-    """The losses and the validation of a training.
-
-    Attributes:
-        losses: The losses of its steps, earlier sessions included.
-        validated: The validation's measure by step, 0 being before the training; empty without
-            validation pools.
-        best_step: The step whose weights were kept, 0 if the training improved nothing; None without
-            validation, where the last weights are kept.
-        stopped: True if it ran out of time.
-    """
-
-    losses: tuple[StepLoss, ...]
+    losses: list[float]
+    """The losses of its steps, earlier sessions included."""
     validated: dict[int, float]
+    """The validation's measure by step, 0 being before the training; empty without validation pools."""
     best_step: int | None
+    """The step whose weights were kept, 0 if the training improved nothing; None without validation, where the last
+    weights are kept."""
     stopped: bool
+    """True if it ran out of time."""
 
 
-class Lesson(NamedTuple):
-    """An item of the training data.
+class TrainingExample(NamedTuple):
+    """A pool with the lists to learn from.
 
     Attributes:
         pool: Its question and candidates.
@@ -75,50 +58,43 @@ class Lesson(NamedTuple):
     reference: tuple[float, ...] = ()
 
 
-class SilverLessons(torch.utils.data.Dataset[Lesson]):
+class SilverDataset(torch.utils.data.Dataset[TrainingExample]):
     """Silver lists of pools, with candidates drawn anew each time a list is read.
 
     Args:
-        pools: Pools that `utility_table` accepts.
-        candidates: The most passages of a lesson; up to half of them cover something.
-
-    Attributes:
-        left_out: The number of pools that teach nothing: no passage covers anything, so the silver list is empty.
+        pools: Pools that `utility_table` accepts. Those of which no passage covers anything teach nothing, and are
+            left out.
+        candidates: The most passages of an example; up to half of them cover something.
+        length: The length of a list.
     """
 
     learning_rate = 5e-5
     candidates = 32
 
     def __init__(self, pools: Sequence[Pool], candidates: int, length: int) -> None:
-        tables = [utility_table(pool) for pool in pools]
-        self._taught = [(pool, table) for pool, table in zip(pools, tables, strict=True) if table.any()]
-        self.left_out = len(pools) - len(self._taught)
-        self._candidates = candidates
-        self._length = length
+        tables = ((pool, utility_table(pool)) for pool in pools)
+        self._pools = [(pool, table) for pool, table in tables if table.any()]
+        self._candidates, self._length = candidates, length
 
     def __len__(self) -> int:
-        return len(self._taught)
+        return len(self._pools)
 
-    def __getitem__(self, number: int) -> Lesson:
-        pool, table = self._taught[number]
-        chosen = self._draw(table)
-        return Lesson(pool, chosen, (tuple(silver_list(table[list(chosen)], self._length)),))
-
-    def _draw(self, table: Any) -> tuple[int, ...]:
-        everything = range(len(table))
-        if len(table) <= self._candidates:
-            return tuple(everything)
-        worth = [n for n in everything if table[n].any()]
-        good = random.sample(worth, min(len(worth), max(1, self._candidates // 2)))
-        others = random.sample([n for n in everything if n not in good], self._candidates - len(good))
-        return tuple(sorted([*good, *others]))
+    def __getitem__(self, number: int) -> TrainingExample:
+        pool, table = self._pools[number]
+        chosen = list(range(len(table)))
+        if len(table) > self._candidates:
+            covering = [n for n in chosen if table[n].any()]
+            good = random.sample(covering, min(len(covering), max(1, self._candidates // 2)))
+            others = random.sample([n for n in chosen if n not in good], self._candidates - len(good))
+            chosen = sorted([*good, *others])
+        return TrainingExample(pool, tuple(chosen), (tuple(silver_list(table[chosen], self._length)),))
 
 
-class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
+class PreferenceDataset(torch.utils.data.Dataset[TrainingExample]):
     """Pairs of lists, with their log-probabilities by the ranker before the training.
 
     Args:
-        candidates: The most passages of a lesson, both lists' always among them; None takes the whole pool (eq. 12).
+        candidates: The most passages of an example, both lists' always among them; None takes the whole pool (eq. 12).
         seed: The seed of the draw of candidates.
         bf16: True if the ranker will be trained in half precision; the reference is computed in the same.
     """
@@ -133,68 +109,66 @@ class PreferenceLessons(torch.utils.data.Dataset[Lesson]):
         seed: int,
         bf16: bool = False,
     ) -> None:
-        rng = random.Random(seed)
-        collate = Collator(ranker)
-        self._lessons = []
+        rng, collate = random.Random(seed), Collator(ranker)
+        device = ranker.model.chosen.weight.device
+        self._examples = []
         for pool, winner, loser in preferences:
-            held = sorted({*winner.ranking, *loser.ranking})
-            others = [n for n in range(len(pool.passages)) if n not in held]
-            room = len(others) if candidates is None else min(len(others), max(0, candidates - len(held)))
-            chosen = tuple(sorted([*held, *rng.sample(others, room)]))
-            place = {n: at for at, n in enumerate(chosen)}
-            lists = tuple(tuple(place[n] for n in one.ranking) for one in (winner, loser))
-            half = torch.autocast(ranker.model.chosen.weight.device.type, torch.bfloat16, enabled=bf16)
-            with torch.inference_mode(), half:
-                [reference] = ranker.model.eval()(**collate.tensors([Lesson(pool, chosen, lists)])).tolist()
-            self._lessons.append(Lesson(pool, chosen, lists, tuple(reference)))
+            listed = sorted({*winner.ranking, *loser.ranking})
+            others = [n for n in range(len(pool.passages)) if n not in listed]
+            room = len(others) if candidates is None else min(len(others), max(0, candidates - len(listed)))
+            chosen = sorted([*listed, *rng.sample(others, room)])
+            lists = tuple(tuple(map(chosen.index, one.ranking)) for one in (winner, loser))
+            example = TrainingExample(pool, tuple(chosen), lists)
+            tensors = {name: tensor.to(device) for name, tensor in collate([example]).items()}
+            with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+                [reference] = ranker.model.eval()(**tensors).tolist()
+            self._examples.append(example._replace(reference=tuple(reference)))
 
     def __len__(self) -> int:
-        return len(self._lessons)
+        return len(self._examples)
 
-    def __getitem__(self, number: int) -> Lesson:
-        return self._lessons[number]
+    def __getitem__(self, number: int) -> TrainingExample:
+        return self._examples[number]
 
 
 class Collator:
-    """Makes tensors from lessons."""
+    """Makes a batch of tensors from examples: the inputs of the model's `forward`, and `reference` if it is known."""
 
     def __init__(self, ranker: ListRanker) -> None:
         self._reader = Reader(ranker.tokenizer, ranker.settings)
-        self._device = ranker.model.chosen.weight.device
 
-    def __call__(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
-        """Return a batch of lessons as tensors; the Trainer moves them to its device."""
-        tensors = self._tensors(lessons)
-        reference = [lesson.reference for lesson in lessons]
-        return {**tensors, **({"reference": torch.tensor(reference)} if all(reference) else {})}
-
-    def tensors(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
-        """The inputs of the model's `forward`, on the model's device."""
-        return {name: tensor.to(self._device) for name, tensor in self._tensors(lessons).items()}
-
-    def _tensors(self, lessons: Sequence[Lesson]) -> dict[str, Tensor]:
-        read = [self._reader.read(candidates_of(lesson.pool, lesson.chosen)) for lesson in lessons]
+    def __call__(self, examples: Sequence[TrainingExample]) -> dict[str, Tensor]:
+        """Return the batch; the Trainer moves it to its device."""
+        read = [self._reader.read(candidates_of(example.pool, example.chosen)) for example in examples]
         ids, mask = self._reader.pad([row for sequences in read for row in sequences.ids])
-        pooled = torch.tensor([span for sequences in read for span in sequences.pooled])
-        longest = max(1, *(len(one) for lesson in lessons for one in lesson.lists))
-        lists = [[[*one, *[NOTHING] * (longest - len(one))] for one in lesson.lists] for lesson in lessons]
-        sizes = torch.tensor([len(lesson.chosen) for lesson in lessons])
-        return {"ids": ids, "mask": mask, "pooled": pooled, "sizes": sizes, "lists": torch.tensor(lists)}
+        longest = max(1, *(len(one) for example in examples for one in example.lists))
+        lists = [[[*one, *[NOTHING] * (longest - len(one))] for one in example.lists] for example in examples]
+        tensors = {
+            "ids": ids,
+            "mask": mask,
+            "pooled": torch.tensor([span for sequences in read for span in sequences.pooled]),
+            "sizes": torch.tensor([len(example.chosen) for example in examples]),
+            "lists": torch.tensor(lists),
+        }
+        if all(example.reference for example in examples):
+            tensors["reference"] = torch.tensor([example.reference for example in examples])
+        return tensors
 
 
 def train_list_ranker(
     ranker: ListRanker,
-    lessons: SilverLessons | PreferenceLessons,
+    dataset: SilverDataset | PreferenceDataset,
     folder: Path,
     settings: TrainingSettings,
     *,
     validation: Sequence[Pool] = (),
     resume: bool = False,
-    on_step: Callable[[StepLoss], object] = lambda loss: None,
+    on_step: OnStep = lambda loss: None,
 ) -> TrainingOutcome:
-    """Train a ranker in place; a killed training goes on from its last checkpoint.
+    """Train a ranker in place.
 
     Args:
+        folder: For checkpoints.
         validation: Pools whose mean nDCG@10 (NCOM without labels) chooses the best of the saved weights and
             those before the training; by default the weights of the last step are kept.
         resume: Continue from the last checkpoint, if there is one.
@@ -202,26 +176,25 @@ def train_list_ranker(
     Raises:
         InputError: If there is nothing to train on.
     """
-    if not len(lessons):
+    if not len(dataset):
         raise InputError("there is nothing to train on", "Give more pools, or a lower threshold for pairs")
     freeze(ranker.model, settings.frozen_layers)
     start = {name: p.detach().cpu().clone() for name, p in ranker.model.named_parameters() if p.requires_grad}
     last = last_checkpoint(folder) if resume else None
-    batches = -(-len(lessons) // settings.batch)
-    arguments = TrainingArguments(
-        output_dir=str(folder),
+    checkpoint_steps = max(1, -(-len(dataset) // settings.batch) // settings.saves)
+    arguments = training_arguments(
+        folder,
         num_train_epochs=settings.epochs,
-        learning_rate=settings.learning_rate or lessons.learning_rate,
+        learning_rate=settings.learning_rate or dataset.learning_rate,
         warmup_steps=settings.warmup,
         weight_decay=settings.weight_decay,
         per_device_train_batch_size=settings.at_once,
         gradient_accumulation_steps=max(1, settings.batch // settings.at_once),
-        logging_steps=1,
         save_strategy="steps",
-        save_steps=max(1, batches // settings.saves),
+        save_steps=checkpoint_steps,
         eval_strategy="steps" if validation else "no",
         eval_on_start=bool(validation) and last is None,
-        eval_steps=max(1, batches // settings.saves),
+        eval_steps=checkpoint_steps,
         save_total_limit=2,
         load_best_model_at_end=bool(validation),
         metric_for_best_model=_RankerTrainer.measure if validation else None,
@@ -229,30 +202,23 @@ def train_list_ranker(
         seed=settings.seed,
         bf16=settings.bf16,
         use_cpu=ranker.model.chosen.weight.device.type == "cpu",
-        report_to="none",
-        disable_tqdm=True,
         remove_unused_columns=False,
         label_names=[],
         dataloader_pin_memory=False,
     )
     set_seed(settings.seed)
-    watch = _Watch(settings.minutes, on_step)
     trainer = _RankerTrainer(
-        ranker,
-        validation,
-        settings,
-        args=keep_to_one_device(arguments),
-        train_dataset=lessons,
-        data_collator=Collator(ranker),
+        ranker, validation, settings, args=arguments, train_dataset=dataset, data_collator=Collator(ranker)
     )
-    trainer.add_callback(watch)
-    trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=last)
+    stopped = train(trainer, resume_from=last, on_step=on_step, minutes=settings.minutes)
     ranker.model.eval()
-    outcome = _outcome(trainer, watch)
-    if outcome.best_step == 0:
+    history: list[dict[str, Any]] = trainer.state.log_history
+    validated = {h["step"]: h[_RankerTrainer.measure] for h in history if _RankerTrainer.measure in h}
+    best = max(validated, key=lambda step: validated[step]) if trainer.state.best_model_checkpoint else None
+    if best == 0:
         ranker.model.load_state_dict(start, strict=False)
-    return outcome
+    losses = [h["loss"] for h in history if "loss" in h]
+    return TrainingOutcome(losses=losses, validated=validated, best_step=best, stopped=stopped)
 
 
 def freeze(model: ListRankerModel, layers: int) -> None:
@@ -281,7 +247,7 @@ def new_parameters(model: ListRankerModel) -> list[nn.Parameter]:
     return [*model.chosen.parameters(), *context, *decoder]
 
 
-class _RankerTrainer(Trainer):
+class _RankerTrainer(QuietTrainer):
     """Minimizes the losses of lists, and validates by ranking."""
 
     measure = "eval_ranking"
@@ -289,7 +255,10 @@ class _RankerTrainer(Trainer):
     def __init__(self, ranker: ListRanker, pools: Sequence[Pool], settings: TrainingSettings, **options: Any) -> None:
         super().__init__(model=ranker.model, eval_dataset=list(pools) or None, **options)
         self._ranker = ranker
-        self._pools = [(pool, None if is_by_labels(pool) else utility_table(pool)) for pool in pools]
+        # by nDCG, or by NCOM where a pool has sub-answers or no label above 0
+        by_labels = [not pool.sub_answers and any(p.label for p in pool.passages) for pool in pools]
+        tables = [None if labels else utility_table(pool) for pool, labels in zip(pools, by_labels, strict=True)]
+        self._pools = list(zip(pools, tables, strict=True))
         self._settings = settings
         self.model_accepts_loss_kwargs = False
 
@@ -322,51 +291,14 @@ class _RankerTrainer(Trainer):
         return (loss, {"logs": logs}) if return_outputs else loss
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        values = [_quality(self._ranker, pool, table) for pool, table in self._pools]
+        values = []
+        for pool, table in self._pools:
+            ranking = self._ranker.write(candidates_of(pool), k=10)
+            values.append(pool_measures(pool, ranking, table).get("ndcg" if table is None else "ncom", 0.0))
         measured = {self.measure: fmean(values)}
         self.log(measured)
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, measured)
         return measured
-
-
-class _Watch(TrainerCallback):
-    """Reports losses, and ends a training whose time is up."""
-
-    def __init__(self, minutes: float | None, on_step: Callable[[StepLoss], object]) -> None:
-        self._until = None if minutes is None else time.monotonic() + 60 * minutes
-        self._tell = on_step
-        self.stopped = False
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if "loss" in (logs or {}):
-            self._tell(StepLoss(state.global_step, state.max_steps, logs["loss"]))
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._until is not None and time.monotonic() > self._until and state.global_step < state.max_steps:
-            self.stopped = True
-            control.should_save = control.should_training_stop = True
-
-
-def is_by_labels(pool: Pool) -> bool:
-    """True if rankings of the pool are validated by nDCG; by NCOM if it has sub-answers, or no label above 0."""
-    return not pool.sub_answers and any(p.label for p in pool.passages)
-
-
-def _quality(ranker: ListRanker, pool: Pool, table: Any) -> float:
-    ranking = write_list(ranker, candidates_of(pool), k=10)
-    return pool_measures(pool, ranking, table).get("ndcg" if table is None else "ncom", 0.0)
-
-
-def _outcome(trainer: Trainer, watch: _Watch) -> TrainingOutcome:
-    state = trainer.state
-    history: list[dict[str, Any]] = state.log_history
-    validated = {h["step"]: h[_RankerTrainer.measure] for h in history if _RankerTrainer.measure in h}
-    return TrainingOutcome(
-        losses=tuple(StepLoss(h["step"], state.max_steps, h["loss"]) for h in history if "loss" in h),
-        validated=validated,
-        best_step=max(validated, key=lambda step: validated[step]) if state.best_model_checkpoint else None,
-        stopped=watch.stopped,
-    )
 
 
 def sft_loss(log_probabilities: Tensor) -> Tensor:

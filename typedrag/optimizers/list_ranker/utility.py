@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from typedrag.datasets.pools import Pool
 from typedrag.errors import InputError
 from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking, ncom, ranking_measures
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+from typedrag.retrieval.rerank.list_ranker.texts import Candidates
 
 MEASURES = ("ndcg", "map", "ncom")
 """nDCG@k takes labels as gains; MAP takes passages with a label of `relevant_from` or more as relevant."""
+
+
+def candidates_of(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates:
+    """The passages of a pool, or the chosen ones, as a ranker reads them."""
+    passages = [pool.passages[n] for n in chosen] if chosen is not None else pool.passages
+    return Candidates(pool.question, [p.passage.titled for p in passages], [pool.aspects_of(p) for p in passages])
 
 
 def utility_table(pool: Pool) -> NDArray[np.float64]:
@@ -30,8 +35,6 @@ def utility_table(pool: Pool) -> NDArray[np.float64]:
     Raises:
         InputError: If the pool has none of these.
     """
-    import numpy as np
-
     check_worth(pool)
     stated = [p.coverage for p in pool.passages if p.coverage is not None]
     if stated:
@@ -81,8 +84,6 @@ def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int
         >>> silver_list(table, k=3)
         [0, 2, 1]
     """
-    import numpy as np
-
     grades = np.array(labels, dtype=float) / max(1, *labels)
     answers = list(dict.fromkeys(t for t, label in zip(texts, labels, strict=True) if label >= relevant_from))
     worth = grades > 0

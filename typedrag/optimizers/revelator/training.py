@@ -1,30 +1,63 @@
-"""Fine-tune the revelator: one model, all roles mixed, with LoRA (HANRAG, section 4.2, appendix E)."""
+"""Fine-tune the revelator: one model, all roles mixed, with LoRA (HANRAG, section 4.2, appendix E).
+
+Rows are chats: the prompts that HANRAG sends, with the right replies.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import dspy
+import peft
+import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    TrainingArguments,
+    set_seed,
+)
 
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import InputError, LMUnavailable, first_line
-from typedrag.extras import require
+from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.text_files import write_json
-from typedrag.optimizers.revelator.chats import IGNORED, encode_all, prepare
-from typedrag.optimizers.trainer import check_one_process, keep_to_one_device, last_checkpoint
+from typedrag.optimizers.compile.targets.revelator import typed_example
+from typedrag.optimizers.compile.teleprompters.finetuning import TrainingAdapter
+from typedrag.optimizers.trainer import (
+    OnStep,
+    QuietTrainer,
+    check_one_process,
+    last_checkpoint,
+    train,
+    training_arguments,
+)
 from typedrag.programs import HANRAG
 from typedrag.programs.artifact.state import fingerprint, state_of
-from typedrag.runs import RunFolder, Store, is_run
+from typedrag.question_types import RevelatorRole
+from typedrag.retrieval.local_models import loading
+from typedrag.runs import RunFolder, is_run
 
 ADAPTER, MODEL, CHECKPOINTS, REPORT = "adapter", "model", "checkpoints", "revelator.json"
 _BEFORE, _TRAINED = "loss before", "trained"
-_WATCHED = 500
+_MOST_MEASURED = 500
 """The most rows that the loss is measured on."""
+Chat = list[dict[str, str]]
+"""Messages with `role` and `content`; the last one is the reply."""
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""ChatML, for tokenizers without a chat template."""
+
+IGNORED = -100
+"""The label of tokens that the loss ignores."""
 
 
 class TrainingSettings(BaseModel):
@@ -95,7 +128,7 @@ def train_revelator(
     settings: TrainingSettings | None = None,
     *,
     resume: bool = False,
-    on_step: Callable[[int, int, float | None], None] = lambda step, steps, loss: None,
+    on_step: OnStep = lambda loss: None,
 ) -> Trained:
     """Fine-tune a causal LM in the roles that the dataset has rows for, and save it as safetensors.
 
@@ -107,29 +140,38 @@ def train_revelator(
         program: The program whose prompts are trained on, with their demonstrations.
         out: A new folder, or that of the training to resume.
         resume: Continue from the last checkpoint in `out`; a finished training stays as it is.
-        on_step: Called with the step, the number of steps, and the loss if it is known.
+        on_step: Called after each step.
 
     Raises:
-        InputError: If there is nothing to train on, `out` is in use, or this is one of several processes.
-        LMUnavailable: If the base cannot be loaded, or a package for training is not installed.
+        InputError: If there is nothing to train on, `out` is in use, this is one of several processes, or the loss
+            becomes infinite.
+        LMUnavailable: If the base cannot be loaded.
     """
     check_one_process()
     settings = settings or TrainingSettings()
-    identity = _identity(base, dataset, program, settings)
+    identity = {
+        "base": base,
+        "data": dataset.fingerprint,
+        "prompts": fingerprint(state_of(program)),
+        "settings": settings.model_dump(mode="json"),
+    }
     if not is_run(out) and out.exists() and any(file.name != ".lock" for file in out.iterdir()):
         raise InputError(f"{out} is in use", "Name another --out")
-    transformers, peft = _libraries()
-    tokenizer, model = _load(base, transformers)
-    transformers.set_seed(settings.seed)
-    train, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
-    if not train:
+    half = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    hint = "Name a folder with a causal LM and its tokenizer, or one of the Hugging Face hub"
+    with loading(f"the base model '{base}'", hint, LMUnavailable):
+        tokenizer = prepare(AutoTokenizer.from_pretrained(base, trust_remote_code=False))
+        dtype = torch.bfloat16 if half else torch.float32
+        network = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, trust_remote_code=False)
+    set_seed(settings.seed)
+    rows, left_out = encode_all(dataset.split("train"), program, tokenizer, settings.max_tokens)
+    if not rows:
         raise InputError(f"{dataset.source} has no row to train on", f"{left_out} are longer than max_tokens")
     with RunFolder.open(out, identity, kind="training of a revelator", resume=resume, items={}) as run:
-        if trained := run.store.read().notes.get(_TRAINED):
-            return Trained(out, **trained)
-        watched = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
-        validation, _ = encode_all(watched[:_WATCHED], program, tokenizer, settings.max_tokens)
-
+        if finished := run.store.read().notes.get(_TRAINED):
+            return Trained(out, **finished)
+        held_out = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
+        validation, _ = encode_all(held_out[:_MOST_MEASURED], program, tokenizer, settings.max_tokens)
         lora = peft.LoraConfig(
             task_type="CAUSAL_LM",
             target_modules="all-linear",
@@ -137,36 +179,42 @@ def train_revelator(
             lora_alpha=settings.lora_alpha,
             lora_dropout=settings.lora_dropout,
         )
-        model = peft.get_peft_model(model, lora)
+        model = peft.get_peft_model(network, lora)
         if settings.gradient_checkpointing:
             model.gradient_checkpointing_enable()
             model.enable_input_require_grads()
-        trainer = transformers.Trainer(
+        trainer = QuietTrainer(
             model=model,
-            args=keep_to_one_device(_arguments(out, settings, len(train), transformers)),
-            train_dataset=train,
-            eval_dataset=validation or train[:_WATCHED],
-            data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
-            callbacks=[_watching(on_step, transformers)],
+            args=arguments_for(settings, len(rows), out / CHECKPOINTS),
+            train_dataset=rows,
+            eval_dataset=validation or rows[:_MOST_MEASURED],
+            data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
         )
-        trainer.remove_callback(transformers.PrinterCallback)  # stdout is for data
-        before = _loss_before(run.store, trainer)
-        trainer.train(resume_from_checkpoint=last_checkpoint(out / CHECKPOINTS) if resume else None)
-        after = trainer.evaluate()["eval_loss"]
-        result = Trained(out, len(train), left_out, trainer.state.global_step, before, after)
-        _save(result, identity, trainer.model, tokenizer, settings)
-        run.store.note(_TRAINED, {name: value for name, value in asdict(result).items() if name != "folder"})
-        return result
+        if _BEFORE not in run.store.read().notes:  # measured once, for resumed trainings too
+            run.store.note(_BEFORE, trainer.evaluate()["eval_loss"])
+        train(trainer, resume_from=last_checkpoint(out / CHECKPOINTS) if resume else None, on_step=on_step)
+        before, after = run.store.read().notes[_BEFORE], trainer.evaluate()["eval_loss"]
+        if not math.isfinite(after):
+            raise InputError(
+                f"the training came to a loss of {after}", "Lower the learning rate, and name another --out"
+            )
+        model.save_pretrained(out / ADAPTER)
+        tokenizer.save_pretrained(out / ADAPTER)
+        if settings.merge:
+            model.merge_and_unload().save_pretrained(out / MODEL)
+            tokenizer.save_pretrained(out / MODEL)
+        trained = Trained(out, len(rows), left_out, trainer.state.global_step, before, after)
+        write_json(out / REPORT, {**identity, **trained.to_dict()})
+        run.store.note(_TRAINED, {name: value for name, value in asdict(trained).items() if name != "folder"})
+        return trained
 
 
-def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: Any) -> Any:
-    import torch
-
-    an_epoch = math.ceil(math.ceil(rows / settings.batch_size) / settings.accumulate)
-    steps = settings.max_steps or math.ceil(settings.epochs * an_epoch)
-    half = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    return transformers.TrainingArguments(
-        output_dir=str(out / CHECKPOINTS),
+def arguments_for(settings: TrainingSettings, rows: int, checkpoints: Path) -> TrainingArguments:
+    """The Trainer's arguments for so many rows."""
+    steps_an_epoch = math.ceil(math.ceil(rows / settings.batch_size) / settings.accumulate)
+    steps = settings.max_steps or math.ceil(settings.epochs * steps_an_epoch)
+    return training_arguments(
+        checkpoints,
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps or -1,
         learning_rate=settings.learning_rate,
@@ -175,77 +223,65 @@ def _arguments(out: Path, settings: TrainingSettings, rows: int, transformers: A
         per_device_train_batch_size=settings.batch_size,
         per_device_eval_batch_size=settings.batch_size,
         gradient_accumulation_steps=settings.accumulate,
-        bf16=half,
+        bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
         save_steps=max(1, min(settings.checkpoint_every, steps // 10)),
         save_total_limit=1,
-        logging_steps=10,
-        report_to="none",
-        disable_tqdm=True,
         seed=settings.seed,
         dataloader_pin_memory=torch.cuda.is_available(),
     )
 
 
-def _watching(on_step: Callable[[int, int, float | None], None], transformers: Any) -> Any:
-    class StepShown(transformers.TrainerCallback):
-        """Passes on the step and the last loss."""
+def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
+    """A row of the revelator's training set as a chat, with the demonstrations that the program shows.
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            losses: Sequence[Any] = [entry["loss"] for entry in state.log_history if "loss" in entry]
-            on_step(state.global_step, state.max_steps, losses[-1] if losses else None)
+    Args:
+        example: A row of dataset `revelator`.
+        program: The program whose prompts are trained on, such as a compiled one.
 
-    return StepShown()
-
-
-def _load(base: str, transformers: Any) -> tuple[Any, Any]:
-    import torch
-
-    dtype = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(base, trust_remote_code=False)
-        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise LMUnavailable(
-            f"the base model '{base}' cannot be loaded: {first_line(error)}",
-            "Name a folder with a causal LM and its tokenizer, or one of the Hugging Face hub",
-        ) from error
-    return prepare(tokenizer), model
-
-
-def _libraries() -> tuple[Any, Any]:
-    require("accelerate", "peft", "transformers")  # transformers' Trainer imports accelerate
-    import peft
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    return transformers, peft
+    Raises:
+        InputError: If the program does not ask an LM for the role.
+    """
+    role = RevelatorRole(example.subset)
+    module = program.revelator().get(role)
+    if module is None:
+        raise InputError(f"the program asks no LM for the {role}", "Leave option hanrag.router at lm")
+    typed = typed_example(role, example, program.options)
+    signature = module.predict.signature
+    chat: Chat = TrainingAdapter().format_finetune_data(
+        signature,
+        [dict(demo) for demo in module.predict.demos],
+        {name: typed[name] for name in signature.input_fields},
+        {name: typed[name] for name in signature.output_fields},
+    )["messages"]
+    return chat
 
 
-def _identity(base: str, dataset: Dataset, program: HANRAG, settings: TrainingSettings) -> dict[str, Any]:
-    return {
-        "base": base,
-        "data": dataset.fingerprint,
-        "prompts": fingerprint(state_of(program)),
-        "settings": settings.model_dump(mode="json"),
-    }
+def encode(chat: Chat, tokenizer: Any) -> dict[str, list[int]]:
+    """The `input_ids` of a chat and its `labels`, which hide all but the reply and its end from the loss.
+
+    The prompt is encoded by itself, as it is at inference.
+    """
+    whole = tokenizer.apply_chat_template(chat, tokenize=False)
+    prompt = tokenizer.apply_chat_template(chat[:-1], tokenize=False, add_generation_prompt=True)
+    if not whole.startswith(prompt):  # some templates add text to the prompt that past replies lack
+        whole = prompt + chat[-1]["content"] + (tokenizer.eos_token or "")
+    asking, reply = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, whole[len(prompt) :]))
+    return {"input_ids": asking + reply, "labels": [IGNORED] * len(asking) + reply}
 
 
-def _loss_before(store: Store, trainer: Any) -> float:
-    """The loss of the base, measured once for resumed trainings too."""
-    if _BEFORE not in store.read().notes:
-        store.note(_BEFORE, trainer.evaluate()["eval_loss"])
-    return float(store.read().notes[_BEFORE])
+def encode_all(
+    examples: Sequence[dspy.Example], program: HANRAG, tokenizer: Any, max_tokens: int
+) -> tuple[list[dict[str, list[int]]], int]:
+    """The rows of at most `max_tokens`, and the number of longer ones: truncated, those would lose their replies."""
+    encoded = [encode(chat_of(example, program), tokenizer) for example in examples]
+    fitting = [row for row in encoded if len(row["input_ids"]) <= max_tokens]
+    return fitting, len(encoded) - len(fitting)
 
 
-def _save(trained: Trained, identity: dict[str, Any], model: Any, tokenizer: Any, settings: TrainingSettings) -> None:
-    if not math.isfinite(trained.loss_after):
-        raise InputError(
-            f"the training came to a loss of {trained.loss_after}", "Lower the learning rate, and name another --out"
-        )
-    out = trained.folder
-    model.save_pretrained(out / ADAPTER)
-    tokenizer.save_pretrained(out / ADAPTER)
-    if settings.merge:
-        model.merge_and_unload().save_pretrained(out / MODEL)
-        tokenizer.save_pretrained(out / MODEL)
-    write_json(out / REPORT, {**identity, **trained.to_dict()})
+def prepare(tokenizer: Any) -> Any:
+    """Give a tokenizer a chat template and a padding token if it has none, and return it."""
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = TEMPLATE
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer

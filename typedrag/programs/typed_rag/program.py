@@ -15,7 +15,7 @@ from typedrag.programs.typed_rag.strategies import STRATEGIES
 from typedrag.programs.typed_rag.strategies.coverage_rounds import CoverageRounds
 from typedrag.programs.typed_rag.strategies.decomposing import Undivided
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.programs.typed_rag.type_classifiers.base import predict_type
+from typedrag.programs.typed_rag.type_classifiers.base import record_type
 from typedrag.question_types import QuestionType
 from typedrag.retrieval import Retriever
 
@@ -51,7 +51,7 @@ class TypedRAG(Program):
 
     def respond(self, question: str, question_type: QuestionType | None = None) -> dspy.Prediction:
         """Answer by the type that the asker says, or else by the one that the type classifier names."""
-        named = predict_type(question, question_type, by="the asker") if question_type else self._classify(question)
+        named = record_type(question, question_type, by="the asker") if question_type else self._classify(question)
         question_type, unsure = QuestionType(named.question_type), self._is_unsure(named)
         emit(Classified, question_type=str(question_type), type_unsure=unsure)
         answered_as = QuestionType.EVIDENCE_BASED if unsure else question_type

@@ -61,7 +61,7 @@ def open_reranker(spec: str) -> Reranker:
         case Spec("lit5", name):
             return t5_rerankers.LiT5Reranker(locate_model(name))
         case Spec("list", folder):
-            from typedrag.retrieval.rerank.list_ranker.reranker import ListReranker
+            from typedrag.retrieval.rerank.list_ranker.ranker import ListReranker
 
             return ListReranker(locate_model(folder))
         case Spec("lm-pointwise"):

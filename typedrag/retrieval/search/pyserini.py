@@ -10,14 +10,13 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
-from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.extras import require
@@ -26,6 +25,7 @@ from typedrag.retrieval.index.lucene import in_java, java_class, java_path
 from typedrag.retrieval.index.rows import FieldMap
 from typedrag.retrieval.index.sources import read_passages
 from typedrag.retrieval.local_models import loading, locate_model
+from typedrag.retrieval.opening import read_options
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS
 from typedrag.sharing import Shared
 
@@ -96,9 +96,8 @@ class PyseriniRetriever(Shared):
     """The files that tell an index from another: Lucene gives each commit an id of its own."""
 
     def __init__(self, spec: str, **settings: float) -> None:
-        self.index, _, query = spec.partition("?")
-        values = dict(parse_qsl(query, keep_blank_values=True)) | settings
-        self.options: Any = _read_options(self.kind, self.options_type, values)
+        self.index, options = read_options(self.kind, spec, self.options_type, **settings)
+        self.options: Any = options
         require("pyserini")
         with _open_pyserini(f"{self.place} cannot be opened"):
             folder, corpus = _locate(self.index)
@@ -236,19 +235,6 @@ def _parse(passage_id: str, stored: str) -> Passage:
         return Passage(passage_id, stored.strip())
     text = next((str(row[field]) for field in TEXT_FIELDS if row.get(field)), "")
     return Passage(passage_id, text.strip(), str(row.get("title") or "").strip())
-
-
-def _read_options(kind: str, model: type[PyseriniOptions], values: Mapping[str, Any]) -> PyseriniOptions:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = first["loc"][0]
-        if first["type"] == "missing":
-            raise InputError(f"{kind} needs an option {name}", f"Write {kind}:INDEX?{name}=…") from None
-        if first["type"] == "extra_forbidden":
-            raise InputError(f"{kind} has no option '{name}'", f"Options: {', '.join(model.model_fields)}") from None
-        raise InputError(f"option {name} of {kind} cannot be '{first['input']}'", first["msg"]) from None
 
 
 @contextmanager

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, islice
+from threading import Lock
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.files.text_files import WholeText, without_half_characters
 from typedrag.records import Passage
 from typedrag.retrieval.index.index import check_parameters
-from typedrag.retrieval.search.bm25 import BM25Setting
-from typedrag.retrieval.search.gathering import Gatherer, Rankings
+from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS, BM25Setting
 from typedrag.retrieval.search.hybrid import HybridRetriever
 from typedrag.sharing import Shared
 
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+M = TypeVar("M", bound=BaseModel)
 KEY = "TYPEDRAG_RETRIEVER_KEY"
 """The environment variable of the key to an index server."""
-MOST_PASSAGES = 1000
-"""The most passages that a search may ask for, for each query."""
+MAX_PASSAGES = 1000
+"""Passages of a query."""
+MAX_REPLY = 10_000
+"""Passages of a reply, which are about 10 MB."""
 _IN_FLIGHT = 2
-"""Requests at once. While one is under way, other searches gather; more requests would each be smaller."""
+"""Requests at once. While one is under way, other searches wait for the next; more requests would each be smaller."""
 _TRIES = 6
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 30.0
 _TIMES = httpx.Timeout(60.0, connect=5.0)
-_REFUSALS, _LATER = (401, 403), (429, 503)
-_JSON = {"Content-Type": "application/json"}
 
 Part = Literal["sparse", "dense"]
 
@@ -43,22 +48,22 @@ class BM25Settings(BaseModel):
     k1: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     b: float | None = Field(default=None, ge=0, le=1)
 
-    @property
-    def given(self) -> dict[BM25Setting, float]:
-        """The settings that differ from the index's."""
-        values: dict[BM25Setting, float | None] = {"k1": self.k1, "b": self.b}
-        return {name: value for name, value in values.items() if value is not None}
-
 
 class SearchRequest(BaseModel):
     """Queries, and how they are searched."""
 
     model_config = ConfigDict(extra="forbid")
 
-    queries: list[WholeText] = Field(min_length=1)
-    k: int = Field(ge=1, le=MOST_PASSAGES, description="Number of passages for each query.")
+    queries: list[Annotated[WholeText, Field(max_length=MAX_QUERY_TERMS)]] = Field(min_length=1)
+    k: int = Field(ge=1, le=MAX_PASSAGES, description="Number of passages for each query.")
     bm25: BM25Settings = BM25Settings()
     part: Part | None = Field(default=None, description="The part of a hybrid retriever to search; by default both.")
+
+    @model_validator(mode="after")
+    def _check_reply(self) -> Self:
+        if len(self.queries) * self.k > MAX_REPLY:
+            raise ValueError(f"a reply has {MAX_REPLY:,} passages at most, for all queries together")
+        return self
 
 
 class SearchReply(BaseModel):
@@ -90,14 +95,49 @@ class ServedIndex(BaseModel):
     manifest: dict[str, Any]
 
 
-class _Kind(NamedTuple):
-    k: int
-    part: Part | None
+class Batcher(Generic[K, R]):
+    """Batches queries: those of a kind that wait while others are searched go together in one call.
 
+    Args:
+        search: Gives a result for each query of a batch.
+        threads: Calls at once.
+        most: Gives the number of queries of a call, for each kind; more are searched at once only if they come at once.
+    """
 
-def is_remote(spec: str) -> bool:
-    """True if a retriever's spec is the address of a server."""
-    return spec.lower().startswith(("http://", "https://"))
+    def __init__(
+        self, search: Callable[[K, list[str]], Sequence[R]], *, threads: int, most: Callable[[K], int]
+    ) -> None:
+        self._search, self.most = search, most
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="typedrag-search")
+        self._waiting: dict[K, list[tuple[Sequence[str], Future[list[R]]]]] = {}
+        self._lock = Lock()
+
+    def submit(self, kind: K, queries: Sequence[str]) -> Future[list[R]]:
+        """A future of the results for some queries; if it is cancelled in time, they are not searched."""
+        future: Future[list[R]] = Future()
+        with self._lock:
+            self._waiting.setdefault(kind, []).append((queries, future))
+        self._pool.submit(self._call)  # finds nothing to do if an earlier call has taken these queries along
+        return future
+
+    def _call(self) -> None:
+        with self._lock:
+            if not self._waiting:
+                return
+            kind, waiting = next(iter(self._waiting.items()))
+            del self._waiting[kind]
+            most = self.most(kind)
+            count = max(1, sum(size <= most for size in accumulate(len(queries) for queries, _ in waiting)))
+            if rest := waiting[count:]:
+                self._waiting[kind] = rest  # after other kinds
+        batch = [(queries, future) for queries, future in waiting[:count] if future.set_running_or_notify_cancel()]
+        try:
+            results = iter(self._search(kind, [query for queries, _ in batch for query in queries]) if batch else ())
+            for queries, future in batch:
+                future.set_result(list(islice(results, len(queries))))
+        except BaseException as error:
+            for _, future in batch:
+                future.set_exception(error)
 
 
 def check_address(address: str) -> None:
@@ -106,19 +146,19 @@ def check_address(address: str) -> None:
     Raises:
         InputError: If it has no host, or holds a user, a query or a fragment.
     """
-    mend = "Write it like http://HOST:PORT"
+    hint = "Write it like http://HOST:PORT"
     try:
         url = urlsplit(address)
         port = url.port
     except ValueError:
-        raise InputError(f"'{address}' is no address of an index server", mend) from None
+        raise InputError(f"'{address}' is no address of an index server", hint) from None
     if url.username is not None or url.query or url.fragment:
-        raise InputError(f"'{address}' says more than an address", f"{mend}; a key belongs into {KEY}")
+        raise InputError(f"'{address}' says more than an address", f"{hint}; a key belongs into {KEY}")
     if not url.hostname or port == 0:
-        raise InputError(f"'{address}' is no address of an index server", mend)
+        raise InputError(f"'{address}' is no address of an index server", hint)
 
 
-def open_remote(address: str, bm25: Mapping[BM25Setting, float] | None = None) -> RemoteRetriever | RemoteHybrid:
+def open_remote(address: str, bm25: Mapping[BM25Setting, float]) -> RemoteRetriever | RemoteHybrid:
     """Connect to an index server; returns a retriever that searches there.
 
     Args:
@@ -129,136 +169,105 @@ def open_remote(address: str, bm25: Mapping[BM25Setting, float] | None = None) -
         InputError: If the address is none, or a setting is out of its range.
         RetrievalError: If no index server answers there, or it refuses the key.
     """
-    settings = bm25 or {}
-    check_parameters(settings.get("k1", 0), settings.get("b", 0))
-    server = IndexServer(address, BM25Settings(k1=settings.get("k1"), b=settings.get("b")))
-    whole = RemoteRetriever(server)
-    return RemoteHybrid(whole) if server.served.retriever.startswith("hybrid") else whole
+    check_parameters(bm25.get("k1", 0), bm25.get("b", 0))
+    whole = RemoteRetriever(_IndexServer(address, bm25))
+    return RemoteHybrid(whole) if whole.served.retriever.startswith("hybrid") else whole
 
 
-class IndexServer:
-    """A connection to an index server, which retries if the server is busy or out of reach for a moment.
+class _IndexServer:
+    """A connection to an index server, which retries if the server is busy or out of reach for a moment."""
 
-    Searches that threads make while others are under way are sent together, as one request.
-
-    Args:
-        address: The server's address.
-        bm25: The settings of BM25 for all searches.
-
-    Raises:
-        InputError: See `open_remote`.
-        RetrievalError: See `open_remote`.
-    """
-
-    def __init__(self, address: str, bm25: BM25Settings) -> None:
+    def __init__(self, address: str, bm25: Mapping[BM25Setting, float]) -> None:
         check_address(address)
-        self.address = address.rstrip("/")
-        self._bm25 = bm25
+        self.address, self._bm25 = address.rstrip("/"), dict(bm25)
         key = os.environ.get(KEY)
-        self._client = httpx.Client(
-            base_url=self.address, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=_TIMES
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx.Client(base_url=self.address, headers=headers, timeout=_TIMES)
+        self.served = self._ask(ServedIndex, "GET", "/v1/index", tries=1, params=self._bm25)
+        self.batcher = Batcher(
+            self._search, threads=_IN_FLIGHT, most=lambda kind: min(self.served.batch, MAX_REPLY // kind[0])
         )
-        try:
-            self.served = ServedIndex.model_validate_json(self._ask("GET", "/v1/index", tries=1, params=bm25.given))
-        except ValidationError as error:
-            raise self._no_index_server() from error
-        self._gatherer = Gatherer(self._search, threads=_IN_FLIGHT, most=self.served.batch)
 
-    def search(self, queries: Sequence[str], kind: _Kind) -> Rankings:
-        """The passages for each query, of which there may be any number.
-
-        Raises:
-            InputError: If `kind` asks for more passages than a server gives.
-            RetrievalError: If the server cannot be reached, refuses, or serves another index than before.
-        """
-        if kind.k < 1 or not queries:
-            return [[] for _ in queries]
-        if kind.k > MOST_PASSAGES:
-            raise InputError(
-                f"{kind.k:,} passages are wanted for a query, an index server gives {MOST_PASSAGES:,}", "Want fewer"
-            )
-        step = self.served.batch
-        searches = [self._gatherer.submit(kind, queries[at : at + step]) for at in range(0, len(queries), step)]
-        return [passages for future in searches for passages in future.result()]
-
-    def _search(self, kind: _Kind, queries: list[str]) -> Rankings:
-        request = SearchRequest(queries=list(map(without_half_characters, queries)), bm25=self._bm25, **kind._asdict())
-        reply = self._ask("POST", "/v1/search", content=request.model_dump_json(), headers=_JSON)
-        try:
-            read = SearchReply.model_validate_json(reply)
-        except ValidationError as error:
-            raise self._no_index_server() from error
-        if read.index != self.served.identity["index"]:
+    def _search(self, kind: tuple[int, Part | None], queries: list[str]) -> list[list[Passage]]:
+        k, part = kind
+        body = {"queries": list(map(without_half_characters, queries)), "k": k, "bm25": self._bm25, "part": part}
+        reply = self._ask(SearchReply, "POST", "/v1/search", json=body)
+        if reply.index != self.served.identity["index"]:
             raise RetrievalError(f"{self.address} serves another index than before", "Begin the run anew")
-        return read.passages
+        return reply.passages
 
-    def _ask(self, method: str, path: str, *, tries: int = _TRIES, **request: Any) -> bytes:
+    def _ask(self, model: type[M], method: str, path: str, *, tries: int = _TRIES, **request: Any) -> M:
         for attempt in range(tries):
             wait = _FIRST_WAIT * 2**attempt
             try:
                 reply = self._client.request(method, path, **request)
-            except httpx.ReadTimeout as error:
-                raise self._fault(f"has not answered in {_TIMES.read:g} seconds", "Ask it by fewer workers") from error
-            except httpx.TransportError as error:
-                fault = self._fault(f"cannot be reached: {error}", "Start it: typedrag index serve --index FOLDER")
-            else:
                 if reply.is_success:
-                    return reply.content
-                fault = self._refusal(reply)
-                if reply.status_code not in _LATER:
-                    raise fault
-                wait = max(wait, _seconds(reply.headers.get("Retry-After", "")))
+                    return model.model_validate_json(reply.content)
+            except httpx.ReadTimeout as error:
+                raise self._error(f"has not answered in {_TIMES.read:g} seconds", "Ask it by fewer workers") from error
+            except httpx.TransportError as error:
+                failure = self._error(f"cannot be reached: {error}", "Start it: typedrag index serve --index FOLDER")
+            except ValidationError as error:
+                raise self._stranger_error() from error
+            else:
+                failure = self._refusal_error(reply)
+                if reply.status_code not in (429, 503):
+                    raise failure
+                later = reply.headers.get("Retry-After", "")
+                wait = max(wait, min(float(later), _LONGEST_WAIT) if later.isdecimal() else 0)
             if attempt + 1 < tries:
                 time.sleep(wait)
-        raise fault
+        raise failure
 
-    def _refusal(self, reply: httpx.Response) -> RetrievalError:
-        if reply.status_code in _REFUSALS:
-            return self._fault("lets in nobody without a key", f"Set {KEY} to one that typedrag keys has made")
+    def _refusal_error(self, reply: httpx.Response) -> RetrievalError:
+        if reply.status_code in (401, 403):
+            return self._error("lets in nobody without a key", f"Set {KEY} to one that typedrag keys has made")
         try:
-            return self._fault(f"refuses: {reply.json()['error']['message']}")
+            return self._error(f"refuses: {reply.json()['error']['message']}")
         except (ValueError, KeyError, TypeError):
-            return self._no_index_server(f" (status {reply.status_code})")
+            return self._stranger_error(f" (status {reply.status_code})")
 
-    def _no_index_server(self, reason: str = "") -> RetrievalError:
-        return RetrievalError(
-            f"what answers at {self.address} is no index server of this typedrag{reason}", "Name another --retriever"
-        )
+    def _stranger_error(self, reason: str = "") -> RetrievalError:
+        problem = f"what answers at {self.address} is no index server of this typedrag{reason}"
+        return RetrievalError(problem, "Name another --retriever")
 
-    def _fault(self, problem: str, mend: str = "") -> RetrievalError:
-        return RetrievalError(f"the index server at {self.address} {problem}", mend)
+    def _error(self, problem: str, hint: str = "") -> RetrievalError:
+        return RetrievalError(f"the index server at {self.address} {problem}", hint)
 
 
 class RemoteRetriever(Shared):
     """A `Retriever` that searches on an index server, with the passages and scores of the server's retriever.
 
-    Args:
-        server: The connection.
-        part: The part of a hybrid retriever to search; by default both.
+    Searches that threads make while others are under way are sent together, as one request.
     """
 
-    def __init__(self, server: IndexServer, part: Part | None = None) -> None:
-        self.server = server
+    def __init__(self, server: _IndexServer, part: Part | None = None) -> None:
+        self.server, self.served, self.place = server, server.served, server.address
         self._part: Part | None = part
-
-    @property
-    def served(self) -> ServedIndex:
-        """The index and retriever that the server has open."""
-        return self.server.served
-
-    @property
-    def place(self) -> str:
-        """The address of the server."""
-        return self.server.address
 
     @property
     def identity(self) -> dict[str, Any]:
         """The identity of the server's retriever: the same index gives the same results wherever it is searched."""
         return self.served.identity
 
-    def search(self, queries: Sequence[str], k: int) -> Rankings:
+    @property
+    def bm25(self) -> dict[str, float] | None:
+        """The index's settings of BM25; None if it has no BM25 part."""
+        manifest = self.served.manifest
+        return {"k1": manifest["k1"], "b": manifest["b"]} if "k1" in manifest else None
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """Find the `k` best passages for each query; see `Retriever.search`."""
-        return self.server.search(queries, _Kind(k, self._part))
+        if k < 1 or not queries:
+            return [[] for _ in queries]
+        if k > MAX_PASSAGES:
+            raise InputError(
+                f"{k:,} passages are wanted for a query, an index server gives {MAX_PASSAGES:,}", "Want fewer"
+            )
+        kind, submit = (k, self._part), self.server.batcher.submit
+        step = self.server.batcher.most(kind)
+        searches = [submit(kind, queries[at : at + step]) for at in range(0, len(queries), step)]
+        return [passages for future in searches for passages in future.result()]
 
     def passages(self) -> Iterator[Passage]:
         """Raise an `InputError`: a server does not hand out its whole index."""
@@ -266,29 +275,18 @@ class RemoteRetriever(Shared):
 
 
 class RemoteHybrid(HybridRetriever):
-    """A hybrid retriever on an index server, searched as a whole or by its parts.
-
-    Args:
-        whole: The remote retriever that searches both parts.
-    """
+    """A hybrid retriever on an index server, searched as a whole or by its parts."""
 
     def __init__(self, whole: RemoteRetriever) -> None:
-        server = whole.server
-        super().__init__(
-            RemoteRetriever(server, "sparse"), RemoteRetriever(server, "dense"), weight=server.served.weight
-        )
-        self._whole = whole
-        self.served = server.served
+        sparse, dense = (RemoteRetriever(whole.server, part) for part in ("sparse", "dense"))
+        super().__init__(sparse, dense, weight=whole.served.weight)
+        self._whole, self.served, self.bm25 = whole, whole.served, whole.bm25
 
     @property
     def identity(self) -> dict[str, Any]:
         """The identity of the server's retriever."""
         return self._whole.identity
 
-    def search(self, queries: Sequence[str], k: int) -> Rankings:
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """Find the `k` best passages for each query, which the server fuses."""
         return self._whole.search(queries, k)
-
-
-def _seconds(retry_after: str) -> float:
-    return min(float(retry_after), _LONGEST_WAIT) if retry_after.isdecimal() else 0.0

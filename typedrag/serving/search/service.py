@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
 from typing import TypeVar
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
+from typedrag.errors import RetrievalError
+from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, parts_of
-from typedrag.retrieval.opening import tuned
-from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS
-from typedrag.retrieval.search.gathering import Gatherer, Rankings
-from typedrag.retrieval.search.remote import BM25Settings, Part, SearchReply, SearchRequest, ServedIndex
+from typedrag.retrieval.search.remote import MAX_REPLY, Batcher, BM25Settings, Part, SearchRequest, ServedIndex
 from typedrag.serving.faults import STOPPING, Fault, Refused, busy
 from typedrag.serving.logs import request_line
 from typedrag.serving.metrics import Metrics
@@ -23,9 +22,9 @@ from typedrag.serving.upkeep import aside, drained
 
 T = TypeVar("T")
 
-_MOST_TUNED = 8
+_TUNED = 8
 """Retrievers that are kept open for settings of BM25 other than the index's."""
-_Kind = tuple[int, BM25Settings, Part | None]
+_to_json = TypeAdapter(list[Passage]).dump_json
 
 
 class IndexSettings(HTTPLimits):
@@ -46,12 +45,7 @@ class IndexSettings(HTTPLimits):
 
 
 class SearchService:
-    """Searches a retriever for clients, and refuses requests beyond its limits.
-
-    Args:
-        retriever: The retriever to search.
-        settings: The limits.
-    """
+    """Searches a retriever for clients, and refuses requests beyond its limits."""
 
     refusing = False
 
@@ -61,18 +55,18 @@ class SearchService:
         self.observer: Observer = self.metrics
         self.stopping = False
         self.retriever = retriever
-        self._tuned = lru_cache(_MOST_TUNED)(lambda bm25: tuned(retriever, bm25.given))
-        self._gatherer: Gatherer[_Kind] = Gatherer(
-            self._search, threads=settings.running, most=settings.batch, apart=True
+        self._tuned = lru_cache(_TUNED)(partial(_tuned, retriever))
+        self._batcher = Batcher(
+            self._search, threads=settings.running, most=lambda kind: min(settings.batch, MAX_REPLY // kind[0])
         )
         self._under_way = 0
 
-    async def search(self, request: SearchRequest) -> SearchReply:
-        """The passages for the queries of a request.
+    async def search(self, request: SearchRequest) -> bytes:
+        """The `SearchReply` to a request, as JSON.
 
         Raises:
-            Refused: If too many requests wait, the server is stopping, there are too many queries, one is too long, or
-                the retriever lacks the part.
+            Refused: If too many requests wait, the server is stopping, there are too many queries, or the retriever
+                lacks the part.
             TimeoutError: If the deadline passes.
             RetrievalError: If the index cannot be searched.
         """
@@ -80,13 +74,11 @@ class SearchService:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
         if request.part and not getattr(parts_of(self.retriever), request.part):
             raise Refused(Fault(422, "no_such_part", f"The {request.part} part is not searched here."))
-        if any(len(query) > MAX_QUERY_TERMS and len(set(query.split())) > MAX_QUERY_TERMS for query in request.queries):
-            raise Refused(Fault(422, "query_too_long", f"A query has {MAX_QUERY_TERMS:,} different words at most."))
         request_line().questions.extend(request.queries)
-        kind = request.k, request.bm25, request.part
-        submit = partial(self._gatherer.submit, kind, request.queries)
+        submit = partial(self._batcher.submit, (request.k, request.bm25, request.part), request.queries)
         passages = await self._in_turn(lambda: asyncio.wrap_future(submit()))
-        return SearchReply(index=self.retriever.identity["index"], passages=passages)
+        fingerprint = self.retriever.identity["index"].encode()
+        return b'{"index":"%b","passages":[%b]}' % (fingerprint, b",".join(passages))
 
     async def served(self, bm25: BM25Settings) -> ServedIndex:
         """A description of the index and its retriever, with these settings of BM25.
@@ -96,7 +88,7 @@ class SearchService:
             RetrievalError: If the index has changed since it was opened.
         """
         retriever = await self._in_turn(lambda: aside(partial(self._tuned, bm25)))
-        return _described(retriever, self.settings.batch)
+        return _description(retriever, self.settings.batch)
 
     async def drain(self) -> None:
         """Refuse new requests, and wait for those under way until the settings' limit."""
@@ -114,25 +106,38 @@ class SearchService:
         finally:
             self._under_way -= 1
 
-    def _search(self, kind: _Kind, queries: list[str]) -> Rankings:
+    def _search(self, kind: tuple[int, BM25Settings, Part | None], queries: list[str]) -> list[bytes]:
         k, bm25, part = kind
         retriever = self._tuned(bm25)
-        return (getattr(parts_of(retriever), part) if part else retriever).search(queries, k)
+        searched = getattr(parts_of(retriever), part) if part else retriever
+        return [_to_json(passages) for passages in searched.search(queries, k)]  # here, not in the event loop
 
 
-def _described(retriever: IndexRetriever, batch: int) -> ServedIndex:
-    spec = str(retriever.identity.get("retriever", "bm25"))
+def _tuned(retriever: IndexRetriever, bm25: BM25Settings) -> IndexRetriever:
+    """The retriever with other settings of BM25, which shares its dense part."""
+    sparse = retriever.sparse if isinstance(retriever, HybridRetriever) else retriever
+    settings = bm25.model_dump(exclude_none=True)
+    if not settings or not isinstance(sparse, BM25Retriever):
+        return retriever
+    other = BM25Retriever(sparse.index, **settings)
+    if other.manifest.fingerprint != sparse.manifest.fingerprint:
+        raise RetrievalError(f"index {sparse.index} has changed since it was opened", "Open it anew")
+    if isinstance(retriever, HybridRetriever):
+        return HybridRetriever(other, retriever.dense, weight=retriever.weight)
+    return other
+
+
+def _description(retriever: IndexRetriever, batch: int) -> ServedIndex:
     sparse, dense = parts_of(retriever)
     bm25 = sparse.manifest if isinstance(sparse, BM25Retriever) else None
     embedded = dense.manifest if isinstance(dense, DenseRetriever) else None
-    without = {"sources"}
-    manifest = bm25.model_dump(mode="json", exclude=without) if bm25 else {}
+    manifest = bm25.model_dump(mode="json", exclude={"sources"}) if bm25 else {}
     if embedded:
-        manifest["dense"] = embedded.model_dump(mode="json", exclude=without)
+        manifest["dense"] = embedded.model_dump(mode="json", exclude={"sources"})
     counted = bm25 or embedded
     return ServedIndex(
         identity=retriever.identity,
-        retriever=spec,
+        retriever=str(retriever.identity.get("retriever", "bm25")),
         weight=retriever.weight if isinstance(retriever, HybridRetriever) else None,
         language=bm25.language if bm25 else "",
         passages=counted.passages if counted else 0,

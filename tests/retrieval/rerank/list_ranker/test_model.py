@@ -9,9 +9,8 @@ import torch
 from torch.nn import functional
 
 from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, save_start, tiny_ranker
-from typedrag.retrieval.rerank.list_ranker.folder import start_list_ranker
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING, States
-from typedrag.retrieval.rerank.list_ranker.reranker import encode
+from typedrag.retrieval.rerank.list_ranker.ranker import start_list_ranker
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates, Reader
 
 TEXTS = [p.text for p in PASSAGES[:6]]
@@ -29,7 +28,7 @@ def any_ranker(request, tmp_path_factory):
 
 
 def states_of(ranker) -> States:
-    return encode(ranker, Candidates("about bread", TEXTS, ASPECTS))
+    return ranker.encode(Candidates("about bread", TEXTS, ASPECTS))
 
 
 def slow_log_probability(ranker, states: States, ranking: list[int], *, repeat: bool = False) -> float:
@@ -116,7 +115,7 @@ def test_lists_are_drawn_by_their_probabilities(ranker):
 
 def test_pools_beside_each_other_change_nothing(ranker):
     texts = [TEXTS, TEXTS[:3]]
-    alone = [encode(ranker, Candidates("about bread", t)) for t in texts]
+    alone = [ranker.encode(Candidates("about bread", t)) for t in texts]
     sizes = [len(t) for t in texts]
     together = ranker.model.gather(torch.cat([torch.cat([s.questions, s.candidates[0]]) for s in alone]), sizes)
     lists = torch.tensor([[4, 0, 1], [2, 0, NOTHING]])
@@ -129,7 +128,7 @@ def test_pools_beside_each_other_change_nothing(ranker):
 
 
 def test_the_order_of_the_candidates_does_not_matter(ranker):
-    backwards = encode(ranker, Candidates("about bread", TEXTS[::-1], ASPECTS[::-1]))
+    backwards = ranker.encode(Candidates("about bread", TEXTS[::-1], ASPECTS[::-1]))
     for ranking in ([2, 0, 5, 1], [4, 3, 2, 1]):
         there = ranker.model.log_probabilities(states_of(ranker), torch.tensor([ranking])).item()
         turned = ranker.model.log_probabilities(backwards, torch.tensor([[5 - n for n in ranking]])).item()
@@ -164,7 +163,7 @@ def test_an_untrained_ranker_of_an_encoder_ranks_by_the_cosine_of_its_embeddings
         cosines = torch.stack(
             [functional.cosine_similarity(embedded("about bread"), embedded(t), dim=0) for t in TEXTS]
         )
-    states = encode(ranker, Candidates("about bread", TEXTS, ASPECTS))
+    states = ranker.encode(Candidates("about bread", TEXTS, ASPECTS))
     scores = ranker.model.scores(states, torch.tensor([[0]]))[0, 0] * ranker.settings.temperature
     assert scores.tolist() == pytest.approx(cosines.tolist(), abs=1e-5)
     assert ranker.model.write(states, 6)[0].tolist() == cosines.argsort(descending=True).tolist()

@@ -15,10 +15,8 @@ from typedrag.errors import InputError, RetrievalError
 from typedrag.programs import Options, RichRAG
 from typedrag.records import Passage
 from typedrag.retrieval import AspectReranker, open_reranker
-from typedrag.retrieval.rerank.list_ranker.folder import load_list_ranker, start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.reranker import write_list
-from typedrag.retrieval.rerank.list_ranker.settings import ListRankerSettings
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates
+from typedrag.retrieval.rerank.list_ranker.ranker import load_list_ranker, start_list_ranker
+from typedrag.retrieval.rerank.list_ranker.texts import Candidates, ListRankerSettings
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +86,7 @@ def test_what_is_saved_ranks_as_before_and_holds_no_pickle(kind, tmp_path):
     before, after = ranker.model.state_dict(), loaded.model.state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     candidates = Candidates("about bread", [p.text for p in PASSAGES], [("oven",)] * 12)
-    assert write_list(loaded, candidates, 12) == write_list(ranker, candidates, 12)
+    assert loaded.write(candidates, 12) == ranker.write(candidates, 12)
     ranker.save(tmp_path / "ranker")  # in the place of the one that is there
 
 
@@ -104,7 +102,7 @@ def test_a_start_in_half_precision_is_read_in_full(kind, tmp_path):
         assert {weights.dtype for weights in one.model.state_dict().values() if weights.is_floating_point()} == {
             torch.float32
         }
-        assert len(write_list(one, Candidates("about bread", [p.text for p in PASSAGES]), 3)) == 3
+        assert len(one.write(Candidates("about bread", [p.text for p in PASSAGES]), 3)) == 3
 
 
 def test_sequences_longer_than_the_start_can_read_are_refused(tmp_path):
@@ -119,7 +117,7 @@ def test_an_encoder_that_cannot_keep_passages_from_the_question_reads_docid_toke
     ranker = start_list_ranker(start)
     assert ranker.settings.pooling == "docid"
     candidates = Candidates("about bread", [p.text for p in PASSAGES])
-    assert sorted(write_list(ranker, candidates, 12)) == list(range(12))
+    assert sorted(ranker.write(candidates, 12)) == list(range(12))
 
 
 def test_an_encoder_that_minds_no_mask_is_found_out(tmp_path, monkeypatch):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.retrieval.rerank.list_ranker.tiny import WORDS
-from typedrag.retrieval.rerank.list_ranker.folder import start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.settings import ListRankerSettings
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates, Reader
+from typedrag.retrieval.rerank.list_ranker.ranker import start_list_ranker
+from typedrag.retrieval.rerank.list_ranker.texts import Candidates, ListRankerSettings, Reader
 
 
 @pytest.fixture(scope="module")

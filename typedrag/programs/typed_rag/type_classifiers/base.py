@@ -41,10 +41,10 @@ class ProbabilityClassifier(dspy.Module):
         """The likeliest type; see `probabilities`."""
         watch = Stopwatch()
         best, probability = max(self.probabilities(question).items(), key=lambda pair: pair[1])
-        return predict_type(question, best, probability, watch.seconds)
+        return record_type(question, best, probability, watch.seconds)
 
 
-def predict_type(
+def record_type(
     question: str,
     question_type: QuestionType,
     probability: float | None = None,
@@ -81,9 +81,7 @@ class LMTypeClassifier(dspy.Module):
         reply = ask("classify", predictor, retries=self._retries, question=question)
         question_type = reply.prediction.question_type
         types = label_probabilities(reply.prediction.get("logprobs"), question_type, list(QuestionType))
-        return predict_type(
-            question, question_type, types[question_type] if types else None, reply.seconds, reply.usage
-        )
+        return record_type(question, question_type, types[question_type] if types else None, reply.seconds, reply.usage)
 
 
 class OracleTypeClassifier(dspy.Module):
@@ -100,7 +98,7 @@ class OracleTypeClassifier(dspy.Module):
                 "the type classifier is an oracle, but the question has no labelled type",
                 "Evaluate it on a dataset with a field question_type",
             )
-        return predict_type(question, question_type_named(labelled), by="the dataset")
+        return record_type(question, question_type_named(labelled), by="the dataset")
 
 
 class ByLanguageTypeClassifier(ProbabilityClassifier):

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from typedrag.retrieval.rerank.list_ranker.settings import ListRankerSettings
+from typedrag.retrieval.rerank.list_ranker.texts import ListRankerSettings
 
 AT_ONCE = {"cpu": 8, "cuda": 256}
 """Sequences encoded at the same time: few on a CPU, which they fill already."""

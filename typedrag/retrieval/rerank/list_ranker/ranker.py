@@ -1,12 +1,12 @@
-"""A list ranker as a folder: settings and configuration as JSON, weights as safetensors, the tokenizer's files."""
+"""A list ranker: made from an encoder, saved as a folder without pickles, loaded, and used as a `Reranker`."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from typedrag.errors import InputError, first_line
+from typedrag.errors import InputError, RetrievalError, first_line
 from typedrag.files.folders import new_folder
 from typedrag.files.text_files import write_json
-from typedrag.retrieval.local_models import locate_model
-from typedrag.retrieval.rerank.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder
-from typedrag.retrieval.rerank.list_ranker.settings import SEPARATORS, ListRankerSettings
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates, Reader
+from typedrag.records import Passage
+from typedrag.retrieval.local_models import accelerator, locate_model
+from typedrag.retrieval.rerank.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder, States
+from typedrag.retrieval.rerank.list_ranker.texts import SEPARATORS, Candidates, ListRankerSettings, Reader
+from typedrag.retrieval.rerank.rerankers import ModelReranker
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,22 @@ class ListRanker:
     def settings(self) -> ListRankerSettings:
         """The settings of its model."""
         return self.model.settings
+
+    @torch.no_grad()
+    def encode(self, candidates: Candidates) -> States:
+        """The states of one pool, without gradients and dropout."""
+        self.model.eval()
+        reader = Reader(self.tokenizer, self.settings)
+        sequences = reader.read(candidates)
+        device = self.model.chosen.weight.device
+        ids, mask = reader.pad(sequences.ids)
+        encoded = self.model.encode(ids.to(device), mask.to(device), torch.tensor(sequences.pooled, device=device))
+        return self.model.gather(encoded, [len(candidates.passages)])
+
+    def write(self, candidates: Candidates, k: int, *, repeat: bool = False) -> list[int]:
+        """The positions of the candidates in the ranker's list, best first."""
+        written: list[int] = self.model.write(self.encode(candidates), k, repeat=repeat)[0].tolist()
+        return written
 
     def save(self, folder: Path) -> None:
         """Write the folder whole or not at all, in place of a ranker that was there.
@@ -230,3 +247,46 @@ def _scratch(texts: Iterable[str]) -> tuple[Any, Any]:
         initializer_range=0.2,
     )
     return config, tokenizer
+
+
+class ListReranker(ModelReranker):
+    """Ranks passages as a list, each in view of those before it (RichRAG, section 3.4).
+
+    Scores are 1 / place: only the places of a list mean something.
+
+    Args:
+        name: A folder that `typedrag ranker train` wrote.
+
+    Raises:
+        RetrievalError: If it cannot be loaded.
+    """
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The list of `k` passages; see `Reranker.rerank`."""
+        return self.rerank_by_aspects(query, passages, k, {})
+
+    def rerank_by_aspects(
+        self,
+        query: str,
+        passages: Sequence[Passage],
+        k: int,
+        aspects: Mapping[str, Sequence[str]],
+        *,
+        repeat: bool = False,
+    ) -> list[Passage]:
+        """The list of `k` passages; see `AspectReranker.rerank_by_aspects`."""
+        if not passages or k < 1:
+            return []
+        texts = [p.titled for p in passages]
+        candidates = Candidates(query, texts, [tuple(aspects.get(p.id, ())) for p in passages])
+        with self._in_turn:
+            order = self._model.write(candidates, k, repeat=repeat)
+        return [replace(passages[n], score=1 / place) for place, n in enumerate(order, 1)]
+
+    def _load(self) -> Any:
+        try:
+            ranker = load_list_ranker(Path(self.name))
+        except InputError as error:  # a folder that a program names, not a user's argument
+            raise RetrievalError(error.problem, error.mend) from None
+        ranker.model.to(accelerator())
+        return ranker
