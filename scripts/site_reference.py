@@ -14,7 +14,7 @@ from site_parts import modules, table
 
 from typedrag.cli.main import ExitCode, cli
 from typedrag.errors import InputError, TypedRAGError, Unavailable
-from typedrag.serving.faults import fault_of
+from typedrag.serving.errors import to_fault
 
 MODULES = {
     "typedrag.records", "typedrag.events", "typedrag.lms.lm", "typedrag.lms.asking", "typedrag.signatures.answering",
@@ -113,7 +113,7 @@ def errors_page() -> str:
         error.problem = "the question "  # how bad input begins that is the client's
         exits = {InputError: ExitCode.BAD_INPUT, Unavailable: ExitCode.UNAVAILABLE, TypedRAGError: ExitCode.FAILED}
         status = next(code.value for kind, code in exits.items() if issubclass(cls, kind))
-        status_line = f"Exit status {status}; over HTTP, {fault_of(error).status}."
+        status_line = f"Exit status {status}; over HTTP, {to_fault(error).status}."
         parts += [f"## {name}", status_line, f"::: {path}\n{_WITHOUT_HEADING}"]
     return "\n\n".join([*parts, ""])
 

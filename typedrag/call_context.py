@@ -68,6 +68,7 @@ class CallContext(NamedTuple):  # it is copied at each step, which takes a datac
         permit: Called with the number of replies before an LM call that is to be paid; raises if it may not be made.
         timeout: Seconds for each try of an LM call, in the place of the LM's own.
         replies: The keys of the kept replies of a step, to be forgotten if none can be read.
+        request: The server's line in its log, of the request that first asked the question.
     """
 
     steps: list[Step] | None = None
@@ -86,6 +87,7 @@ class CallContext(NamedTuple):  # it is copied at each step, which takes a datac
     permit: Callable[[int], None] | None = None
     timeout: float | None = None
     replies: list[str] | None = None
+    request: Any = None
 
 
 _current: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039, as it never changes

@@ -122,7 +122,7 @@ def test_a_server_says_itself_how_it_is_searched(serving, run):
     assert "an address says itself how it is searched, and --retriever is given. Leave it out; " in refused.stderr
 
 
-@pytest.mark.parametrize("limit", ["page=false", "feedback=f.sqlite", "traces=1", "lm_calls=2"])
+@pytest.mark.parametrize("limit", ["page=false", "feedback=f.sqlite", "lm_calls=2"])
 def test_limits_of_answers_are_refused(run, limit):
     refused = run("index", "serve", "--limit", limit)
     assert refused.exit_code == 2

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from tests.lm_server import MODEL, lm_server
 from typedrag.cli.main import cli
 from typedrag.errors import InputError
-from typedrag.serving.guard.exposure import exposure
 from typedrag.serving.keys import KeyFile, Keyring
+from typedrag.serving.server import check_bind_address
 from typedrag.serving.settings import Settings
 
 
@@ -97,14 +97,14 @@ def test_a_file_that_is_none_or_that_others_may_write_is_refused(tmp_path):
 
 
 def test_without_keys_a_server_listens_on_loopback_alone(tmp_path):
-    assert "no key is needed" in exposure("127.0.0.1", Settings())
-    assert "no key is needed" in exposure("localhost", Settings())
-    assert "no key is needed" in exposure("0.0.0.0", Settings(no_keys=True))
+    assert "no key is needed" in check_bind_address("127.0.0.1", Settings())
+    assert "no key is needed" in check_bind_address("localhost", Settings())
+    assert "no key is needed" in check_bind_address("0.0.0.0", Settings(no_keys=True))
     with pytest.raises(InputError, match="--no-keys"):
-        exposure("0.0.0.0", Settings())
+        check_bind_address("0.0.0.0", Settings())
     file = tmp_path / "keys.json"
     KeyFile(file).add("ann")
-    assert exposure("0.0.0.0", Settings(keys=file)) == "Keys that are let in: 1."
+    assert check_bind_address("0.0.0.0", Settings(keys=file)) == "Keys that are let in: 1."
     refused = CliRunner().invoke(cli, ["serve", "--program", "direct_lm", "--host", "0.0.0.0", "--port", "0"])
     assert refused.exit_code == 2 and "typedrag keys add" in refused.stderr
 

@@ -17,13 +17,18 @@ from tests.serving.server import program, served
 from typedrag.retrieval import BM25Retriever
 from typedrag.serving.app import create_app
 from typedrag.serving.search.app import create_index_app
+from typedrag.serving.search.service import IndexSettings
+from typedrag.serving.settings import Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI documents of `typedrag serve` and `typedrag index serve`, without version and titles."""
-    documents = {"serve": create_app(_unused).openapi(), "index serve": create_index_app(_unused).openapi()}
+    documents = {
+        "serve": create_app(_unused, Settings()).openapi(),
+        "index serve": create_index_app(_unused, IndexSettings()).openapi(),
+    }
     return {name: _without_titles({**document, "info": {}}) for name, document in documents.items()}
 
 

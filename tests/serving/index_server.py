@@ -13,10 +13,9 @@ from typing import Any
 import uvicorn
 
 from typedrag.retrieval import IndexRetriever
-from typedrag.serving.guard.connections import connection_options
-from typedrag.serving.run import listen
 from typedrag.serving.search.app import create_index_app
 from typedrag.serving.search.service import IndexSettings, SearchService
+from typedrag.serving.server import HTTP_OPTIONS, listen
 
 
 @dataclass
@@ -42,8 +41,8 @@ def served_index(retriever: IndexRetriever, *, port: int = 0, **limits: Any) -> 
         services.append(SearchService(retriever, settings))
         return services[0]
 
-    listener: socket.socket = listen("127.0.0.1", port)
-    server = uvicorn.Server(uvicorn.Config(create_index_app(build), **connection_options(settings)))
+    listener: socket.socket = listen("127.0.0.1", port, settings)
+    server = uvicorn.Server(uvicorn.Config(create_index_app(build, settings), **HTTP_OPTIONS))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:

@@ -16,10 +16,9 @@ from tests.lm_server import MODEL, LMServer
 from typedrag.lms.lm import open_lm
 from typedrag.programs import build_program
 from typedrag.serving.app import create_app
-from typedrag.serving.guard.connections import connection_options
-from typedrag.serving.observer import Observer
+from typedrag.serving.programs import LoadedProgram, ProgramSpec
 from typedrag.serving.reload import Reloader
-from typedrag.serving.served import Served, ServedSource
+from typedrag.serving.server import HTTP_OPTIONS, listen
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
@@ -51,18 +50,19 @@ class Server:
         return self.client.post("/v1/answer", json={"question": question, **values})
 
 
-def program(lm: LMServer, name: str = "direct_lm", retriever: Any = None, **settings: Any) -> Served:
+def program(lm: LMServer, name: str = "direct_lm", retriever: Any = None, **settings: Any) -> LoadedProgram:
     """A program over an LM server."""
     spec = {"cache": False, "num_retries": 0, **settings}
-    return Served(name, name, build_program(name, retriever), open_lm(f"vllm:{MODEL}", api_base=lm.api_base, **spec))
+    return LoadedProgram(
+        name, name, build_program(name, retriever), open_lm(f"vllm:{MODEL}", api_base=lm.api_base, **spec)
+    )
 
 
 @contextmanager
 def served(
-    *programs: Served,
+    *programs: LoadedProgram,
     wrap: Callable[[Any], Any] | None = None,
-    reload: Sequence[ServedSource] = (),
-    observers: Sequence[Observer] = (),
+    reload: Sequence[ProgramSpec] = (),
     **limits: Any,
 ) -> Iterator[Server]:
     """Serve programs within, under some limits; those of some sources are opened anew when they have changed."""
@@ -70,21 +70,22 @@ def served(
     settings = Settings(**{"rate": 1_000_000, **limits})
 
     def build() -> Service:
-        services.append(Service(programs, settings, *observers))
+        services.append(Service(programs, settings))
         Reloader(services[0], reload).watch()
         return services[0]
 
-    app = create_app(build)
-    server = uvicorn.Server(uvicorn.Config(wrap(app) if wrap else app, port=0, **connection_options(settings)))
-    thread = threading.Thread(target=server.run, daemon=True)
+    app = create_app(build, settings)
+    listener = listen("127.0.0.1", 0, settings)
+    server = uvicorn.Server(uvicorn.Config(wrap(app) if wrap else app, **HTTP_OPTIONS))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive()
         time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=30) as client:
             yield Server(client, services[0], server)
     finally:
         server.should_exit = True
         thread.join(30)
+        listener.close()

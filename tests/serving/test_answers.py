@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.lm_server import LMServer, lm_server, words
+from tests.serving.metrics import counted
 from tests.serving.server import Server, program, served
 from typedrag.lms.threads import THREADS
 from typedrag.records import Answer
@@ -156,7 +157,7 @@ def test_a_stream_that_is_closed_while_it_waits_frees_its_place(kind):
     async def close_while_waiting(server: Server) -> list[httpx.Response]:
         async def until(running: int, waiting: int) -> None:
             async with asyncio.timeout(20):
-                while (server.service.running, server.service.waiting) != (running, waiting):
+                while [counted(server)(name) for name in ("running", "waiting")] != [running, waiting]:
                     await asyncio.sleep(0.02)
 
         async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
@@ -205,7 +206,7 @@ def test_a_deadline_ends_the_question_and_its_calls():
         assert time.monotonic() - begun < 2
         time.sleep(3.5)
         assert len(lm.calls) == 1
-        assert server.service.running == 0
+        assert server.service.under_way == 0
 
 
 def leave_early(server: Server, question: str = "Why?") -> None:
@@ -217,7 +218,7 @@ def test_a_client_that_leaves_ends_the_question_and_its_calls(sample_retriever):
     with lm_server(seconds=1) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         leave_early(server, QUESTION)
         time.sleep(2)
-        assert server.service.running == 0
+        assert server.service.under_way == 0
         assert len(lm.calls) == 1
 
 
@@ -248,7 +249,7 @@ def test_one_that_asks_just_as_the_last_other_leaves_has_an_answer():
         service = Service([program(lm)], Settings(running=1))
         asyncio.run(leave_and_ask(service, lm))
         assert len(lm.calls) == 2
-    assert (service.running, service.waiting, service._flights) == (0, 0, {})
+    assert service.under_way == 0
 
 
 def test_a_question_that_has_used_up_its_tokens_asks_nothing_more(sample_retriever):

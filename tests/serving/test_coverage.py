@@ -45,7 +45,7 @@ def test_without_the_model_for_meaning_the_lm_says_it(monkeypatch, tmp_path):
 
     with lm_server(reply=reply) as lm, served(program(lm)) as server:
         said = server.client.post("/v1/coverage", json=BODY).json()["sub_questions"]
-        assert not server.service.out_of_order
+        assert not server.service.refusing
     assert [one["covered"] for one in said] == [n == 2 for n in range(1, 11)]
 
 
@@ -65,7 +65,7 @@ def test_a_client_that_leaves_ends_its_calls():
     with lm_server(reply=uniforms.reply, seconds=0.7) as lm, served(program(lm)) as server:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}/v1/coverage", json=BODY, timeout=0.3)
-        while server.service.running:
+        while server.service.under_way:
             time.sleep(0.01)
         time.sleep(1)
         assert len(lm.calls) == 1

@@ -13,9 +13,8 @@ from tests.lm_server import lm_server
 from tests.serving.server import Server, program, served
 from typedrag.errors import InputError
 from typedrag.serving import logs
-from typedrag.serving.guard.rates import Rates
-from typedrag.serving.guard.requests import SECURITY_HEADERS
 from typedrag.serving.keys import KeyFile
+from typedrag.serving.middleware import SECURITY_HEADERS, RateLimiter
 
 SECRET = "sk-a-key-of-the-lm-0123456789"
 JSON = {"Content-Type": "application/json"}
@@ -96,7 +95,7 @@ def test_without_keys_an_address_has_the_rate():
 
 def test_a_bucket_fills_up_with_time():
     now = 0.0
-    rates = Rates(lambda: now, most=2)
+    rates = RateLimiter(lambda: now, most=2)
     assert [rates.wait("a", 2) for _ in range(3)] == [0, 0, 30]
     now = 29.0
     assert rates.wait("a", 2) == pytest.approx(1)

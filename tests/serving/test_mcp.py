@@ -15,7 +15,6 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
 from tests.lm_server import Call, LMServer, lm_server
-from tests.mlflow_stores import new_store
 from tests.serving.server import Server, program, served
 from typedrag.cli.main import cli
 from typedrag.records import NOT_FROM_COLLECTION
@@ -197,9 +196,9 @@ def test_an_agent_that_gives_up_ends_the_question(sample_retriever):
     with lm_server(seconds=1.5) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         asyncio.run(give_up(at(server)))
         end = time.monotonic() + 10
-        while server.service.running and time.monotonic() < end:
+        while server.service.under_way and time.monotonic() < end:
             time.sleep(0.05)
-        assert server.service.running == 0
+        assert server.service.under_way == 0
         assert len(lm.calls) == 1
 
 
@@ -234,27 +233,6 @@ def test_a_program_that_cannot_be_opened_is_said_in_a_line(sample_index, tmp_pat
         done = fail(over_stdio(lm, sample_index, "--program", str(tmp_path / "none")))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: ") and "Traceback" not in done.stderr
-
-
-def test_a_share_of_an_agent_s_answers_is_kept(sample_index, tmp_path):
-    mlflow = pytest.importorskip("mlflow")
-    uri = new_store(tmp_path / "store")
-    with lm_server(reply=reply) as lm:
-        started = over_stdio(lm, sample_index, "--limit", "traces=1", MLFLOW_TRACKING_URI=uri)
-        _, out, _ = talk(started, "ask", question=QUESTION)
-    assert out == ""
-    client = mlflow.MlflowClient(uri)
-    [trace] = client.search_traces([client.get_experiment_by_name("typedrag-serving").experiment_id])
-    assert trace.data.spans[0].inputs == {"question": QUESTION}
-
-
-def test_a_store_of_traces_that_cannot_be_reached_is_said_in_a_line(sample_index):
-    pytest.importorskip("mlflow")
-    with lm_server() as lm:
-        done = fail(over_stdio(lm, sample_index, "--limit", "traces=1", MLFLOW_TRACKING_URI="http://127.0.0.1:9"))
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.splitlines()[-1].startswith("Error: MLflow's store cannot be used: ")
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

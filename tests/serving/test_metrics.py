@@ -9,7 +9,7 @@ from tests.lm_server import MODEL, lm_server
 from tests.serving.metrics import counted
 from tests.serving.server import program, served
 from typedrag.records import Answer
-from typedrag.serving.served import ServedSource
+from typedrag.serving.programs import ProgramSpec
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 
@@ -98,7 +98,7 @@ def test_questions_that_run_and_wait_are_seen_and_so_are_those_given_up():
 
 def test_a_served_lm_keeps_no_prompts():
     with lm_server() as lm:
-        source = ServedSource("direct_lm", f"vllm:{MODEL}", {"api_base": lm.api_base, "cache": False})
+        source = ProgramSpec("direct_lm", f"vllm:{MODEL}", {"api_base": lm.api_base, "cache": False})
         opened = source.open()
         with served(opened) as server:
             server.ask("Why?")

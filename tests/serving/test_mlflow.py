@@ -9,7 +9,7 @@ from tests.serving.server import served
 from typedrag.experiments.tracking.served_model import save_served_program
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.serving.served import ServedSource
+from typedrag.serving.programs import ProgramSpec
 
 QUESTIONS = ("How do vaccines protect the body against disease?", "Why does homemade bread turn out dense?")
 
@@ -24,7 +24,7 @@ def test_mlflow_serves_the_same_answers(sample_index, tmp_path, monkeypatch):
         monkeypatch.setenv("TYPEDRAG_API_BASE", lm.api_base)
         model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
         rows = model.predict([{"question": question} for question in QUESTIONS])
-        source = ServedSource(str(tmp_path / "program"), lm_settings={"cache": False})
+        source = ProgramSpec(str(tmp_path / "program"), lm_settings={"cache": False})
         with served(source.open()) as server:
             answers = [server.ask(question).json() for question in QUESTIONS]
             about = server.client.get("/v1/program").json()

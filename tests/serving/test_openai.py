@@ -13,8 +13,8 @@ from tests.lm_server import Call, lm_server, words
 from tests.serving.server import Server, program, served
 from typedrag.programs import build_program
 from typedrag.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
-from typedrag.serving.api.completions import SUPERSEDED
-from typedrag.serving.served import Served
+from typedrag.serving.programs import LoadedProgram
+from typedrag.serving.routes.completions import SUPERSEDED
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 YEAST = "Old or little yeast makes little gas."
@@ -289,7 +289,7 @@ def test_a_client_that_leaves_amid_a_stream_ends_the_question():
         while not lm.left and time.monotonic() < end:
             time.sleep(0.05)
         assert lm.left == 1
-        assert server.service.running == 0
+        assert server.service.under_way == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -354,7 +354,7 @@ def test_curl_gets_an_answer(sample_retriever):
 
 
 def test_the_embedded_model_answers_the_client(small_lm, sample_retriever):
-    real = Served("rag", "rag", build_program("rag", sample_retriever), small_lm)
+    real = LoadedProgram("rag", "rag", build_program("rag", sample_retriever), small_lm)
     with served(real, deadline=900) as server:
         asking = client(server).with_options(timeout=900)
         messages = [{"role": "user", "content": QUESTION}]

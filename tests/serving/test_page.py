@@ -24,7 +24,7 @@ from typedrag.lms import models
 from typedrag.programs import build_program
 from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, build_index
-from typedrag.serving.served import Served
+from typedrag.serving.programs import LoadedProgram
 from typedrag.sub_questions.coverage_judge import SimilarityCoverageJudge
 
 pytest.importorskip("selenium", reason="needs selenium: it is among the packages for development")
@@ -318,7 +318,7 @@ def test_a_question_is_stopped(page):
     page.at("#stop").click()
     wait_for(page.browser, lambda: page.text(".status") == "Stopped")
     assert page.focused() == page.at("#send")
-    wait_for(page.browser, lambda: page.server.service.running == 0 and page.lm.left == 1)
+    wait_for(page.browser, lambda: page.server.service.under_way == 0 and page.lm.left == 1)
     assert 0 < len(page.text(".answer .text")) < len(ANSWER)
     assert not page.at(".sources").is_displayed()
     assert page.text(".tree .state").endswith("not finished")
@@ -376,7 +376,7 @@ def test_too_many_questions_are_refused_in_words_and_asked_again(page):
     others = [threading.Thread(target=page.server.ask, args=(f"Why {n}?",)) for n in range(2)]
     for other in others:
         other.start()
-    wait_for(page.browser, lambda: page.server.service.running == 2)
+    wait_for(page.browser, lambda: page.server.service.under_way == 2)
     page.ask()
     assert page.text(".problem") == "Too many questions wait for an answer; ask again later."
     assert re.fullmatch(r"It is worth asking again in \d+ seconds?\.", page.text(".advice"))
@@ -665,7 +665,7 @@ def test_the_policy_stops_what_would_get_through(page):
 
 def test_an_embedded_lm_answers_on_it(page, sample_retriever, small_lm):
     question = "Why does homemade bread turn out dense and heavy?"
-    rag = Served("rag", "rag", build_program("rag", sample_retriever), small_lm)
+    rag = LoadedProgram("rag", "rag", build_program("rag", sample_retriever), small_lm)
     with served(rag, wrap=Front(names=("rag",)).before) as server:
         page.browser.get(f"{server.url}/")
         page.type(question)

@@ -29,8 +29,8 @@ from typedrag.errors import InputError
 from typedrag.experiments.loading import registered_version
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.serving.programs import ProgramSpec
 from typedrag.serving.reload import EXAMPLE
-from typedrag.serving.served import ServedSource
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -67,8 +67,8 @@ def promote(version: int) -> None:
     mlflow.MlflowClient().set_registered_model_alias("answers", "champion", str(version))
 
 
-def source(lm: LMServer, index: Path, spec: str = SPEC) -> ServedSource:
-    return ServedSource(spec, f"vllm:{MODEL}", {"api_base": lm.api_base, "cache": False, "num_retries": 0}, index)
+def source(lm: LMServer, index: Path, spec: str = SPEC) -> ProgramSpec:
+    return ProgramSpec(spec, f"vllm:{MODEL}", {"api_base": lm.api_base, "cache": False, "num_retries": 0}, index)
 
 
 def about_program(server: Server) -> dict:
@@ -229,7 +229,7 @@ def test_a_registry_that_cannot_be_reached_at_start_is_an_error_and_exit_code_3(
 
 
 def test_a_program_that_no_question_of_a_user_could_be_answered_by_is_not_served():
-    source = ServedSource("preqrag", f"vllm:{MODEL}", {}, options={"preqrag": {"classifier": "oracle"}})
+    source = ProgramSpec("preqrag", f"vllm:{MODEL}", {}, options={"preqrag": {"classifier": "oracle"}})
     with pytest.raises(InputError, match=r"preqrag\.classifier=oracle reads labels of a dataset"):
         source.open()
 
@@ -252,4 +252,4 @@ def test_programs_that_clients_could_not_tell_apart_are_refused(name, specs, pro
 
 def test_a_folder_s_program_is_called_as_the_folder_even_from_within(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [ServedSource(spec).name for spec in (".", str(tmp_path), "rag")] == [tmp_path.name, tmp_path.name, "rag"]
+    assert [ProgramSpec(spec).name for spec in (".", str(tmp_path), "rag")] == [tmp_path.name, tmp_path.name, "rag"]

@@ -56,7 +56,7 @@ def test_one_that_dies_under_load_is_started_again_and_all_are_counted_together(
         for number, pid in enumerate((first, second), 1):
             wait_for_calls(lm, len(lm.calls) + 20)
             os.kill(pid, signal.SIGKILL)
-            server.wait_for("a replica serves again", number)
+            server.wait_for("a worker serves again", number)
         wait_for_calls(lm, len(lm.calls) + 20)
         over.set()
         statuses = [status for future in asking for status in future.result()]

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
 import signal
-import sqlite3
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,10 @@ from tests.lm_server import lm_server
 from tests.mlflow_stores import new_store
 from tests.serving.otlp import Receiver, receiver
 from tests.serving.process import process
-from tests.serving.server import program, served
 from typedrag.errors import InputError
 from typedrag.records import Answer
-from typedrag.serving.tracing import spans_wanted
+from typedrag.serving.server import open_tracing
+from typedrag.serving.settings import Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -73,7 +76,7 @@ def test_a_request_is_a_span_of_the_callers_trace_and_its_steps_are_spans_within
 def test_texts_are_sent_where_they_may_be(sample_index, tmp_path):
     received, _ = traced(sample_index, tmp_path, "--limit", "log_questions=true")
     assert received.services == {"typedrag"}
-    assert any("bread" in attributes(span).get("typedrag.input", "") for span in received.spans)
+    assert any("bread" in attributes(span).get("input.value", "") for span in received.spans)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +105,9 @@ def test_a_collector_that_is_gone_keeps_nobody_from_an_answer_nor_the_server_fro
 def test_where_no_variable_is_set_the_sdk_is_not_imported():
     script = """
 import sys
-from typedrag.serving.run import open_all
+from typedrag.serving.server import open_tracing
 from typedrag.serving.settings import Settings
-opened = open_all([], Settings())
-assert opened.tracer_provider is None and not opened.observers
+assert open_tracing(Settings()) is None
 print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "mlflow"))])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -116,55 +118,57 @@ def test_a_protocol_that_is_not_spoken_is_refused(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     with pytest.raises(InputError, match="OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'"):
-        spans_wanted()
+        open_tracing(Settings())
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
-    assert spans_wanted()
+    tracing = open_tracing(Settings())
+    assert tracing is not None
+    tracing.close()
 
 
-def test_mlflow_keeps_the_tree_of_steps_found_by_the_requests_id(sample_index, tmp_path):
+def test_mlflow_takes_the_spans_and_shows_question_and_answer(sample_index, tmp_path):
     mlflow = pytest.importorskip("mlflow")
-    uri = new_store(tmp_path / "store")
-    received, reply = traced(sample_index, tmp_path / "cache", "--limit", "traces=1", MLFLOW_TRACKING_URI=uri)
-    assert received.spans  # both at once
-    answer = Answer.from_dict(reply.json())
-    client = mlflow.MlflowClient(uri)
-    experiment = client.get_experiment_by_name("typedrag-serving").experiment_id
-    [trace] = client.search_traces([experiment])
-    assert trace.info.tags["typedrag.program"] == "typed_rag"
-    assert trace.info.tags["typedrag.request_id"] == reply.headers["X-Request-ID"]
-    [root] = [span for span in trace.data.spans if span.parent_id is None]
-    assert root.inputs == {"question": QUESTION}
-    assert root.outputs["answer"] == answer.answer
-
-    def tree(parent: Any) -> list[Any]:
-        children = [span for span in trace.data.spans if span.parent_id == parent.span_id]
-        return sorted((span.name, tree(span)) for span in children)
-
-    def steps(of: tuple) -> list[Any]:
-        return sorted((step.name, steps(step.steps)) for step in of)
-
-    assert tree(root) == steps(answer.steps)
-    assert all(root.start_time_ns - 2e6 <= span.start_time_ns <= span.end_time_ns for span in trace.data.spans)
-
-
-def test_a_share_of_the_answers_is_kept_and_a_store_that_fails_does_no_harm(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow")
-    from typedrag.serving.mlflow_traces import EXPERIMENT, MLflowTraces
-
-    uri = new_store(tmp_path / "store")
-    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.setattr("random.random", iter([0.9, 0.1, 0.6, 0.4, 0.1]).__next__)
-    try:
-        with lm_server() as lm, served(program(lm), observers=[MLflowTraces(0.5)]) as server:
-            assert [server.ask(f"Why {n}?").status_code for n in range(4)] == [200] * 4
+    with mlflow_server(tmp_path) as uri:
         client = mlflow.MlflowClient(uri)
-        experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
-        kept = {trace.data.spans[0].inputs["question"] for trace in client.search_traces([experiment])}
-        assert kept == {"Why 1?", "Why 3?"}
-        with lm_server() as lm, served(program(lm), observers=[MLflowTraces(0.5)]) as server:
-            with sqlite3.connect(tmp_path / "store" / "mlflow.db") as database:
-                database.execute("ALTER TABLE trace_info RENAME TO gone")
-            assert server.ask("Why not?").status_code == 200
-    finally:
-        mlflow.set_tracking_uri(before)
+        experiment = client.create_experiment("answers")
+        variables = {
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{uri}/v1/traces",
+            "OTEL_EXPORTER_OTLP_HEADERS": f"x-mlflow-experiment-id={experiment}",
+        }
+        arguments = ("--program", "typed_rag", "--index", str(sample_index), "--limit", "log_questions=true")
+        with lm_server() as lm, process(lm, tmp_path / "cache", *arguments, **variables) as server:
+            reply = server.ask(QUESTION)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.wait() == 143
+        traces = client.search_traces([experiment])
+    [trace] = [trace for trace in traces if trace.data.spans[0].name == "POST /v1/answer"]
+    answer = Answer.from_dict(reply.json())
+    [root] = [span for span in trace.data.spans if span.parent_id is None]
+    assert (root.inputs, root.outputs) == (QUESTION, answer.answer)
+    assert root.attributes["typedrag.request_id"] == reply.headers["X-Request-ID"]
+    names = [step.name for top in answer.steps for step in top.walk() if step.name != "query"]
+    assert sorted(span.name for span in trace.data.spans if span is not root) == sorted(names)
+
+
+@contextmanager
+def mlflow_server(folder: Path) -> Iterator[str]:
+    """The address of MLflow's server, which runs within and keeps its files in a folder."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    store = new_store(folder / "store")
+    words = ["server", "--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mlflow", *words], stderr=subprocess.DEVNULL, start_new_session=True
+    ) as server:
+        try:
+            uri, until = f"http://127.0.0.1:{port}", time.monotonic() + 100
+            while True:
+                try:
+                    httpx.get(f"{uri}/health").raise_for_status()
+                    break
+                except httpx.HTTPError:
+                    assert time.monotonic() < until
+                    time.sleep(0.2)
+            yield uri
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)

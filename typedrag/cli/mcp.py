@@ -14,13 +14,13 @@ from typedrag.cli.opening import say
 from typedrag.cli.served import served_programs
 
 if TYPE_CHECKING:
-    from typedrag.serving.served import ServedSource
+    from typedrag.serving.programs import ProgramSpec
 
 
 @click.command()
 @served_programs
 def command(
-    sources: Sequence[ServedSource],
+    sources: Sequence[ProgramSpec],
     limits: dict[str, Any],
 ) -> None:
     """Answer an agent over the Model Context Protocol, until it disconnects.
@@ -30,17 +30,16 @@ def command(
     """
     from typedrag.serving.mcp import over_stdio
     from typedrag.serving.reload import Reloader
-    from typedrag.serving.run import open_all
     from typedrag.serving.service import Service
     from typedrag.serving.settings import Limits, Settings, read_settings
 
     settings = Settings(**read_settings(limits, Limits).model_dump())
     with _stdout_kept():
-        opened = open_all(sources, settings, over_http=False)
-    say(f"typedrag answers an agent by {', '.join(served.name for served in opened.programs)}")
+        programs = [source.open() for source in sources]
+    say(f"typedrag answers an agent by {', '.join(loaded.name for loaded in programs)}")
 
     async def answer() -> None:
-        service = Service(opened.programs, settings, *opened.observers)
+        service = Service(programs, settings)
         Reloader(service, sources).watch()
         await over_stdio(service)
 

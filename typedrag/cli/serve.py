@@ -13,23 +13,23 @@ from typedrag.cli.options import chosen
 from typedrag.cli.served import listen, listening, served_programs
 
 if TYPE_CHECKING:
-    from typedrag.serving.served import ServedSource
+    from typedrag.serving.programs import ProgramSpec
 
 
 @click.command()
 @served_programs
 @listening(8000)
 def command(
-    sources: Sequence[ServedSource], limits: dict[str, Any], keys: Path | None, no_keys: bool, **where: Any
+    sources: Sequence[ProgramSpec], limits: dict[str, Any], keys: Path | None, no_keys: bool, **where: Any
 ) -> None:
     """Serve programs over HTTP, until stopped.
 
     POST /v1/answer answers a question, with `Accept: text/event-stream` as events; GET /openapi.json
     describes all paths. Without --keys it listens on this machine only.
     """
-    from typedrag.serving.run import open_programs
+    from typedrag.serving.server import open_app
     from typedrag.serving.settings import Settings, read_settings
 
     settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)}, Settings)
     names = ", ".join(source.name for source in sources)
-    listen(names, partial(open_programs, tuple(sources), settings), settings, **where)
+    listen(names, partial(open_app, tuple(sources), settings), settings, **where)

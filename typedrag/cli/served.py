@@ -15,7 +15,8 @@ from typedrag.cli.options import Decorator, assignments, chosen, index_option, t
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
-    from typedrag.serving.run import Serving
+    from fastapi import FastAPI
+
     from typedrag.serving.settings import HTTPLimits
 
 LOOPBACK = "127.0.0.1"
@@ -28,10 +29,10 @@ def served_programs(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def wrapped(*, specs: tuple[str, ...], api_base: str | None, **arguments: Any) -> Any:
-        from typedrag.serving.served import ServedSource
+        from typedrag.serving.programs import ProgramSpec
 
         alike = {name: arguments.pop(name) for name in _OF_ALL}
-        sources = [ServedSource(spec, lm_settings=chosen(api_base=api_base), **alike) for spec in specs]
+        sources = [ProgramSpec(spec, lm_settings=chosen(api_base=api_base), **alike) for spec in specs]
         _check_names([source.name for source in sources])
         return command(sources=sources, **arguments)
 
@@ -91,21 +92,16 @@ def listening(port: int) -> Decorator:
 
 
 def listen(
-    name: str, opening: Callable[[], Serving], settings: HTTPLimits, *, replicas: int, host: str, port: int
+    name: str, opening: Callable[[], FastAPI], settings: HTTPLimits, *, replicas: int, host: str, port: int
 ) -> None:
     """Serve what is opened, by so many processes, until it is stopped.
 
     Raises:
-        TypedRAGError: See `serving.run.serve`.
+        TypedRAGError: See `serving.server.serve`.
     """
-    if replicas == 1:
-        from typedrag.serving.run import serve
-
-        serve(name, opening, settings, host=host, port=port, say=say)
-        return
     from typedrag.cli.main import log_to_stderr
-    from typedrag.serving.replicas import serve_replicas
+    from typedrag.serving.server import serve
 
     verbose = bool(click.get_current_context().find_root().params.get("verbose"))
     prepare = partial(log_to_stderr, verbose=verbose)
-    serve_replicas(name, opening, settings, replicas, host=host, port=port, say=say, prepare=prepare)
+    serve(name, opening, settings, host=host, port=port, workers=replicas, report=say, prepare=prepare)

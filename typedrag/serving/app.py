@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from fastapi.telemetry import TelemetryConfig
-from opentelemetry.trace import TracerProvider
 from starlette.exceptions import HTTPException
 
 import typedrag
 from typedrag.errors import TypedRAGError
 from typedrag.files.text_files import without_half_characters
-from typedrag.serving.api import answers, coverage, feedback, openai, page, programs, status, support
-from typedrag.serving.faults import Fault, Refused, fault_of
-from typedrag.serving.guard import Guard
-from typedrag.serving.mcp import mounted
-from typedrag.serving.readiness import Readiness, states_of
-from typedrag.serving.replies import reply
+from typedrag.serving.errors import Fault, Refused, to_fault
+from typedrag.serving.mcp import mount_mcp
+from typedrag.serving.middleware import middleware
+from typedrag.serving.responses import error_response
+from typedrag.serving.routes import answers, checks, feedback, openai, programs, status
 from typedrag.serving.service import Service
+from typedrag.serving.settings import HTTPLimits, Settings
+
+if TYPE_CHECKING:
+    from typedrag.serving.tracing import Tracing
 
 DESCRIPTION = """Answers non-factoid questions over a document collection, by the type of the question.
 
@@ -29,54 +31,71 @@ Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-A
 _LONGEST_PLACE = 100
 
 
-def create_app(build: Callable[[], Service], tracer_provider: TracerProvider | None = None) -> FastAPI:
+def create_app(build: Callable[[], Service], settings: Settings, tracing: Tracing | None = None) -> FastAPI:
     """The ASGI application of the server.
 
     Args:
         build: Builds the service, within the event loop that it then belongs to.
-        tracer_provider: OpenTelemetry's provider; None for no spans.
+        settings: Those of the service.
+        tracing: Where spans are sent; None for nowhere.
+
+    Raises:
+        InputError: If the key file or the file of feedback cannot be used.
     """
+    kept_answers = feedback.open_feedback(settings.feedback)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = service = build()
-        app.state.readiness = Readiness(service, lambda: states_of(service))
-        app.state.feedback = feedback.open_feedback(service.settings.feedback)
-        async with mounted(app, service):
+        app.state.readiness = status.Readiness(service, lambda: status.check_programs(service))
+        app.state.feedback = kept_answers
+        async with mount_mcp(app, service):
             yield
-            await service.drain()
         await service.close()
 
-    modules = (answers, coverage, feedback, openai, page, programs, status, support)
-    return application(lifespan, [module.router for module in modules], "typedrag", DESCRIPTION, tracer_provider)
+    routers = [module.router for module in (answers, checks, feedback, openai, programs, status)]
+    return application(lifespan, routers, settings, "typedrag", DESCRIPTION, tracing)
 
 
 def application(
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
     routers: Iterable[APIRouter],
+    settings: HTTPLimits,
     title: str,
     description: str,
-    tracer_provider: TracerProvider | None = None,
+    tracing: Tracing | None = None,
 ) -> FastAPI:
-    """Paths behind the guard, whose errors are faults.
+    """Paths behind the middleware, whose errors are faults.
 
     Args:
-        lifespan: Sets the state's `service`, whose settings and observer the guard reads, and its `readiness`.
+        lifespan: Sets the state's `service`, whose metrics count requests, and its `readiness`.
         routers: Of the paths.
+        settings: The limits.
         title: Of the schema.
         description: Of the schema.
-        tracer_provider: Of OpenTelemetry; None for no spans.
+        tracing: Where spans are sent; None for nowhere.
+
+    Raises:
+        InputError: If the key file cannot be used.
     """
     app = FastAPI(
         title=title,
         version=typedrag.__version__,
         description=description,
         lifespan=lifespan,
+        middleware=middleware(settings),
         docs_url=None,  # its page loads scripts from elsewhere; /openapi.json says the same
         redoc_url=None,
-        telemetry=_telemetry(tracer_provider),
+        telemetry={
+            "tracer_provider": tracing.provider if tracing else None,
+            "tracing": tracing is not None,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+            "exclude": lambda scope: scope["path"] in ("/healthz", "/readyz", "/metrics"),
+        },
     )
-    app.add_middleware(Guard)
     for router in routers:
         app.include_router(router)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -86,30 +105,17 @@ def application(
     return app
 
 
-def _telemetry(provider: TracerProvider | None) -> TelemetryConfig:
-    """FastAPI's settings for a span per request, except for the paths of monitoring."""
-    return {
-        "tracer_provider": provider,
-        "tracing": provider is not None,
-        "metrics": False,
-        "logs": False,
-        "operation_spans": False,
-        "auto_configure": False,
-        "exclude": lambda scope: scope["path"] in ("/healthz", "/readyz", "/metrics"),
-    }
-
-
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = without_half_characters(".".join(str(part) for part in first["loc"] if part != "body"))[:_LONGEST_PLACE]
-    return reply(request, Fault(422, "invalid_request", f"{place or 'The body'}: {first['msg']}."))
+    return error_response(request, Fault(422, "invalid_request", f"{place or 'The body'}: {first['msg']}."))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return reply(request, Fault(error.status_code, "http_error", f"{error.detail}."), error.headers)
+    return error_response(request, Fault(error.status_code, "http_error", f"{error.detail}."), error.headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return reply(request, fault_of(error))
+    return error_response(request, to_fault(error))

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from typedrag.events import AnswerEnded, Event
+from typedrag.call_context import call_context
 from typedrag.records import Answer
-from typedrag.serving.faults import fault_of
 
 logger = logging.getLogger("typedrag.requests")
 
@@ -53,7 +49,7 @@ class RequestLine:
     error: str = ""
     questions: list[str] = field(default_factory=list)
 
-    def answered(self, answer: Answer) -> None:
+    def add_answer(self, answer: Answer) -> None:
         """Add the type and the cost of an answer."""
         self.types.extend(kind for kind in (answer.question_type,) if kind and kind not in self.types)
         self.lm_calls += answer.usage.lm_calls
@@ -82,29 +78,9 @@ class RequestLine:
         logger.info(json.dumps(values))  # JSON escapes line ends and control characters
 
 
-_line: ContextVar[RequestLine | None] = ContextVar("line", default=None)
-set_line = _line.set
-
-
 def request_line() -> RequestLine:
     """The line of the current request; outside a request, one that is never written."""
-    return _line.get() or RequestLine()
-
-
-async def noted(events: AsyncGenerator[Event, None], program: str, question: str) -> AsyncGenerator[Event, None]:
-    """Pass on the events of a question, and note its outcome in the line of the request."""
-    line = request_line()
-    line.program = program
-    line.questions.append(question)
-    try:
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, AnswerEnded):
-                    line.answered(event.answer)
-                yield event
-    except Exception as error:
-        line.error = fault_of(error).code
-        raise
+    return call_context().request or RequestLine()
 
 
 def log_requests() -> None:

@@ -20,8 +20,8 @@ from typedrag.events import AnswerEnded, AnswerStarted, Classified, Event, Read,
 from typedrag.lms.threads import run_in_thread
 from typedrag.question_types import QuestionType
 from typedrag.records import FALLBACK
-from typedrag.serving.faults import Fault, Refused, fault_of
-from typedrag.serving.served import Served
+from typedrag.serving.errors import Fault, Refused, to_fault
+from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 from typedrag.texts.citations import cited_sentences
@@ -85,13 +85,13 @@ def create_mcp(service: Service) -> MCPServer:
         ] = None,
     ) -> Annotated[CallToolResult, Answer]:
         """Answer a question from the collection: why, how, comparisons, debates, experiences, facts. Takes seconds."""
-        with _faults_told():
+        with _tool_errors():
             async with aclosing(service.stream(question, program, (), question_type)) as events:
                 count = 0
                 async for event in events:
                     if isinstance(event, AnswerEnded):
                         return _result(event.answer)
-                    if message := in_words(event):
+                    if message := describe(event):
                         count += 1
                         await context.report_progress(count, message=message)
         raise AssertionError("a stream without an answer ends in an error")
@@ -102,14 +102,14 @@ def create_mcp(service: Service) -> MCPServer:
         k: Annotated[int, Field(ge=1, le=_MOST_PASSAGES, description="How many passages.")] = 5,
     ) -> Found:
         """Find the passages of the collection that fit a query best, without asking an LM."""
-        with _faults_told():
+        with _tool_errors():
             return Found(passages=_passages(await _search(tuple(service.programs.values()), query, k)))
 
     return server
 
 
 @asynccontextmanager
-async def mounted(app: Starlette, service: Service) -> AsyncIterator[None]:
+async def mount_mcp(app: Starlette, service: Service) -> AsyncIterator[None]:
     """Answer agents at `/mcp` of an application within the context, over streamable HTTP."""
     server = create_mcp(service)
     served = server.streamable_http_app(
@@ -138,7 +138,7 @@ def _security(settings: Settings) -> TransportSecuritySettings:
     )
 
 
-def in_words(event: Event) -> str:
+def describe(event: Event) -> str:
     """A message about an event for a waiting client; empty if there is none."""
     match event:
         case Classified(question_type=question_type, type_unsure=unsure, route=route):
@@ -156,24 +156,24 @@ def in_words(event: Event) -> str:
     return ""
 
 
-async def _search(programs: Sequence[Served], query: str, k: int) -> list[records.Passage]:
-    served = next((served for served in programs if served.program.retriever is not None), None)
-    if served is None or served.program.retriever is None:
+async def _search(programs: Sequence[LoadedProgram], query: str, k: int) -> list[records.Passage]:
+    loaded = next((one for one in programs if one.program.retriever is not None), None)
+    if loaded is None or loaded.program.retriever is None:
         raise Refused(Fault(404, "no_index", "No program is served that searches a collection."))
-    most = served.program.options.max_question_chars
+    most = loaded.program.options.max_question_chars
     if len(query) > most:
         raise Refused(Fault(422, "invalid_query", f"The query has {len(query):,} characters; {most:,} are allowed."))
-    [passages] = await run_in_thread(partial(served.program.retriever.search, [query], k))
+    [passages] = await run_in_thread(partial(loaded.program.retriever.search, [query], k))
     return list(passages)
 
 
 @contextmanager
-def _faults_told() -> Iterator[None]:
+def _tool_errors() -> Iterator[None]:
     """Turn errors within the context into ones that a client may see."""
     try:
         yield
     except Exception as error:
-        raise ToolError(fault_of(error).message) from error
+        raise ToolError(to_fault(error).message) from error
 
 
 def _result(answer: records.Answer) -> CallToolResult:

@@ -12,9 +12,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from typedrag.events import AnswerEnded, Event, StepEnded
 from typedrag.lms.cost import Spending
 from typedrag.records import Answered
-from typedrag.serving.faults import fault_of
-from typedrag.serving.observer import Observer
-from typedrag.serving.served import Served
+from typedrag.serving.errors import Fault, to_fault
+from typedrag.serving.programs import LoadedProgram
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable with the folder in which processes share their metrics."""
@@ -23,7 +22,7 @@ _MOST_VALUES = 100
 _OTHER = "other"
 
 
-class Metrics(Observer):
+class Metrics:
     """Counts requests, questions and steps. Labels are words of the program and of this code, never of clients."""
 
     def __init__(self) -> None:
@@ -47,9 +46,9 @@ class Metrics(Observer):
         self._dollars = self._counter("lm_dollars", "Price of the LM calls whose price is known.", "program")
         self._unpriced = self._counter("lm_calls_unpriced", "LM calls whose price is not known.", "program")
         self._reloads = self._counter("reloads", "Programs that were to be opened anew.", "program", "outcome")
-        self._running = self._gauge("running", "Questions that are being answered.")
-        self._waiting = self._gauge("waiting", "Questions that wait for their turn.")
-        self._breaker = self._gauge("breaker_open", "Processes that have found the LM or the index out of order.")
+        self.running = self._gauge("running", "Questions that are being answered.")
+        self.waiting = self._gauge("waiting", "Questions that wait for their turn.")
+        self.breaker_open = self._gauge("breaker_open", "Processes that have found the LM or the index out of order.")
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics of all processes that share them, and their content type.
@@ -64,52 +63,46 @@ class Metrics(Observer):
         encode, content_type = choose_encoder(accept)
         return encode(registry), content_type
 
-    def requested(self, path: str, status: int, seconds: float) -> None:
+    def count_request(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
         self._requests.labels(path, status).inc()
         self._request_seconds.labels(path).observe(seconds)
 
-    def happened(self, served: Served, event: Event) -> None:
+    def count_event(self, loaded: LoadedProgram, event: Event) -> None:
         """Count a step, or an answer."""
         if isinstance(event, StepEnded):
             self._step_seconds.labels(self._steps.value(event.step.name)).observe(event.step.seconds)
         elif isinstance(event, AnswerEnded):
             answer = event.answer
             route = self._routes.value(answer.route)
-            self._question_seconds.labels(served.name, answer.question_type or "", route).observe(answer.seconds)
-            self._fallbacks.labels(served.name).inc(bool(answer.fallback))
+            self._question_seconds.labels(loaded.name, answer.question_type or "", route).observe(answer.seconds)
+            self._fallbacks.labels(loaded.name).inc(bool(answer.fallback))
             outcome = "not_answered" if answer.answered == Answered.NOTHING else "answered"
-            self._questions.labels(served.name, outcome).inc()
+            self._questions.labels(loaded.name, outcome).inc()
 
-    def ended(self, served: Served, error: BaseException | None) -> None:
+    def count_end(self, loaded: LoadedProgram, error: BaseException | None) -> None:
         """Count a question that has no answer."""
         if error is not None:
-            outcome = "left" if isinstance(error, asyncio.CancelledError) else fault_of(error).code
-            self._questions.labels(served.name, outcome).inc()
+            outcome = "left" if isinstance(error, asyncio.CancelledError) else to_fault(error).code
+            self._questions.labels(loaded.name, outcome).inc()
 
-    def spent(self, served: Served, spending: Spending) -> None:
+    def count_spending(self, loaded: LoadedProgram, spending: Spending) -> None:
         """Count LM calls, tokens and money."""
-        self._calls.labels(served.name).inc(spending.usage.lm_calls)
-        self._tokens.labels(served.name, "read").inc(spending.usage.prompt_tokens)
-        self._tokens.labels(served.name, "written").inc(spending.usage.completion_tokens)
-        self._dollars.labels(served.name).inc(spending.dollars)
-        self._unpriced.labels(served.name).inc(spending.unpriced)
+        self._calls.labels(loaded.name).inc(spending.usage.lm_calls)
+        self._tokens.labels(loaded.name, "read").inc(spending.usage.prompt_tokens)
+        self._tokens.labels(loaded.name, "written").inc(spending.usage.completion_tokens)
+        self._dollars.labels(loaded.name).inc(spending.dollars)
+        self._unpriced.labels(loaded.name).inc(spending.unpriced)
 
-    def replied(self, seconds: float) -> None:
+    def count_reply(self, seconds: float) -> None:
         """Count the time that an answer took."""
         self._answer_seconds.observe(seconds)
 
-    def refused(self, status: int, code: str) -> None:
+    def count_refusal(self, fault: Fault) -> None:
         """Count an error."""
-        self._refused.labels(status, code).inc()
+        self._refused.labels(fault.status, fault.code).inc()
 
-    def changed(self, running: int, waiting: int, out_of_order: bool) -> None:
-        """Set the current numbers."""
-        self._running.set(running)
-        self._waiting.set(waiting)
-        self._breaker.set(out_of_order)
-
-    def reloaded(self, program: str, outcome: str) -> None:
+    def count_reload(self, program: str, outcome: str) -> None:
         """Count a reload."""
         self._reloads.labels(program, outcome).inc()
 

@@ -11,9 +11,8 @@ from typedrag.errors import RetrievalError, Unavailable, first_line
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import limit_tokens
 from typedrag.records import Answer
-from typedrag.serving.served import Served, ServedSource
-from typedrag.serving.service import Service
-from typedrag.serving.upkeep import aside
+from typedrag.serving.programs import LoadedProgram, ProgramSpec
+from typedrag.serving.service import Service, run_in_background
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class Reloader:
         sources: The sources of its programs.
     """
 
-    def __init__(self, service: Service, sources: Sequence[ServedSource]) -> None:
+    def __init__(self, service: Service, sources: Sequence[ProgramSpec]) -> None:
         self._service = service
         self._sources = tuple(sources)
         self._refused: dict[str, str] = {}
@@ -52,15 +51,15 @@ class Reloader:
         for source in self._sources:
             self._begin(self.reload(source))
 
-    async def reload(self, source: ServedSource) -> None:
+    async def reload(self, source: ProgramSpec) -> None:
         """Reload a program."""
         await self._reload(source, "")
 
-    async def look(self, source: ServedSource) -> None:
+    async def look(self, source: ProgramSpec) -> None:
         """Reload a program if its alias has moved."""
         name = source.name
         try:
-            version = await aside(source.version)
+            version = await run_in_background(source.version)
         except Exception as error:
             self._tell(name, "unavailable", _UNREACHABLE, error)
             return
@@ -70,43 +69,43 @@ class Reloader:
         elif version != self._refused.get(name):
             await self._reload(source, version)
 
-    async def _watch(self, sources: Sequence[ServedSource]) -> None:
+    async def _watch(self, sources: Sequence[ProgramSpec]) -> None:
         while True:
             await asyncio.sleep(self._service.settings.registry_seconds)
             for source in sources:
                 await self.look(source)
 
-    async def _reload(self, source: ServedSource, version: str) -> None:
+    async def _reload(self, source: ProgramSpec, version: str) -> None:
         name = source.name
         async with self._turn:
             try:
-                served = await aside(source.open)
+                loaded = await run_in_background(source.open)
             except Exception as error:
                 elsewhere = isinstance(error, Unavailable) and not isinstance(error, RetrievalError)
                 self._keep(name, version, "cannot be opened", error, elsewhere)
                 return
             try:
-                await self._try(served)
+                await self._try(loaded)
             except Exception as error:
                 elsewhere = await self._fails(self._service.programs[name])
-                self._keep(name, served.version, f"has no answer to {EXAMPLE!r}", error, elsewhere)
+                self._keep(name, loaded.version, f"has no answer to {EXAMPLE!r}", error, elsewhere)
                 return
             self._refused.pop(name, None)
-            self._service.swap(served)
-            self._service.observer.reloaded(name, "swapped")
+            self._service.swap(loaded)
+            self._service.metrics.count_reload(name, "swapped")
             logger.warning("program %s is served anew%s", name, f", version {version}" if version else "")
 
-    async def _try(self, served: Served) -> None:
+    async def _try(self, loaded: LoadedProgram) -> None:
         settings = self._service.settings
-        with use_lm(served.lm), limit_tokens(settings.question_tokens):
-            prediction = await asyncio.wait_for(served.program.acall(question=EXAMPLE), settings.deadline)
+        with use_lm(loaded.lm), limit_tokens(settings.question_tokens):
+            prediction = await asyncio.wait_for(loaded.program.acall(question=EXAMPLE), settings.deadline)
         if not Answer.from_prediction(prediction).answer.strip():
             raise ValueError("its answer is empty")
 
-    async def _fails(self, served: Served) -> bool:
+    async def _fails(self, loaded: LoadedProgram) -> bool:
         """True if the old program fails as well, so that the fault is the LM's or the index's."""
         try:
-            await self._try(served)
+            await self._try(loaded)
         except Exception:
             return True
         return False
@@ -120,7 +119,7 @@ class Reloader:
             self._tell(name, "refused", _REFUSED.format(reason), error)
 
     def _tell(self, name: str, outcome: str, message: str, error: Exception) -> None:
-        self._service.observer.reloaded(name, outcome)
+        self._service.metrics.count_reload(name, outcome)
         if self._service.reload_errors.get(name) != message:  # logged once, not at every check
             logger.error("program %s is not served anew (%s): %s", name, outcome, first_line(error))
         self._service.reload_errors[name] = message

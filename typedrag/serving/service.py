@@ -6,12 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import dspy
 
-from typedrag.errors import TypedRAGError
+from typedrag.errors import TypedRAGError, Unavailable
 from typedrag.events import AnswerEnded, Event
 from typedrag.lms.asking import hide_server_messages
 from typedrag.lms.client import limit_calls_in_flight
@@ -21,24 +23,25 @@ from typedrag.lms.threads import THREADS, limit_threads
 from typedrag.lms.trace import limit_tokens
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
-from typedrag.serving.breaker import Breaker
-from typedrag.serving.faults import NOT_FOUND, STOPPING, Refused, busy, fault_of
-from typedrag.serving.flight import Flight
-from typedrag.serving.logs import noted
+from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error, out_of_order_error, to_fault
+from typedrag.serving.logs import request_line
 from typedrag.serving.metrics import Metrics
-from typedrag.serving.observer import Observer, Observers
-from typedrag.serving.served import Served
+from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.settings import Settings
-from typedrag.serving.upkeep import aside, drained
 from typedrag.signatures.answering import Turn
+
+if TYPE_CHECKING:
+    from typedrag.serving.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+NOT_FOUND = Fault(404, "no_such_program", "No program is served by this name; GET /v1/models lists them.")
 _SMOOTHING = 0.2
 _TO_CLOSE = 8.0
-_Key = tuple[str, str, Hashable]
-"""The identity of a question: those with the same key are answered once."""
-_Source = Callable[[], AsyncGenerator[Event, None]]
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="typedrag-background")
+Source = Callable[[], AsyncGenerator[Event, None]]
 
 
 class Service:
@@ -50,41 +53,39 @@ class Service:
     Args:
         programs: The programs to serve; the first is the default.
         settings: The limits.
-        observers: Told of questions besides the service's own metrics.
+        tracing: Where spans of questions are sent; None for nowhere.
     """
 
-    def __init__(self, programs: Iterable[Served], settings: Settings, *observers: Observer) -> None:
+    def __init__(self, programs: Iterable[LoadedProgram], settings: Settings, tracing: Tracing | None = None) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.observer: Observer = Observers((self.metrics, *observers))
-        self._programs = {served.name: served for served in programs}
+        self._tracing = tracing
+        self._programs = {loaded.name: loaded for loaded in programs}
         self._slots = asyncio.Semaphore(settings.running)
-        self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds)
-        self._flights: dict[_Key, Flight] = {}
+        self._breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds)
+        self._shared: dict[Hashable, SharedRequest] = {}
         self._mean_seconds = 1.0
-        self.running = 0
-        self.waiting = 0
         self.stopping = False
         self.reload_errors: dict[str, str] = {}
         limit_calls_in_flight(settings.lm_calls)
         limit_threads(max(THREADS, settings.running))
 
     @property
-    def programs(self) -> Mapping[str, Served]:
+    def programs(self) -> Mapping[str, LoadedProgram]:
         """The served programs by name; the first is the default."""
         return self._programs
 
     @property
-    def out_of_order(self) -> bool:
-        """True if questions are refused because the LM or the index could not be used."""
-        return self._breaker.open
+    def under_way(self) -> int:
+        """The number of questions that are being answered, or wait for that."""
+        return len(self._shared)
 
     @property
     def refusing(self) -> bool:
         """True if all questions are refused, until it is time to let one through as a trial."""
-        return self._breaker.left > 0
+        return self._breaker.seconds_left > 0
 
-    def program(self, name: str = "") -> Served:
+    def program(self, name: str = "") -> LoadedProgram:
         """The program of a name; the default program if the name is empty.
 
         Raises:
@@ -94,10 +95,10 @@ class Service:
             raise Refused(NOT_FOUND)
         return self._programs[name] if name else next(iter(self._programs.values()))
 
-    def swap(self, served: Served) -> None:
+    def swap(self, loaded: LoadedProgram) -> None:
         """Replace the program of the same name; questions under way end on the old one."""
-        self._programs[served.name] = served
-        self.reload_errors.pop(served.name, None)
+        self._programs[loaded.name] = loaded
+        self.reload_errors.pop(loaded.name, None)
 
     async def answer(
         self,
@@ -144,97 +145,235 @@ class Service:
             TypedRAGError: As the program does.
         """
         begun = time.monotonic()
-        served = self.program(program)
+        loaded, line = self.program(program), request_line()
+        line.program = loaded.name
+        line.questions.append(question)
         turns = turns if self.settings.standalone else ()
-        source = partial(served.program.stream, question, turns, question_type, tokens=tokens)
-        following = self.follow(served, (question.strip(), turns, question_type), source)
-        async with aclosing(noted(following, served.name, question)) as events:
-            async for event in events:
-                if isinstance(event, AnswerEnded):
-                    self.observer.replied(time.monotonic() - begun)
-                yield event
+        source = partial(loaded.program.stream, question, turns, question_type, tokens=tokens)
+        try:
+            async with aclosing(self.share(loaded, (question.strip(), turns, question_type), source)) as events:
+                async for event in events:
+                    if isinstance(event, AnswerEnded):
+                        line.add_answer(event.answer)
+                        self.metrics.count_reply(time.monotonic() - begun)
+                    yield event
+        except Exception as error:
+            line.error = to_fault(error).code
+            raise
 
-    async def follow(self, served: Served, identity: Hashable, source: _Source) -> AsyncGenerator[Event, None]:
-        """Yield the events of a source that asks a program's LM, within the limits of a question.
+    def share(self, loaded: LoadedProgram, identity: Hashable, source: Source) -> AsyncGenerator[Event, None]:
+        """The events of a source that asks a program's LM, within the limits of a question.
 
         Args:
-            served: The program.
+            loaded: The program.
             identity: The identity of the question: equal ones at the same time are answered once.
             source: Yields the events.
 
         Raises:
             Refused: If the server does not take it now.
-            TimeoutError: If the deadline passes.
-            TypedRAGError: As the source does.
+            TimeoutError: If the deadline passes, from the iterator.
+            TypedRAGError: As the source does, from the iterator.
         """
-        flight = self._flight(served, identity, source)
-        async with aclosing(flight.follow(self.settings.deadline)) as events:
-            async for event in events:
-                yield event
+        key = (loaded.name, loaded.since, identity)
+        if (shared := self._shared.get(key)) is None or shared.abandoned:
+            if self.stopping:
+                raise Refused(STOPPING)
+            if self.under_way >= self.settings.running + self.settings.queue:
+                raise busy_error(self._mean_seconds * self.under_way / self.settings.running)
+            self._breaker.check()
+            shared = SharedRequest(partial(self._events, loaded, source), partial(self._end, key, loaded))
+            self._shared[key] = shared
+        return shared.subscribe(self.settings.deadline)
 
     async def drain(self) -> None:
         """Refuse new questions, and wait for those under way as long as the settings allow."""
         self.stopping = True
-        await drained(lambda: self._flights, self.settings.drain)
+        await wait_until(lambda: not self.under_way, self.settings.drain)
 
     async def close(self) -> None:
-        """Let the observers write what is still pending, for some seconds at most."""
-        with suppress(TimeoutError):  # a store of traces may hang
-            await asyncio.wait_for(aside(self.observer.close), _TO_CLOSE)
+        """Send the spans that are still pending, for some seconds at most."""
+        if self._tracing is not None:
+            with suppress(TimeoutError):  # a collector may hang
+                await asyncio.wait_for(run_in_background(self._tracing.close), _TO_CLOSE)
 
-    def _flight(self, served: Served, identity: Hashable, source: _Source) -> Flight:
-        key = (served.name, str(served.since), identity)
-        if (known := self._flights.get(key)) and not known.abandoned:
-            return known
-        if self.stopping:
-            raise Refused(STOPPING)
-        if len(self._flights) >= self.settings.running + self.settings.queue:
-            raise Refused(busy(round(self._mean_seconds * len(self._flights) / self.settings.running)))
-        self._breaker.check()
-        flight = Flight(partial(self._events, served, source), partial(self._ended, key, served))
-        self._flights[key] = flight
-        return flight
-
-    async def _events(self, served: Served, source: _Source) -> AsyncGenerator[Event, None]:
-        self._count(waiting=1)
-        try:
+    async def _events(self, loaded: LoadedProgram, source: Source) -> AsyncGenerator[Event, None]:
+        with self.metrics.waiting.track_inprogress():
             await self._slots.acquire()
-        finally:
-            self._count(waiting=-1)
-        self._count(running=1)
         begun, account = time.monotonic(), CostTracker()
         try:
             budget = limit_tokens(self.settings.question_tokens)
             untraced = dspy.context(trace=None)  # DSPy would keep the prompts of the last 10,000 calls
-            with use_lm(served.lm), untraced, budget, track_cost(account), hide_server_messages():
+            with (
+                self.metrics.running.track_inprogress(),
+                use_lm(loaded.lm),
+                untraced,
+                budget,
+                track_cost(account),
+                hide_server_messages(),
+            ):
                 async with aclosing(source()) as events:
                     async for event in events:
-                        self.observer.happened(served, event)
+                        self.metrics.count_event(loaded, event)
+                        if self._tracing is not None:
+                            self._tracing.add_event(loaded, event)
                         yield event
         finally:
-            self._count(running=-1)
             self._slots.release()
-            self.observer.spent(served, account.spent)
+            self.metrics.count_spending(loaded, account.spent)
             self._mean_seconds += _SMOOTHING * (time.monotonic() - begun - self._mean_seconds)
 
-    def _count(self, *, running: int = 0, waiting: int = 0) -> None:
-        self.running += running
-        self.waiting += waiting
-        self.observer.changed(self.running, self.waiting, self.out_of_order)
-
-    def _ended(self, key: _Key, served: Served, flight: Flight, error: BaseException | None) -> None:
-        if self._flights.get(key) is flight:  # an abandoned one may have a successor
-            del self._flights[key]
-        if not isinstance(error, asyncio.CancelledError):
-            self._breaker.tell(error)
-            self._count()
-        self.observer.ended(served, error)
-        if error is None or isinstance(error, asyncio.CancelledError):
+    def _end(self, key: Hashable, loaded: LoadedProgram, shared: SharedRequest, error: BaseException | None) -> None:
+        if self._shared.get(key) is shared:  # an abandoned one may have a successor
+            del self._shared[key]
+        self.metrics.count_end(loaded, error)
+        if isinstance(error, asyncio.CancelledError):
             return
-        if fault_of(error).status >= 500:
-            logger.log(
-                logging.WARNING if isinstance(error, TypedRAGError) else logging.ERROR,
-                "a question has no answer: %s",
-                error,
-                exc_info=None if isinstance(error, TypedRAGError) else error,
-            )
+        self._breaker.record(error)
+        self.metrics.breaker_open.set(self._breaker.open)
+        if error is None:
+            return
+        if self._tracing is not None:
+            self._tracing.add_error(error)
+        if to_fault(error).status >= 500:
+            expected = isinstance(error, TypedRAGError)
+            level, trace = (logging.WARNING, None) if expected else (logging.ERROR, error)
+            logger.log(level, "a question has no answer: %s", error, exc_info=trace)
+
+
+class SharedRequest:
+    """The events of a question, shared by all requests that ask the same at the same time (single flight).
+
+    It ends with its source, or when its last subscriber leaves.
+
+    Args:
+        source: Yields the events.
+        on_end: Called at the end with this request, and the error, if any.
+
+    Attributes:
+        abandoned: Whether its last subscriber has left; it then ends in a moment, and nobody may subscribe any more.
+    """
+
+    def __init__(self, source: Source, on_end: Callable[[SharedRequest, BaseException | None], None]) -> None:
+        self.abandoned = False
+        self._events: list[Event] = []
+        self._error: BaseException | None = None
+        self._ended = False
+        self._news = asyncio.Event()
+        self._subscribers = 0
+        self._source = source
+        self._on_end = on_end
+        self._task = asyncio.create_task(self._run())
+
+    async def subscribe(self, seconds: float) -> AsyncGenerator[Event, None]:
+        """Yield all events, from the first.
+
+        Raises:
+            TimeoutError: If it has not ended after `seconds`.
+            Exception: The error of the source.
+        """
+        late = False
+
+        def be_late() -> None:
+            nonlocal late
+            late = True
+            self._wake()
+
+        timer = asyncio.get_running_loop().call_later(seconds, be_late)  # a timeout of each wait would be a task each
+        self._subscribers += 1
+        position = 0
+        try:
+            while True:
+                while position < len(self._events):
+                    position += 1
+                    yield self._events[position - 1]
+                if self._ended:
+                    break
+                if late:
+                    raise TimeoutError
+                await self._news.wait()
+            if self._error is not None:
+                raise self._error
+        finally:
+            timer.cancel()
+            self._subscribers -= 1
+            if not self._subscribers:
+                self.abandoned = True
+                self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            async for event in self._source():
+                self._events.append(event)
+                self._wake()
+        except asyncio.CancelledError:
+            self._error = asyncio.CancelledError()
+            raise
+        except Exception as error:
+            self._error = error
+        finally:
+            self._ended = True
+            self._wake()
+            self._on_end(self, self._error)
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class CircuitBreaker:
+    """Opens after consecutive failures, and closes after the first question that is answered again.
+
+    Args:
+        failures: The number of consecutive failures that open it.
+        seconds: The time between questions let through while it is open.
+        clock: A monotonic clock in seconds.
+    """
+
+    def __init__(self, failures: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = failures
+        self._seconds = seconds
+        self._clock = clock
+        self._failures = 0
+        self._last_trial = 0.0
+
+    @property
+    def open(self) -> bool:
+        """True if questions are refused, except one now and then."""
+        return self._failures >= self._most
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until a question is let through as a trial; 0 or less if one is now."""
+        return self._last_trial + self._seconds - self._clock() if self.open else 0.0
+
+    def check(self) -> None:
+        """Let a question through, or refuse it.
+
+        Raises:
+            Refused: If the breaker is open and no trial is due.
+        """
+        if not self.open:
+            return
+        if (seconds := self.seconds_left) > 0:
+            raise out_of_order_error(seconds)
+        self._last_trial = self._clock()
+
+    def record(self, error: BaseException | None) -> None:
+        """Count the end of a question; an error of the question itself says nothing about the LM."""
+        if error is None:
+            self._failures = 0
+        elif isinstance(error, Unavailable):
+            self._failures += 1
+            self._last_trial = self._clock()
+
+
+async def run_in_background(function: Callable[[], T]) -> T:
+    """The result of a function run in a thread apart from those that answer."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, function)
+
+
+async def wait_until(done: Callable[[], bool], seconds: float) -> None:
+    """Wait until something is done, but no longer than so many seconds."""
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        await asyncio.sleep(0.05)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from typedrag.errors import InputError
 
@@ -37,8 +37,6 @@ class Limits(QueueLimits):
     """Seconds for which they are refused; then one question is let through as a trial."""
     registry_seconds: PositiveFloat = 30.0
     """Seconds between checks of the registry for moved aliases."""
-    traces: float = Field(default=0.0, ge=0.0, le=1.0)
-    """The share of answers that MLflow keeps as traces, with the text of question and answer."""
 
 
 class HTTPLimits(QueueLimits):
@@ -55,11 +53,11 @@ class HTTPLimits(QueueLimits):
     rate: PositiveInt = 60
     """Requests per minute of a key without its own rate; without keys, of a client's address."""
     read_seconds: PositiveFloat = 10.0
-    """Seconds within which a whole request must arrive, and for which a client may pause reading its reply."""
+    """Seconds within which a request's body must arrive, and for which a client may take nothing of its reply."""
     origins: tuple[str, ...] = ()
     """Web origins whose pages may ask."""
     log_questions: bool = False
-    """Whether logs have the text of questions."""
+    """Whether logs and spans have the text of questions."""
     drain: PositiveFloat = 30.0
     """Seconds for questions under way to end when the server stops."""
 

@@ -1,29 +1,112 @@
-"""Checks OpenTelemetry's standard variables, without importing its SDK."""
+"""OpenTelemetry spans: one for each request, made by FastAPI, and within it one for each step.
+
+They go to the endpoint of OpenTelemetry's standard variables: a collector, or MLflow's server.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 
-from typedrag.errors import InputError
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Span, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-_ENDPOINT, _TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-_PROTOCOL, _TRACES_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
-_SPOKEN = "http/protobuf"
+import typedrag
+from typedrag.events import AnswerEnded, Event, StepEnded
+from typedrag.records import Usage
+from typedrag.serving.errors import to_fault
+from typedrag.serving.logs import request_line
+from typedrag.serving.programs import LoadedProgram
+
+_INPUT, _OUTPUT = "input.value", "output.value"
+"""OpenInference's names, which MLflow and others show as what went into a span and came out of it."""
+_QUERY = "url.query"
 
 
-def spans_wanted() -> bool:
-    """True if the variables ask for spans to be sent.
+class Tracing:
+    """Makes spans of steps, and sends them and those of requests.
 
-    Raises:
-        InputError: If they ask for another protocol than HTTP/protobuf.
+    Args:
+        log_questions: Whether spans have the texts of questions, sub-queries and answers.
+
+    Attributes:
+        provider: The provider of the server's tracers, which is not the process's global one.
     """
-    if not (os.environ.get(_ENDPOINT) or os.environ.get(_TRACES_ENDPOINT)):
-        return False
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
-        return False
-    for name in (_TRACES_PROTOCOL, _PROTOCOL):
-        if spoken := os.environ.get(name):
-            if spoken != _SPOKEN:
-                raise InputError(f"{name} is '{spoken}'", f"Set it to {_SPOKEN}, and the endpoint to one for it")
-            break
-    return True
+
+    def __init__(self, *, log_questions: bool) -> None:
+        named = os.environ.get("OTEL_SERVICE_NAME") or f"{SERVICE_NAME}=" in os.environ.get(
+            "OTEL_RESOURCE_ATTRIBUTES", ""
+        )
+        self.provider = TracerProvider(resource=Resource.create(None if named else {SERVICE_NAME: "typedrag"}))
+        if not log_questions:
+            self.provider.add_span_processor(_WithoutQueries())
+        self.provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self.provider.get_tracer("typedrag", typedrag.__version__)
+        self._log_questions = log_questions
+
+    def add_event(self, loaded: LoadedProgram, event: Event) -> None:
+        """Make a span of a step; add an answer's attributes to the span of the request."""
+        if (request := _request_span()) is None:
+            return
+        if isinstance(event, StepEnded):
+            step, end = event.step, time.time_ns()
+            # a step with cached replies counts the time that they once took
+            start = max(end - round(step.seconds * 1e9), request.start_time or 0)
+            texts = {"typedrag.part": event.part, _INPUT: step.input, _OUTPUT: step.output}
+            shown = {name: text for name, text in texts.items() if text and self._log_questions}
+            passages = {"typedrag.passages": len(step.passage_ids)} if step.passage_ids else {}
+            attributes: dict[str, str | int] = {**shown, **passages, **_spent(step.usage)}
+            self._tracer.start_span(step.name, start_time=start, attributes=attributes).end(end)
+        elif isinstance(event, AnswerEnded):
+            answer = event.answer
+            texts = {_INPUT: answer.question, _OUTPUT: answer.answer} if self._log_questions else {}
+            request.set_attributes(
+                {
+                    **texts,
+                    "typedrag.request_id": request_line().id,
+                    "typedrag.program": loaded.name,
+                    "typedrag.version": loaded.version,
+                    "typedrag.question_type": answer.question_type or "",
+                    "typedrag.route": answer.route,
+                    "typedrag.answered": answer.answered,
+                    "typedrag.fallback": bool(answer.fallback),
+                    **_spent(answer.usage),
+                }
+            )
+
+    def add_error(self, error: BaseException) -> None:
+        """Add an error to the span of the request."""
+        if (request := _request_span()) is not None:
+            request.set_attribute("typedrag.error", to_fault(error).code)
+
+    def close(self) -> None:
+        """Send the remaining spans."""
+        self.provider.shutdown()
+
+
+class _WithoutQueries(SpanProcessor):
+    """Removes the query strings of requests from spans."""
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        if _QUERY in (span.attributes or {}):
+            span.set_attribute(_QUERY, "REDACTED")
+
+
+def _request_span() -> Span | None:
+    span = trace.get_current_span()
+    return span if isinstance(span, Span) and span.is_recording() else None
+
+
+def _spent(usage: Usage) -> dict[str, int]:
+    """The usage as attributes, named by OpenTelemetry's conventions where there is one."""
+    if not usage.lm_calls:
+        return {}
+    return {
+        "typedrag.lm_calls": usage.lm_calls,
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": usage.completion_tokens,
+    }

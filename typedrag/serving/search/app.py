@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +11,13 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import Response
 
 from typedrag.errors import InputError
-from typedrag.retrieval import IndexRetriever, open_retriever
+from typedrag.retrieval import open_retriever
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.search.remote import BM25Settings, SearchReply, SearchRequest, ServedIndex
-from typedrag.serving.api import status
 from typedrag.serving.app import application
-from typedrag.serving.readiness import Readiness, searches, states
-from typedrag.serving.run import Serving, run_app
+from typedrag.serving.routes import status
 from typedrag.serving.search.service import IndexSettings, SearchService
+from typedrag.serving.server import drain_before_exit
 
 DESCRIPTION = """Searches an index for programs that run elsewhere, by `--retriever` with the address of this server.
 
@@ -30,8 +26,8 @@ Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-A
 router = APIRouter(prefix="/v1", tags=["index"])
 
 
-def open_index(spec: str, index: Path, settings: IndexSettings) -> Serving:
-    """Open an index with the retriever of a spec; returns what serves it.
+def open_index(spec: str, index: Path, settings: IndexSettings) -> FastAPI:
+    """Open an index with the retriever of a spec, and the application that serves it.
 
     Raises:
         InputError: If the spec is no retriever, brings an index of its own, or reads labels.
@@ -41,30 +37,28 @@ def open_index(spec: str, index: Path, settings: IndexSettings) -> Serving:
         raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
     if spec == "gold":
         raise InputError("gold gives passages that a dataset labels, and a server has none", "Name another retriever")
-    return partial(_run, open_retriever(spec, index), settings)
+    retriever = open_retriever(spec, index)
 
-
-def _run(
-    retriever: IndexRetriever, settings: IndexSettings, listener: socket.socket, on_ready: Callable[[], None]
-) -> None:
     def build() -> SearchService:
-        asyncio.get_running_loop().call_soon(on_ready)
-        return SearchService(retriever, settings)
+        service = SearchService(retriever, settings)
+        drain_before_exit(service)
+        return service
 
-    run_app(create_index_app(build), settings, listener)
+    return create_index_app(build, settings)
 
 
-def create_index_app(build: Callable[[], SearchService]) -> FastAPI:
+def create_index_app(build: Callable[[], SearchService], settings: IndexSettings) -> FastAPI:
     """The ASGI application of an index server, whose service is built within the running event loop."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = service = build()
-        app.state.readiness = Readiness(service, lambda: states(index=[searches(service.retriever)]))
+        app.state.readiness = status.Readiness(
+            service, lambda: status.check_parts(index=[status.search_index(service.retriever)])
+        )
         yield
-        await service.drain()
 
-    return application(lifespan, (router, status.router), "typedrag index", DESCRIPTION)
+    return application(lifespan, (router, status.router), settings, "typedrag index", DESCRIPTION)
 
 
 @router.post("/search", responses={200: {"model": SearchReply}})

@@ -13,12 +13,11 @@ from typedrag.errors import RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, parts_of
 from typedrag.retrieval.search.remote import MAX_REPLY, Batcher, BM25Settings, Part, SearchRequest, ServedIndex
-from typedrag.serving.faults import STOPPING, Fault, Refused, busy
+from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error
 from typedrag.serving.logs import request_line
 from typedrag.serving.metrics import Metrics
-from typedrag.serving.observer import Observer
+from typedrag.serving.service import run_in_background, wait_until
 from typedrag.serving.settings import HTTPLimits
-from typedrag.serving.upkeep import aside, drained
 
 T = TypeVar("T")
 
@@ -52,7 +51,6 @@ class SearchService:
     def __init__(self, retriever: IndexRetriever, settings: IndexSettings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.observer: Observer = self.metrics
         self.stopping = False
         self.retriever = retriever
         self._tuned = lru_cache(_TUNED)(partial(_tuned, retriever))
@@ -87,19 +85,19 @@ class SearchService:
             Refused: If too many requests wait, or the server is stopping.
             RetrievalError: If the index has changed since it was opened.
         """
-        retriever = await self._in_turn(lambda: aside(partial(self._tuned, bm25)))
+        retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, bm25)))
         return _description(retriever, self.settings.batch)
 
     async def drain(self) -> None:
         """Refuse new requests, and wait for those under way until the settings' limit."""
         self.stopping = True
-        await drained(lambda: self._under_way, self.settings.drain)
+        await wait_until(lambda: not self._under_way, self.settings.drain)
 
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         if self.stopping:
             raise Refused(STOPPING)
         if self._under_way >= self.settings.running + self.settings.queue:
-            raise Refused(busy(1))
+            raise busy_error(1)
         self._under_way += 1
         try:
             return await asyncio.wait_for(work(), self.settings.deadline)

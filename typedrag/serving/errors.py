@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,7 @@ class Fault:
 
 
 class Refused(Exception):
-    """A request that the server itself refuses.
-
-    Args:
-        fault: The error that the client sees.
-    """
+    """A request that the server itself refuses, with the fault that the client sees."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -44,23 +41,24 @@ class Refused(Exception):
 INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says more.")
 DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
 STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
-NOT_FOUND = Fault(404, "no_such_program", "No program is served by this name; GET /v1/models lists them.")
 _OF_QUESTION = "the question "
 """The beginning of an `InputError` that the client caused; any other may name a file or an option of the server."""
 
 
-def busy(retry_after: int) -> Fault:
-    """The fault that too many questions wait already."""
-    return Fault(429, "busy", "Too many questions wait for an answer; ask again later.", max(1, retry_after))
+def busy_error(seconds: float) -> Refused:
+    """The refusal where too many questions wait already."""
+    message = "Too many questions wait for an answer; ask again later."
+    return Refused(Fault(429, "busy", message, max(1, round(seconds))))
 
 
-def out_of_order(retry_after: int = 5) -> Fault:
-    """The fault that the LM or the index is known to be out of order."""
-    return Fault(503, "unavailable", "The LM or the index cannot be used now; ask again later.", max(1, retry_after))
+def out_of_order_error(seconds: float = 5.0) -> Refused:
+    """The refusal where the LM or the index is known to be out of order."""
+    message = "The LM or the index cannot be used now; ask again later."
+    return Refused(Fault(503, "unavailable", message, max(1, math.ceil(seconds))))
 
 
-def fault_of(error: BaseException) -> Fault:
-    """The fault of an error while answering."""
+def to_fault(error: BaseException) -> Fault:
+    """The fault that a client sees of an error while answering."""
     match error:
         case Refused(fault=fault):
             return fault
@@ -75,7 +73,7 @@ def fault_of(error: BaseException) -> Fault:
         case RetrievalError():
             return Fault(503, "index_unavailable", "The index cannot be used now; ask again later.", retry_after=10)
         case Unavailable():
-            return out_of_order()
+            return out_of_order_error().fault
         case StepFailed():
             return Fault(502, "no_answer", "No answer could be read from what the LM replied.", retry_after=1)
     return INTERNAL

@@ -1,16 +1,17 @@
-"""`/`: the web page for people to ask on."""
+"""`/v1/program` and `/`: a served program, and the web page for people to ask on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fastapi import APIRouter, HTTPException, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 
+from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter()
 
 _HEADERS = {"Cache-Control": "no-cache"}
 """Added to the headers of all replies, whose policy lets the page load and run only its own files."""
@@ -18,7 +19,18 @@ _FOLDER = Path(__file__).parents[1] / "page"
 _FILES = StaticFiles(directory=_FOLDER)
 
 
-@router.api_route("/", methods=["GET", "HEAD"])
+@router.get("/v1/program", tags=["programs"])
+async def program(request: Request, name: str = "") -> JSONResponse:
+    """A served program: its name, version, fingerprint, LM and scores; the default program if none is named.
+
+    If its last reload failed, `reload_error` says why.
+    """
+    service: Service = request.app.state.service
+    loaded = service.program(name)
+    return JSONResponse({**loaded.to_dict(), "reload_error": service.reload_errors.get(loaded.name, "")})
+
+
+@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 def page(request: Request) -> Response:
     """The page, with feedback switched on or off."""
     settings = _settings(request)
@@ -28,7 +40,7 @@ def page(request: Request) -> Response:
     return HTMLResponse(html, headers=_HEADERS)
 
 
-@router.api_route("/static/{name}", methods=["GET", "HEAD"])
+@router.api_route("/static/{name}", methods=["GET", "HEAD"], include_in_schema=False)
 async def static(name: str, request: Request) -> Response:
     """A file of the page."""
     _settings(request)

@@ -1,4 +1,4 @@
-"""Readiness to serve requests: the index is open and the LM answers."""
+"""`/healthz`, `/readyz` and `/metrics`: the state of the server, for monitoring."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import dspy
 import httpx
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import JSONResponse, Response
 
 from typedrag.errors import LMUnavailable
 from typedrag.redaction import without_keys
 from typedrag.retrieval import Retriever
-from typedrag.serving.service import Service
-from typedrag.serving.upkeep import aside
+from typedrag.serving.service import Service, run_in_background
 
 logger = logging.getLogger(__name__)
+
+router = APIRouter(tags=["status"])
 
 OK, FAILED = "ok", "unavailable"
 _SECONDS = 5.0
@@ -64,19 +67,19 @@ class Readiness:
         return {"server": server, **self._seen, **({"lm": FAILED} if self._service.refusing else {})}
 
 
-async def states_of(service: Service) -> dict[str, str]:
+async def check_programs(service: Service) -> dict[str, str]:
     """The states of what the programs of a service need."""
     programs = list(service.programs.values())
-    searched = [served.program.retriever for served in programs if served.program.retriever is not None]
-    return await states(index=map(searches, searched), lm=[_answers(served.lm) for served in programs])
+    searched = [loaded.program.retriever for loaded in programs if loaded.program.retriever is not None]
+    return await check_parts(index=map(search_index, searched), lm=[_ask_lm(loaded.lm) for loaded in programs])
 
 
-async def states(**checks: Iterable[Awaitable[None]]) -> dict[str, str]:
+async def check_parts(**checks: Iterable[Awaitable[None]]) -> dict[str, str]:
     """`ok` for each part, or `unavailable` if one of its checks raises."""
-    return dict(zip(checks, await asyncio.gather(*map(_all, checks.values())), strict=True))
+    return dict(zip(checks, await asyncio.gather(*map(_check_all, checks.values())), strict=True))
 
 
-async def _all(checks: Iterable[Awaitable[None]]) -> str:
+async def _check_all(checks: Iterable[Awaitable[None]]) -> str:
     within = [asyncio.wait_for(check, _SECONDS) for check in checks]
     faults = [ended for ended in await asyncio.gather(*within, return_exceptions=True) if ended is not None]
     for fault in faults:
@@ -84,12 +87,12 @@ async def _all(checks: Iterable[Awaitable[None]]) -> str:
     return FAILED if faults else OK
 
 
-async def searches(retriever: Retriever) -> None:
+async def search_index(retriever: Retriever) -> None:
     """Raise what keeps an index from being searched."""
-    await aside(lambda: retriever.search(["ready"], 1))
+    await run_in_background(lambda: retriever.search(["ready"], 1))
 
 
-async def _answers(lm: dspy.LM) -> None:
+async def _ask_lm(lm: dspy.LM) -> None:
     """Raise the error that asking its server gives, if any. An LM without an address is not checked."""
     if not (address := lm.kwargs.get("api_base")):
         return
@@ -98,3 +101,26 @@ async def _answers(lm: dspy.LM) -> None:
         reply = await client.get(f"{address.rstrip('/')}/models", headers=headers)
     if reply.status_code in _REFUSALS or reply.is_server_error:  # a server may lack this path, and still answer
         raise LMUnavailable(f"the LM's server replies with status {reply.status_code}")
+
+
+@router.get("/healthz")
+async def alive() -> dict[str, str]:
+    """Tell that the process is alive."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", responses={503: {}})
+async def ready(request: Request) -> JSONResponse:
+    """Tell whether questions can be answered: the server is not stopping, the index is open, and the LM answers."""
+    readiness: Readiness = request.app.state.readiness
+    parts = await readiness.parts()
+    is_ready = set(parts.values()) == {OK}
+    return JSONResponse({"status": "ready" if is_ready else "not_ready", "parts": parts}, 200 if is_ready else 503)
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request, accept: Annotated[str, Header()] = "") -> Response:
+    """The server's metrics in Prometheus' format."""
+    service: Service = request.app.state.service
+    body, content_type = service.metrics.page(accept)
+    return Response(body, headers={"Content-Type": content_type})

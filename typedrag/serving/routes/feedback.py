@@ -17,7 +17,7 @@ from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
-from typedrag.serving.faults import Fault, Refused
+from typedrag.serving.errors import Fault, Refused
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ async def keep(request: Request, answer: Answer) -> None:
         logger.warning("an answer is not kept for feedback: %s", error)
 
 
-async def keeping(request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+async def keep_answer(request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
     """Pass on events, and keep the answer among them."""
     async with aclosing(events):
         async for event in events:

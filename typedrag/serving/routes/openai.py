@@ -9,11 +9,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field, model_validator
 
 from typedrag.files.text_files import WholeText, whole
-from typedrag.serving.api.answers import EVENTS, AskedType, event_stream, unless_client_leaves
-from typedrag.serving.api.completions import Chunks, Reply, without_drafts
-from typedrag.serving.api.feedback import keep, keeping
-from typedrag.serving.faults import Fault, Refused
-from typedrag.serving.served import Served
+from typedrag.serving.errors import Fault, Refused
+from typedrag.serving.programs import LoadedProgram
+from typedrag.serving.responses import EVENTS, event_stream, unless_client_leaves
+from typedrag.serving.routes.answers import AskedType
+from typedrag.serving.routes.completions import Chunks, Reply, without_drafts
+from typedrag.serving.routes.feedback import keep, keep_answer
 from typedrag.serving.service import Service
 from typedrag.signatures.answering import Turn
 
@@ -73,12 +74,12 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     service: Service = request.app.state.service
     if (body.n or 1) > 1:
         raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
-    reply = Reply(_served(service, body.model).name)
+    reply = Reply(_find_program(service, body.model).name)
     question, turns = conversation(body.messages)
     arguments = (question, reply.model, turns, body.question_type)
     if body.stream:
         usage = bool(body.stream_options and body.stream_options.include_usage)
-        events = keeping(request, service.stream(*arguments))
+        events = keep_answer(request, service.stream(*arguments))
         return await event_stream(request, events, Chunks(reply, usage=usage))
     answer = await unless_client_leaves(request, service.answer(*arguments))
     await keep(request, answer)
@@ -89,13 +90,13 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
 async def models(request: Request) -> JSONResponse:
     """The programs that are served, the default one first."""
     service: Service = request.app.state.service
-    return JSONResponse({"object": "list", "data": [_model(served) for served in service.programs.values()]})
+    return JSONResponse({"object": "list", "data": [_model(loaded) for loaded in service.programs.values()]})
 
 
 @router.get("/models/{model}")
 async def model(model: str, request: Request) -> JSONResponse:
     """A program that is served."""
-    return JSONResponse(_model(_served(request.app.state.service, model)))
+    return JSONResponse(_model(_find_program(request.app.state.service, model)))
 
 
 def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
@@ -114,12 +115,12 @@ def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
     return last.text, tuple(Turn.model_validate({"speaker": role, "text": text}) for role, text in earlier if text)
 
 
-def _served(service: Service, name: str) -> Served:
+def _find_program(service: Service, name: str) -> LoadedProgram:
     if name and name not in service.programs:
         message = f"The model `{name[:100]}` does not exist; GET /v1/models lists those that do."
         raise Refused(Fault(404, "model_not_found", message))
     return service.program(name)
 
 
-def _model(served: Served) -> dict[str, str | int]:
-    return {"id": served.name, "object": "model", "created": int(served.since.timestamp()), "owned_by": "typedrag"}
+def _model(loaded: LoadedProgram) -> dict[str, str | int]:
+    return {"id": loaded.name, "object": "model", "created": int(loaded.since.timestamp()), "owned_by": "typedrag"}

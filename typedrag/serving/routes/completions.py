@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from typedrag.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read, SubAnswered
 from typedrag.records import NOT_FROM_COLLECTION, Answer, Answered
-from typedrag.serving.faults import Fault
+from typedrag.serving.errors import Fault
 from typedrag.texts.citations import cited_sentences
 
 SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
@@ -36,7 +36,7 @@ class Reply:
             "role": "assistant",
             "content": answer.marked,
             "refusal": None,
-            "annotations": annotations_of(answer, begun),
+            "annotations": annotate(answer, begun),
         }
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         return self.of("chat.completion", choices=[choice], usage=usage(answer), typedrag=about(answer))
@@ -46,7 +46,7 @@ class Reply:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
 
 
-def annotations_of(answer: Answer, begun: int) -> list[dict[str, Any]]:
+def annotate(answer: Answer, begun: int) -> list[dict[str, Any]]:
     """The citations of an answer, by the sentences that they support.
 
     Args:
@@ -117,7 +117,7 @@ class Chunks:
 
     def _end(self, answer: Answer) -> list[dict[str, Any]]:
         begun, end = self._text.begun, self._text.begun + len(answer.marked)
-        cited = annotations_of(answer, end - len(answer.answer))
+        cited = annotate(answer, end - len(answer.answer))
         last = self._delta({}, finish_reason="stop")
         last["typedrag"] = {**about(answer), "answer_start": begun, "answer_end": end}
         chunks = [self._delta({"annotations": cited})] if cited else []

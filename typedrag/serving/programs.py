@@ -1,11 +1,13 @@
-"""Served programs, and the sources that they are opened from."""
+"""Programs that are served, and the specs that they are opened from."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dspy
@@ -17,10 +19,12 @@ from typedrag.programs.loading import ProgramSource, program_source
 from typedrag.retrieval import open_reranker
 
 _REGISTRY = "models:/"
+_WAITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""MLflow's settings with which an unreachable registry fails within seconds, not minutes."""
 
 
 @dataclass(frozen=True)
-class Served:
+class LoadedProgram:
     """A program that answers requests; after a reload, requests under way keep the old one.
 
     Attributes:
@@ -57,7 +61,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class ServedSource:
+class ProgramSpec:
     """The source of a served program, from which it can be opened again after a change.
 
     Attributes:
@@ -107,13 +111,9 @@ class ServedSource:
             InputError: If the registry has no such model.
             Unavailable: If the registry cannot be used.
         """
-        if not self.registered:
-            return ""
-        from typedrag.experiments.loading import registered_version
+        return str(_mlflow().registered_version(self.place)) if self.registered else ""
 
-        return registered_version(self.place)
-
-    def open(self) -> Served:
+    def open(self) -> LoadedProgram:
         """Open the program with its LM and its index.
 
         Raises:
@@ -126,15 +126,22 @@ class ServedSource:
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
         lm = track_calls(open_lm(self.lm, **self.lm_settings))
-        return Served(self.name, self.place, program, lm, version, **_compiled(source))
+        return LoadedProgram(self.name, self.place, program, lm, version, **_compiled(source))
 
 
 def _source(place: str) -> ProgramSource:
     if not place.startswith((_REGISTRY, "runs:/")):
         return program_source(place)
-    from typedrag.experiments import loading  # where MLflow is
+    return _mlflow().program_source(place)
 
-    return loading.program_source(place)
+
+def _mlflow() -> ModuleType:
+    """The code that loads what MLflow has: only a server of such programs needs it."""
+    for name, value in _WAITS.items():
+        os.environ.setdefault(name, value)
+    from typedrag.experiments import loading
+
+    return loading
 
 
 def _without_path(model: str) -> str:

@@ -1,0 +1,352 @@
+"""Runs a server, in this process or by several, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import uvicorn
+from fastapi import FastAPI
+from prometheus_client.multiprocess import mark_process_dead
+from uvicorn.supervisors import Multiprocess
+
+from typedrag.errors import InputError, TypedRAGError
+from typedrag.serving.app import create_app
+from typedrag.serving.keys import Keyring
+from typedrag.serving.logs import log_requests
+from typedrag.serving.metrics import SHARED
+from typedrag.serving.middleware import HEAD_BYTES, is_loopback
+from typedrag.serving.programs import ProgramSpec
+from typedrag.serving.reload import Reloader
+from typedrag.serving.service import Service
+from typedrag.serving.settings import HTTPLimits, Settings
+
+if TYPE_CHECKING:
+    from typedrag.serving.tracing import Tracing
+
+logger = logging.getLogger(__name__)
+
+HTTP_OPTIONS: dict[str, Any] = {
+    "http": "h11",  # the one of uvicorn's parsers that limits the size of heads
+    "h11_max_incomplete_event_size": HEAD_BYTES,
+    "ws": "none",
+    "server_header": False,
+    "access_log": False,
+    "log_level": "error",  # requests that are not HTTP are answered, not logged
+    "timeout_graceful_shutdown": 5,  # seconds for sending what is finished when the server stops
+}
+"""uvicorn's options."""
+_BACKLOG = 2048
+_TO_REACT = 30
+"""Seconds after which a worker that does not react is taken for hung, and is killed."""
+_BEFORE_RESTART = 5.0
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_SPOKEN = "http/protobuf"
+
+
+def open_app(specs: Sequence[ProgramSpec], settings: Settings) -> FastAPI:
+    """Open programs, and the application that serves them. SIGHUP opens them all anew.
+
+    Raises:
+        TypedRAGError: If a program, its LM, its index, or a file of the settings cannot be used.
+    """
+    programs, tracing = [spec.open() for spec in specs], open_tracing(settings)
+
+    def build() -> Service:
+        service = Service(programs, settings, tracing)
+        reloader = Reloader(service, specs)
+        reloader.watch()
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.reload_all)
+        drain_before_exit(service)
+        return service
+
+    return create_app(build, settings, tracing)
+
+
+def open_tracing(settings: Settings) -> Tracing | None:
+    """The exporter that OpenTelemetry's variables ask for; None if they ask for none, without importing its SDK.
+
+    Raises:
+        InputError: If they ask for another protocol than HTTP/protobuf.
+    """
+    if not any(os.environ.get(name) for name in _ENDPOINTS):
+        return None
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return None
+    name = next((name for name in _PROTOCOLS if os.environ.get(name)), "")
+    if name and os.environ[name] != _SPOKEN:
+        raise InputError(f"{name} is '{os.environ[name]}'", f"Set it to {_SPOKEN}, and the endpoint to one for it")
+    from typedrag.serving.tracing import Tracing
+
+    return Tracing(log_questions=settings.log_questions)
+
+
+def serve(
+    name: str,
+    opening: Callable[[], FastAPI],
+    settings: HTTPLimits,
+    *,
+    host: str,
+    port: int,
+    workers: int,
+    report: Callable[[str], None],
+    prepare: Callable[[], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT; requests under way are then answered first.
+
+    Args:
+        name: Of what is served, for its user.
+        opening: Opens it. For several workers it has to be a function that can be pickled.
+        settings: Limits, of each worker by itself.
+        host: Address to listen at.
+        port: 0 takes any that is free.
+        workers: Processes that serve. Several are spawned, and one that dies is started again.
+        report: Is told where it listens.
+        prepare: Is called first in each of several workers; it has to be a function that can be pickled.
+
+    Raises:
+        TypedRAGError: If it cannot be opened.
+        InputError: If the address cannot be listened at, or it could be from elsewhere, without keys.
+    """
+    report(check_bind_address(host, settings))
+    message = f"typedrag serves {name} at http://{host}:{{}}"
+    if workers == 1:
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
+        app = opening()
+        log_requests()
+        listener = listen(host, port, settings)
+        report(message.format(listener.getsockname()[1]))
+        uvicorn.Server(uvicorn.Config(app, **HTTP_OPTIONS)).run(sockets=[listener])
+        return
+    listener = listen(host, port, settings)
+    reports, line = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    start = _Start(line)
+    failed = 0
+
+    def follow() -> None:
+        nonlocal failed
+        count = 0
+        with suppress(EOFError):
+            while True:
+                fault = reports.recv()
+                count += fault is None
+                if fault and start.complete:
+                    logger.error("a worker cannot serve: %s", fault[1])
+                elif fault and not failed:
+                    failed = fault[0]
+                    report(f"Error: {fault[1]}")
+                    supervisor.should_exit.set()
+                elif start.complete:
+                    logger.warning("a worker serves again")
+                elif count == workers:
+                    start.complete = True
+                    report(message.format(listener.getsockname()[1]))
+
+    with tempfile.TemporaryDirectory(prefix="typedrag-metrics-") as folder:
+        os.environ[SHARED] = folder
+        factory = partial(_open_in_worker, opening, prepare, start)
+        supervisor = _Supervisor(
+            uvicorn.Config(
+                factory, factory=True, workers=workers, timeout_worker_healthcheck=_TO_REACT, **HTTP_OPTIONS
+            ),
+            [listener],
+        )
+        following = threading.Thread(target=follow, daemon=True)
+        following.start()
+        try:
+            supervisor.serve()
+        finally:
+            del os.environ[SHARED]
+            line.close()
+            following.join(1)
+    if failed:
+        sys.exit(failed)
+
+
+class _Supervisor(Multiprocess):
+    """uvicorn's supervisor of workers, which passes SIGHUP on, and ends as the signal says that ends it."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        self._handlers = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
+        super().__init__(config, sockets)
+        self._last = 0
+
+    def serve(self) -> None:
+        """Run until a signal."""
+        self.run()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self._last:
+            signal.raise_signal(self._last)
+
+    def handle_int(self) -> None:
+        """End by SIGINT."""
+        self._last = signal.SIGINT
+        super().handle_int()
+
+    def handle_term(self) -> None:
+        """End by SIGTERM."""
+        self._last = signal.SIGTERM
+        super().handle_term()
+
+    def handle_hup(self) -> None:
+        """Let each worker open its programs anew, instead of starting others."""
+        for process in self.processes:
+            if process.pid and process.process.is_alive():
+                os.kill(process.pid, signal.SIGHUP)
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that have died, and take their gauges out of the metrics."""
+        before = {process.pid for process in self.processes}
+        super().keep_subprocess_alive()
+        for pid in before - {process.pid for process in self.processes}:
+            mark_process_dead(pid, os.environ[SHARED])
+
+
+@dataclass
+class _Start:
+    """Facts that each new worker is handed.
+
+    Attributes:
+        line: On which it reports: nothing once it has opened, or the exit code and the words of an error.
+        complete: Whether all workers have served. If one fails later, it is started again; before, all end.
+    """
+
+    line: Connection
+    complete: bool = False
+
+
+def _open_in_worker(opening: Callable[[], FastAPI], prepare: Callable[[], None], start: _Start) -> FastAPI:
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no reload is needed while opening
+    prepare()
+    log_requests()
+    threading.Thread(target=_end_with_supervisor, daemon=True).start()
+    try:
+        app = opening()
+    except TypedRAGError as error:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        start.line.send((2 if isinstance(error, InputError) else 3, str(error)))
+        time.sleep(_BEFORE_RESTART)  # before the first start is complete, the supervisor ends all meanwhile
+        sys.exit(1)
+    start.line.send(None)
+    return app
+
+
+def _end_with_supervisor() -> None:
+    supervisor = multiprocessing.parent_process()
+    assert supervisor is not None
+    supervisor.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Drained(Protocol):
+    """A service that can be drained; it is `stopping` from then on."""
+
+    stopping: bool
+
+    async def drain(self) -> None:
+        """Refuse new requests, and wait for those under way."""
+        ...
+
+
+def drain_before_exit(service: Drained) -> None:
+    """Drain a service at SIGTERM or SIGINT, before the HTTP server closes its socket by its own handlers.
+
+    Only a second SIGINT cuts off what is under way: a worker gets SIGINT from the terminal and SIGTERM from its
+    supervisor, in either order.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop, interrupts = asyncio.get_running_loop(), 0
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    tasks = set()
+
+    def close(number: int) -> None:
+        handler = handlers[signal.Signals(number)]
+        if callable(handler):
+            handler(number, None)
+
+    async def drain(number: int) -> None:
+        await service.drain()
+        close(number)
+
+    def begin(number: int) -> None:
+        tasks.add(loop.create_task(drain(number)))
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += number == signal.SIGINT
+        if interrupts > 1:
+            logging.getLogger("uvicorn.error").disabled = True  # it would log tracebacks of what is cut off
+            close(number)
+            close(number)
+        elif not service.stopping:
+            service.stopping = True
+            loop.call_soon_threadsafe(begin, number)
+
+    for number in handlers:
+        signal.signal(number, stop)
+
+
+def check_bind_address(host: str, settings: HTTPLimits) -> str:
+    """A message that tells the user who may ask a server that listens at a host.
+
+    Raises:
+        InputError: If strangers could ask without a key and `no_keys` is not set, the key file cannot be used, or the
+            host has no address.
+    """
+    if settings.keys and settings.no_keys:
+        raise InputError("--keys and --no-keys contradict each other", "Leave one out")
+    if settings.keys:
+        return f"Keys that are let in: {Keyring(settings.keys).count}."
+    if settings.no_keys:
+        return f"WARNING: no key is needed. Whoever reaches {host} may ask, at your cost."
+    try:
+        addresses = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except OSError as error:
+        raise InputError(f"--host {host} has no address: {error.strerror}", "Name another") from None
+    if not all(map(is_loopback, addresses)):
+        raise InputError(
+            f"without keys the server would answer anyone who reaches {host}",
+            "Make a key (typedrag keys add NAME) and name its file by --keys FILE, or say --no-keys",
+        )
+    return "WARNING: no key is needed. Whoever uses this machine may ask; others cannot reach the server."
+
+
+def listen(host: str, port: int, settings: HTTPLimits) -> socket.socket:
+    """A socket that listens at an address, and drops clients that take nothing of their reply.
+
+    Raises:
+        InputError: If the address cannot be used.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections inherit it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * settings.read_seconds))
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise InputError(f"{host}:{port} cannot be listened at: {error.strerror}", "Choose another --port") from None
+    return listener
