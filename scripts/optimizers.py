@@ -62,7 +62,7 @@ def main() -> None:
 
 def row(name: str, result: CompileResult) -> tuple[str, ...]:
     """The table row of one optimizer."""
-    [outcome] = result.outcomes.values()
+    outcome = result.outcome
     base, best = outcome.base_candidate, outcome.best_candidate
     tried = len({candidate.state for candidate in outcome.candidates}) - 1  # some score the base again
     differences = {d.measure: d for d in result.test.differences if d.stratum == ALL} if result.test else {}

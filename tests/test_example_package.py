@@ -22,7 +22,7 @@ import dspy
 from dspy.utils import DummyLM
 from typedrag.datasets import load_dataset, source_named
 from typedrag.metrics import build_metric, metric_names
-from typedrag.optimizers.compile.targets import modules_of, targets_for
+from typedrag.optimizers.compile.targets import modules_of, target_for
 from typedrag.programs import build_program, program_names
 from typedrag.records import Passage
 from typedrag.retrieval import check_retriever, open_reranker, open_retriever
@@ -52,7 +52,7 @@ assert build_metric("brevity")(example, prediction).score == 1.0
 assert modules_of(program) == {
     "answer": ("answer.predict",), "answer-without-passages": ("answer_without_passages",)
 }
-[target] = targets_for("answer", program)
+target = target_for("answer")
 student = target.student(program)
 [predictor] = student.predictors()
 predictor.signature = predictor.signature.with_instructions("Be brief.")

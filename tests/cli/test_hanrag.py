@@ -91,7 +91,7 @@ def test_its_router_is_compiled_alone(run, server):
     Path("revelator.jsonl").write_text("\n".join(map(json.dumps, rows)))
     done = run(
         "compile", "--no-tracking", "--program", "hanrag", "--module", "router-alone", "--dataset", "revelator",
-        "--path", "revelator.jsonl", "--lm", STUB, "--optimizer", "copro", "--optimizer-option", "breadth=2",
+        "--path", "revelator.jsonl", "--lm", STUB, "--optimizer", "dspy:COPRO", "--optimizer-option", "breadth=2",
         "--optimizer-option", "depth=1", "--threads", 4, "--out", "out",
     )  # fmt: skip
     assert done.exit_code == 0, done.output

@@ -33,10 +33,10 @@ def test_the_explorer_is_compiled_alone(server, tmp_path, monkeypatch, sample_in
     done = CliRunner().invoke(
         cli,
         ["compile", "--no-tracking", "--program", "richrag", "--module", "sub-aspect-explorer-alone", "--dataset",
-         "wikiasp", "--path", "Artist", "--lm", "vllm:stub", "--optimizer", "labeled-few-shot", "--out", "out"],
+         "wikiasp", "--path", "Artist", "--lm", "vllm:stub", "--optimizer", "dspy:LabeledFewShot", "--out", "out"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "verdict: better: +1.000 [+1.000, +1.000] on 10 test questions" in done.stdout
     program = Compiled.read(Path("out/program")).build(sample_retriever)
-    assert {tuple(demo.sub_aspects.root) for demo in program.strategy.explorer.predict.demos} == {tuple(ASPECTS)}
+    assert {tuple(demo.sub_aspects) for demo in program.strategy.explorer.predict.demos} == {tuple(ASPECTS)}
     assert all(call.wanted == ("sub_aspects",) for call in server.calls)

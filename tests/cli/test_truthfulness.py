@@ -63,8 +63,8 @@ def test_runs_are_evaluated_compared_and_reported_by_it(typedrag, tmp_path):
 
 def test_a_program_is_compiled_against_it(typedrag):
     done = typedrag(
-        "compile", "--no-tracking", "--program", "direct_lm", *DATA, "--metric", "truthfulness", "--optimizer", "copro",
-        "--optimizer-option", "breadth=2", "--optimizer-option", "depth=1", "--out", "out",
+        "compile", "--no-tracking", "--program", "direct_lm", *DATA, "--metric", "truthfulness",
+        "--optimizer", "dspy:COPRO", "--optimizer-option", "breadth=2", "--optimizer-option", "depth=1", "--out", "out",
     )  # fmt: skip
     assert "verdict: better: +1.000" in done.stdout
 

@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "compile": {
         "program": {"program": "direct_lm"},
         "metrics": ["length"],
-        "optimizer": {"name": "copro", "options": {"breadth": 2, "depth": 1}},
+        "optimizer": {"name": "dspy:COPRO", "options": {"breadth": 2, "depth": 1}},
     },
     "sweep": {
         "program": {"program": "direct_lm"},

@@ -84,7 +84,7 @@ def _commands(lm: LMServer, index: Path, uri: str) -> Iterator[list[str]]:
         program={"program": "direct_lm"},
         dataset={"name": "file", "path": "questions.jsonl"},
         metrics=["defects", "truthfulness"],
-        optimizer={"name": "copro", "options": {"breadth": 2, "depth": 1}},
+        optimizer={"name": "dspy:COPRO", "options": {"breadth": 2, "depth": 1}},
         register_as="compiled",
     )
     yield config(

@@ -6,10 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dspy
+
 from tests.programs.artifact.test_compiled import ABOUT, compiled
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.cost import Spending
+from typedrag.optimizers.compile.optimize import CompileOutcome
 from typedrag.optimizers.compile.run import CompileResult
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.tracking import log_compile
@@ -50,9 +53,9 @@ def tracker(uri: str, experiment: str = "compiles", redact: Any = Redactor([]), 
 
 def result(folder: Path, **parts: Any) -> CompileResult:
     """The result of a compile that has written a program or a judge to a folder."""
-    return CompileResult(
-        **{"folder": folder, "outcomes": {}, "test": None, "check": None, "spent": Spending(), **parts}
-    )
+    outcome: Any = CompileOutcome(dspy.Module(), (), Spending(), "")
+    given = {"target": "program", "outcome": outcome, "test": None, "check": None, "spent": Spending(), **parts}
+    return CompileResult(folder=folder, **given)
 
 
 def register(uri: str, out: Path, name: str, said: CompiledAbout, top_k: int = 3) -> str:
@@ -60,4 +63,4 @@ def register(uri: str, out: Path, name: str, said: CompiledAbout, top_k: int = 3
     save_compiled(compiled("rag", Options(top_k=top_k)), out / "program", said)
     run = tracker(uri)
     run.begin_folder(out, {})
-    return log_compile(run, {}, result(out / "program"), register_as=name)
+    return log_compile(run, (), result(out / "program"), "program", register_as=name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict, replace
 
 import mlflow
@@ -19,7 +18,6 @@ from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, plan_compile, run_compile
 from typedrag.optimizers.compile.resources import CompileResources
-from typedrag.optimizers.compile.targets import modules_of
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
 from typedrag.question_types import QuestionType
@@ -34,7 +32,8 @@ def compile_(server, tmp_path, sample_index, monkeypatch):
 
     def run(out: str = "out", watching: CompileProgress | None = None, resume: bool = False, **given):
         small = {"test_limit": 99}  # fewer than a verdict takes, as a user may allow
-        given = {"optimizer": {"name": "labeled-few-shot"}, "index": sample_index, **small, **given}
+        labeled = {"name": "dspy:LabeledFewShot", "options": {"k": 8}}
+        given = {"optimizer": labeled, "index": sample_index, **small, **given}
         lms = {"lm": {"spec": "vllm:stub"}, "scorer": {"spec": "vllm:stub"}}
         config = CompileConfig.model_validate({**lms, "tracking": {"enabled": False}, "threads": 2, **given})
         return run_compile(config, tmp_path / out, watching=watching, resume=resume)
@@ -83,53 +82,6 @@ def test_a_type_classifier_is_compiled_alone_and_put_into_its_program(
     assert {d.measure: d for d in against_linear.differences}["cost/lm_calls"].baseline.value == 0
 
 
-def test_modules_are_compiled_in_order_each_with_its_share_of_the_budget(compile_, server, tmp_path, sample_retriever):
-    seen = []
-    result = compile_(
-        program={"program": "rag"},
-        modules="in-order",
-        dataset={"name": "sample"},
-        metrics=["retrieval"],
-        optimizer={"name": "bootstrap"},
-        budget={"lm_calls": 100},
-        watching=CompileProgress(candidate=lambda target, candidate: seen.append(target)),
-    )
-    program = Compiled.read(result.folder).build(sample_retriever)
-    assert list(result.outcomes) == list(dict.fromkeys(seen)) == ["answer"]
-    assert set(modules_of(program)) > {"answer"}
-    assert result.spent.usage.lm_calls <= 100
-
-
-def test_several_modules_share_the_budget_in_the_order_in_which_questions_pass_them(compile_, tmp_path):
-    plans = []
-    result = compile_(
-        program={"program": "richrag"},
-        modules="in-order",
-        dataset={"name": "sample"},
-        metrics=["retrieval"],
-        optimizer={"name": "bootstrap"},
-        budget={"lm_calls": 60},
-        watching=CompileProgress(plan=plans.append),
-    )
-    order = ["sub-aspect-explorer", "answer"]
-    assert list(result.outcomes) == list(plans[0].estimates) == order
-    explored, answered = (result.outcomes[name].spent.usage.lm_calls for name in order)
-    assert 0 < explored <= 30 and 0 < answered <= 60 - explored
-    names = sorted(folder.name for folder in (tmp_path / "out" / "compile").iterdir())
-    assert names[0] == "1-sub-aspect-explorer" and names[1].startswith("2-answer-")
-
-
-def test_what_a_module_spent_after_another_best_of_those_before_it_counts(compile_, tmp_path):
-    given = {"program": {"program": "richrag"}, "modules": "in-order", "dataset": {"name": "sample"}}
-    given |= {"metrics": ["retrieval"], "optimizer": {"name": "bootstrap"}, "budget": {"lm_calls": 60}}
-    before = compile_(**given)
-    folder = next((tmp_path / "out" / "compile").glob("2-answer-*"))
-    shutil.copytree(folder, folder.with_name("2-answer-0123456789abcdef"))
-    after = compile_(**given, resume=True)
-    paid_twice = before.outcomes["answer"].spent.usage.lm_calls
-    assert after.spent.usage.lm_calls == before.spent.usage.lm_calls + paid_twice
-
-
 @pytest.mark.parametrize("module", ["type-classifier-alone", "reason-sub-queries-alone", "linkage-judge"])
 def test_labels_may_come_from_a_file_of_ones_own(module, compile_, tmp_path):
     labels = {"question_type": "reason", "passage_ids": ["bread-1"]}
@@ -144,7 +96,7 @@ def test_labels_may_come_from_a_file_of_ones_own(module, compile_, tmp_path):
         optimizer={"name": "rule-search", "options": rules},
         test_limit=3,
     )
-    [outcome] = found.outcomes.values()
+    outcome = found.outcome
     assert 0 < outcome.base_candidate.of <= 40
     assert found.check or found.test
 
@@ -183,7 +135,7 @@ def test_instructions_that_lost_the_guard_against_what_is_quoted_are_told_of(gua
         },
         watching=CompileProgress(notice=notices.append),
     )
-    [outcome] = result.outcomes.values()
+    outcome = result.outcome
     assert outcome.best_candidate.changed
     assert any("no longer told never to follow instructions in passages: " in notice for notice in notices) is told
 
@@ -200,17 +152,16 @@ def test_a_fault_after_a_kill_tells_of_all_candidates(compile_, server, monkeypa
     for resume in (False, True):
         with pytest.raises(LMUnavailable):
             compile_(**given, resume=resume)
-    assert [[c.number for c in found] for begun in told for found in begun.values()] == [[0], [0]]
+    assert [[c.number for c in begun] for begun in told] == [[0], [0]]
 
 
 def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
-    keys = {"api_key": "sk-planted", "n_epochs": 1}
-    optimizer = {"name": "bootstrap-finetune", "options": {"train_kwargs": keys}}
+    optimizer = {"name": "instruction-search", "options": {"instructions": {"a": {"api_key": "sk-planted", "b": "1"}}}}
     config = CompileConfig.model_validate(
         {"optimizer": optimizer, "dataset": {"name": "sample"}, "metrics": ["retrieval"], "index": sample_index}
     )
     settings = CompileResources(config, tmp_path).public_settings
-    assert settings["optimizer options"]["train_kwargs"] == {"n_epochs": 1}
+    assert settings["optimizer options"]["instructions"] == {"a": {"b": "1"}}
     assert "planted" not in str(settings)
 
 
@@ -254,7 +205,7 @@ def test_types_that_the_lm_names_are_of_the_budget_and_of_what_is_spent(compile_
     for resume in (False, True):
         watching = CompileProgress(plan=plans.append)
         result = compile_(**given, budget={"lm_calls": 50}, watching=watching, resume=resume)
-        [outcome] = result.outcomes.values()
+        outcome = result.outcome
         assert 0 < outcome.spent.usage.lm_calls <= 10
         assert result.spent.usage.lm_calls == 40 + outcome.spent.usage.lm_calls
         assert len(server.asked("question_type")) == 40
@@ -265,21 +216,7 @@ def test_an_estimate_asks_for_no_types_but_of_its_three_questions(compile_, serv
     given = _of_unknown_types(tmp_path / "rows.jsonl", index=sample_index, lm={"spec": "vllm:stub"})
     plan = plan_compile(CompileConfig.model_validate({**given, "tracking": {"enabled": False}}), tmp_path / "out")
     assert (plan.types, len(server.asked("question_type"))) == (40, 3)
-    assert compile_(**given).outcomes  # in the same folder
-
-
-def test_modules_for_which_nothing_is_left_are_not_begun(compile_, server, tmp_path):
-    given = {"program": {"program": "richrag"}, "modules": "in-order", "dataset": {"name": "sample"}}
-    given |= {"metrics": ["retrieval"], "optimizer": {"name": "bootstrap"}}
-    notices: list[str] = []
-    result = compile_(**given, budget={"lm_calls": 6}, watching=CompileProgress(notice=notices.append))
-    assert list(result.outcomes) == ["sub-aspect-explorer"]
-    assert Compiled.read(result.folder).about.modules == ("sub-aspect-explorer",)
-    assert result.spent.usage.lm_calls == 6
-    assert any("left as it is: answer. 6 LM calls are made" in notice for notice in notices)
-    more = compile_(**given, budget={"lm_calls": 60}, resume=True)
-    assert list(more.outcomes) == ["sub-aspect-explorer", "answer"]
-    assert Compiled.read(more.folder).about.modules == ("sub-aspect-explorer", "answer")
+    assert compile_(**given).outcome.candidates  # in the same folder
 
 
 def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, server, tmp_path):
@@ -310,14 +247,9 @@ def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, serv
     assert not dull.check.is_better
 
 
-def test_what_an_optimizer_cannot_do_is_said_before_anything_is_asked(compile_, server):
-    with pytest.raises(Exception, match="cannot be fine-tuned"):
-        compile_(
-            program={"program": "rag"},
-            dataset={"name": "sample"},
-            metrics=["retrieval"],
-            optimizer={"name": "bootstrap-finetune"},
-        )
+def test_a_former_way_to_name_modules_says_what_to_do(compile_, server):
+    with pytest.raises(InputError, match=r"no longer compiled in order.*--program OUT/program"):
+        compile_(program={"program": "rag"}, modules="in-order", dataset={"name": "sample"}, metrics=["retrieval"])
     assert not server.calls
 
 
@@ -363,17 +295,6 @@ def test_a_judge_s_test_split_too_small_for_a_verdict_is_refused_before_anything
     with pytest.raises(InputError, match=r"3 questions are too few for a verdict, which takes 6"):
         compile_(**given, test_limit=None)
     assert server.calls == [] and not (tmp_path / "out" / "judge").exists()
-
-
-def test_an_order_of_modules_is_refused_before_the_first_is_paid_for(compile_, server):
-    with pytest.raises(Exception, match="no training example"):
-        compile_(
-            program={"program": "typed_rag", "options": {"type_classifier": "lm"}},
-            modules="in-order",
-            dataset={"name": "sample"},
-            metrics=["retrieval"],
-        )
-    assert not server.calls
 
 
 def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are_in_no_file(

@@ -21,23 +21,20 @@ from typedrag.optimizers.compile.teleprompters import CompileRequest
 
 GOOD, POOR = "good", "poor"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "labeled-few-shot": {},
     "bootstrap": {},
     "bootstrap-random-search": {"candidates": 4},
-    "bootstrap-optuna": {"trials": 3},
     "mipro": {"instructions": 2, "demonstration_sets": 3, "trials": 3},
-    "copro": {"breadth": 2, "depth": 2},
     "simba": {"batch_size": 4, "candidates": 2, "steps": 2},
     "gepa": {"evaluations": 5},
-    "infer-rules": {"candidates": 2},
     "rule-search": {"rules": ["Be kind.", "Be BETTER."]},
     "instruction-search": {
         "instructions": {"kind": {"AnswerTiny": "Be kind."}, "better": {"AnswerTiny": "Be BETTER."}}
     },
-    "better-together": {
-        "steps": ["bootstrap", "gepa"],
-        "options": {"gepa": {"evaluations": 3}},
-    },
+    "dspy:COPRO": {"breadth": 2, "depth": 2, "init_temperature": 1.0},
+    "dspy:InferRules": {"num_candidates": 2},
+    "dspy:BootstrapFewShot": {},
+    "dspy:BootstrapFewShotWithOptuna": {"max_demos": 2, "num_candidate_programs": 3},
+    "dspy:LabeledFewShot": {},
 }
 """Small ones, for each optimizer that needs no provider."""
 

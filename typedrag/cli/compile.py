@@ -21,8 +21,9 @@ def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """List optimizers with their options, and the modules that can be compiled."""
     if not value or ctx.resilient_parsing:
         return
-    from typedrag.optimizers.compile.targets import ALONE, IN_ORDER, MODULES
+    from typedrag.optimizers.compile.targets import ALONE, MODULES
     from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
+    from typedrag.optimizers.compile.teleprompters.any_of_dspy import PREFIX, usable_names
 
     click.echo("Optimizers (--optimizer), and their options (--optimizer-option NAME=VALUE):")
     for name in optimizer_names():
@@ -30,10 +31,10 @@ def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         click.echo(f"\n  {name}: {known.about}")
         for option, field in known.Settings.model_fields.items():
             click.echo(f"    {option}: {' '.join((field.description or '').split())}")
+    click.echo(f"\n  {PREFIX}NAME: a teleprompter of DSPy, with its options: {', '.join(usable_names())}")
     click.echo("\nModules of programs (--module, with commas between):\n")
     for name, module in MODULES.items():
         click.echo(f"  {name}: {module.about}")
-    click.echo(f"  {IN_ORDER}: all of them, one after the other")
     click.echo("\nAlone, by labels of their own (--module; no --metric):\n")
     for name, target in ALONE.items():
         click.echo(f"  {name}: {target.about}")
@@ -110,9 +111,8 @@ def command(
     with RunsProgress(lambda: is_begun(out)) as runs, RunsProgress(label="{}") as stages:
         watching = CompileProgress(_say_plan, _say_candidate, runs.show, stages.show, say)
         result = run_compile(job, out, resume=resume, watching=watching)
-    for name, outcome in result.outcomes.items():
-        if outcome.stopped:
-            say(f"{name}: stopped: {outcome.stopped}; the best so far is kept")
+    if result.outcome.stopped:
+        say(f"{result.target}: stopped: {result.outcome.stopped}; the best so far is kept")
     say(f"compiled ({in_words(result.spent)}): {result.folder}")
     if result.registered:
         say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION")
@@ -123,8 +123,6 @@ def command(
     elif result.check:
         verdict = "better: it may be used" if result.check.is_better else "not shown to be better: it is not used"
         click.echo(f"verdict: {verdict}: {result.check}")
-    else:
-        click.echo(f"verdict: none: {result.untested}")
 
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
@@ -140,22 +138,19 @@ def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _say_plan(plan: Plan) -> None:
     """Print the estimated cost, before the compile begins."""
-    from typedrag.lms.cost import format_dollars
+    from typedrag.experiments.estimate import in_words
 
-    for name, estimate in plan.estimates.items():
-        say(f"{name or 'program'}: about {estimate.runs:,} runs and {estimate.proposals:,} proposals")
-    limits = [f"{n:,} {unit}" for n, unit in ((plan.budget.lm_calls, "LM calls"), (plan.budget.tokens, "tokens")) if n]
+    limits = [f"{n:,} {unit}" for n, unit in ((plan.lm_calls, "LM calls"), (plan.tokens, "tokens")) if n]
     if plan.types:
         say(f"the types of {plan.types:,} questions are named by the LM first, in about as many calls of the budget")
-    dollars = f" for {format_dollars(plan.dollars)}" if plan.dollars else ""
-    say(
-        f"about {plan.lm_calls:,} LM calls and {plan.tokens:,} tokens{dollars}; the budget ends it after "
-        f"{' or '.join(limits)}. Then {plan.tests:,} runs on the test split"
-    )
+    runs = plan.estimate.runs
+    cost = in_words(plan.estimate.total, runs or 1, "run")
+    say(cost if runs else f"{cost.partition(';')[0]}, as many as the budget allows")
+    say(f"the budget ends it after {' or '.join(limits)}. Then {plan.tests:,} runs on the test split")
 
 
 def _say_candidate(target: str, candidate: Candidate) -> None:
-    part = "" if candidate.whole else f" on {candidate.n} of {candidate.of} examples"
+    part = "" if candidate.full_valset else f" on {candidate.n} of {candidate.of} examples"
     best = ", the best so far" if candidate.best else ""
     say(
         f"{target}, candidate {candidate.number}: {candidate.score:.3f}{part} (base {candidate.base:.3f}){best}: "

@@ -173,11 +173,7 @@ class LMFilter(RelevanceFilter):
             return [None] * len(passages)
 
     def verdicts(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """The LM's verdict on each passage: 1 for relevant, 0 for not.
-
-        Raises:
-            StepFailed: If no reply can be parsed, or no call is left.
-        """
+        """The LM's verdict on each passage: 1 for relevant, 0 for not."""
         shown = keyed(number_passages(passages, self._passage_words), "p")
         with reserve_calls(1):  # for the answer
             reply = ask(

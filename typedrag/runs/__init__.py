@@ -1,7 +1,6 @@
 """Runs: work on many items, whose results are kept as they come and never made twice."""
 
 from typedrag.runs.folder import RunFolder, is_run, read_folder
-from typedrag.runs.stages import Failed, Listener, Stages, unheard
 from typedrag.runs.stop import AnyOf, Deadline, MaxCalls, MaxCost, MaxFailures, MaxTokens, Progress, Stopper
 from typedrag.runs.store import Contents, Result, Store
 from typedrag.runs.work import Outcome, work
@@ -10,8 +9,6 @@ __all__ = [
     "AnyOf",
     "Contents",
     "Deadline",
-    "Failed",
-    "Listener",
     "MaxCalls",
     "MaxCost",
     "MaxFailures",
@@ -20,11 +17,9 @@ __all__ = [
     "Progress",
     "Result",
     "RunFolder",
-    "Stages",
     "Stopper",
     "Store",
     "is_run",
     "read_folder",
-    "unheard",
     "work",
 ]

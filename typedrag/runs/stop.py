@@ -27,6 +27,7 @@ class Progress:
         failures: The number of failed ones among them.
         problems: The problem of the last failure, by step.
         result: The result that was kept just now; None at the beginning and at the end.
+        calls_ahead: LM calls that are under way, or come with the next step, and are not in `spent`.
     """
 
     run: str = ""
@@ -37,6 +38,7 @@ class Progress:
     failures: Mapping[str, int] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     result: Result | None = None
+    calls_ahead: int = 0
 
     @property
     def failed(self) -> int:
@@ -68,14 +70,15 @@ class MaxTokens:
 
 @dataclass(frozen=True)
 class MaxCalls:
-    """Stop after so many LM calls."""
+    """Stop before there are more LM calls."""
 
     most: int
 
     def __call__(self, progress: Progress) -> str:
         """See `Stopper`."""
         calls = progress.spent.usage.lm_calls
-        return f"{calls:,} LM calls are made of the {self.most:,} allowed" if calls >= self.most else ""
+        reached = calls + progress.calls_ahead >= self.most
+        return f"{calls:,} LM calls are made of the {self.most:,} allowed" if reached else ""
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def test_options_of_a_metric_in_flags_take_the_place_of_those_in_the_file(file):
 def test_a_flag_has_the_last_word_on_the_weight_of_a_metric(tmp_path):
     file = tmp_path / "compile.yaml"
     file.write_text(
-        "optimizer: {name: labeled-few-shot}\n"
+        "optimizer: {name: 'dspy:LabeledFewShot'}\n"
         "dataset: {name: sample}\n"
         "metrics: [{name: linkage, weight: 3, options: {draws: 2}}]\n"
     )
@@ -315,10 +315,10 @@ def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):
     with pytest.raises(LMUnavailable, match=rf"^scorer: no vLLM server answers at {nobody} .*--scorer-api-base URL"):
         _ = Resources(config, tmp_path / "judgments.sqlite").scorer
     compiled = CompileConfig(
-        optimizer={"name": "copro"}, dataset={"name": "sample"}, lm=lm, teacher_lm={"spec": "vllm:teaches"}
+        optimizer={"name": "dspy:COPRO"}, dataset={"name": "sample"}, lm=lm, teacher_lm={"spec": "vllm:teaches"}
     )
     with pytest.raises(LMUnavailable, match=rf"^teacher LM: no vLLM server answers at {nobody} .*--teacher-api-base"):
-        _ = CompileResources(compiled, tmp_path).teacher_lm
+        _ = CompileResources(compiled, tmp_path).lms
     scorer = open_lm("openai/judges", api_base=nobody, api_key="none", role="scorer", num_retries=0)
     with use_lm(scorer.copy()), pytest.raises(LMUnavailable, match=r"^scorer 'openai/judges' cannot be used"):
         ask("answer", dspy.Predict("question -> answer"), retries=0, question="Why?")

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import time
-from dataclasses import replace
+from importlib import import_module
+from operator import attrgetter
 
 import pytest
 from dspy.utils.exceptions import LMAuthError
 
-from tests.optimizers.tiny import OPTIONS, Engine, Tiny, request_for, tiny_lm
+from tests.optimizers.tiny import OPTIONS, AnswerTiny, Engine, Tiny, request_for, tiny_lm
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import (
-    Budget,
-    RunCost,
     best_so_far,
     build_optimizer,
     optimizer_class,
     optimizer_names,
 )
-from typedrag.optimizers.compile.teleprompters.candidates import TRAJECTORY, Candidate
+from typedrag.optimizers.compile.teleprompters.any_of_dspy import usable_names
+from typedrag.optimizers.compile.teleprompters.candidates import CANDIDATES, Candidate
+from typedrag.optimizers.compile.teleprompters.dspy_internals import INTERNALS
 from typedrag.programs.artifact.state import fields_of, fingerprint, restore, state_of
+from typedrag.runs import MaxCalls
 
 ALL = tuple(OPTIONS)
 BASE_CALLS = 8 * 3
@@ -34,18 +38,19 @@ def test_it_makes_a_program_better_that_is_saved_whole(name, tmp_path):
     engine = Engine(random=name == "simba")  # which needs runs that vary
     request = request_for(tmp_path, engine)
     optimizer = build_optimizer(name, OPTIONS[name])
-    estimate = optimizer.estimate(replace(request, run_cost=RunCost(lm_calls=3, tokens=45)))
+    planned = optimizer.planned_runs(*optimizer.sizes(request))
     told = []
     outcome = compile_module(request, optimizer, on_candidate=told.append)
     base, best = outcome.base_candidate, outcome.best_candidate
     assert outcome.stopped == ""
     assert (base.how, base.score, base.changed) == ("as it is", base.base, ())
-    assert best.score > base.score or name == "labeled-few-shot"
-    assert all(c.base == base.score for c in outcome.candidates if c.whole)
+    assert best.score > base.score or name in ("dspy:LabeledFewShot", "dspy:BootstrapFewShotWithOptuna")
+    assert all(c.base == base.score for c in outcome.candidates if c.full_valset)
     assert list(outcome.candidates) == told == _written(tmp_path)
     assert outcome.spent.usage.lm_calls == len(engine.requests)
-    # what is asked twice is paid once: COPRO evaluates all its instructions anew at each depth
-    assert outcome.spent.usage.lm_calls <= estimate.lm_calls <= (6 if name == "copro" else 3) * len(engine.requests)
+    assert (planned is None) == name.startswith("dspy:")
+    if planned:
+        assert outcome.spent.usage.lm_calls / 3 <= planned <= len(engine.requests)  # each run takes three calls
     assert [c.lm_calls for c in told] == sorted(c.lm_calls for c in told)
 
     assert fingerprint(state_of(outcome.best)) == best.state
@@ -65,7 +70,7 @@ def test_it_stops_at_its_budget_with_the_best_so_far(name, tmp_path):
     engine = Engine(seconds=0.002, random=name == "simba")
     allowed = BASE_CALLS + 5
     optimizer = build_optimizer(name, OPTIONS[name])
-    outcome = compile_module(request_for(tmp_path, engine), optimizer, Budget(lm_calls=allowed))
+    outcome = compile_module(request_for(tmp_path, engine), optimizer, MaxCalls(allowed))
     assert "allowed" in outcome.stopped
     assert outcome.spent.usage.lm_calls == len(engine.requests) == allowed
     assert outcome.best_candidate == outcome.base_candidate
@@ -85,16 +90,6 @@ def test_an_lm_that_fails_ends_it(name, tmp_path):
     assert fingerprint(state_of(best_so_far(tmp_path, request.student))) == _written(tmp_path)[0].state
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_its_estimate_asks_nothing(name, tmp_path):
-    engine = Engine(random=name == "simba")
-    request = request_for(tmp_path, engine)
-    optimizer = build_optimizer(name, OPTIONS[name])
-    estimate = optimizer.estimate(request)
-    assert engine.requests == []
-    assert estimate.lm_calls > BASE_CALLS and estimate.tokens > estimate.lm_calls
-
-
 @pytest.mark.parametrize("name", optimizer_names())
 def test_its_options_are_closed_and_documented(name):
     cls = optimizer_class(name)
@@ -107,13 +102,54 @@ def test_its_options_are_closed_and_documented(name):
     assert build_optimizer(name, {"validation_examples": None}).settings == cls.Settings()
 
 
-def test_all_names_are_known():
-    assert set(optimizer_names()) == {*OPTIONS, "bootstrap-finetune"}
+def test_all_names_are_known(caplog):
+    assert set(optimizer_names()) == {name for name in OPTIONS if not name.startswith("dspy:")}
+    assert {name for name in OPTIONS if name.startswith("dspy:")} == {f"dspy:{name}" for name in usable_names()}
     with pytest.raises(InputError, match="no optimizer is called 'magic'"):
         build_optimizer("magic")
-    with pytest.raises(InputError, match=r"'ensemble' is no more\. Use 'bootstrap-random-search'"):
-        build_optimizer("ensemble")
+    assert build_optimizer("copro", {"breadth": 2}).name == "dspy:COPRO"
+    assert "optimizer 'copro' is called dspy:COPRO now" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("dspy:Magic", {}, "DSPy has no teleprompter 'Magic'. It has: BootstrapFewShot"),
+        ("dspy:MIPROv2", {}, "dspy:MIPROv2 is mipro here. Use it: --optimizer mipro"),
+        ("dspy:BetterTogether", {}, "takes optimizers as objects. Compile again from what came out"),
+        ("dspy:KNNFewShot", {}, "replaces the program's forward, which no file can hold"),
+        ("bootstrap-finetune", {}, "dspy:BootstrapFinetune cannot be used in a compile: it trains an LM"),
+        ("dspy:COPRO", {"width": 2}, "option width: it has no such option. Its options: breadth, depth"),
+        ("dspy:BootstrapFewShotWithOptuna", {}, "needs option max_demos. Give it: max_demos=VALUE"),
+    ],
+)
+def test_what_of_dspy_cannot_be_used_is_said_in_a_line(name, options, said):
+    with pytest.raises(InputError) as refused:
+        build_optimizer(name, options)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_an_error_of_a_teleprompter_of_dspy_is_said_in_a_line(tmp_path):
+    request = request_for(tmp_path, Engine())
+    with pytest.raises(InputError, match=r"optimizer 'dspy:COPRO' failed: ValueError: Breadth must be greater than 1"):
+        compile_module(request, build_optimizer("dspy:COPRO", {"breadth": 1}))
+
+
+def test_dspy_leaves_the_signatures_of_the_program_alone(tmp_path):
+    """Its InferRules writes into the signatures themselves, which all programs share."""
+    before = AnswerTiny.instructions
+    outcome = compile_module(request_for(tmp_path, Engine()), build_optimizer("dspy:InferRules", {"num_candidates": 2}))
+    assert AnswerTiny.instructions == before
+    told = outcome.best.answerers["cat"].signature.instructions
+    assert told.startswith(before) and told.count("Please adhere to the following rules") == 1
+
+
+@pytest.mark.parametrize("internal", INTERNALS, ids=lambda internal: internal.part)
+def test_internals_of_dspy_are_those_that_were_read(internal):
+    module, _, name = internal.part.partition(":")
+    source = inspect.getsource(attrgetter(name)(import_module(module)))
+    assert hashlib.sha256(source.encode()).hexdigest()[:16] == internal.digest, internal.why
 
 
 def _written(folder):
-    return [Candidate.from_dict(json.loads(line)) for line in (folder / TRAJECTORY).read_text().splitlines()]
+    return [Candidate.from_dict(json.loads(line)) for line in (folder / CANDIDATES).read_text().splitlines()]

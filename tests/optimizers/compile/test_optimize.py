@@ -15,11 +15,12 @@ from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for,
 from typedrag.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.optimizers.compile.optimize import compile_module, measure_run_cost
+from typedrag.optimizers.compile.optimize import compile_module, estimate_compile
 from typedrag.optimizers.compile.targets.modules import Focused
-from typedrag.optimizers.compile.teleprompters import Budget, CostEstimate, RunCost, best_so_far, build_optimizer
-from typedrag.optimizers.compile.teleprompters.candidates import BEST, TRAJECTORY
+from typedrag.optimizers.compile.teleprompters import best_so_far, build_optimizer
+from typedrag.optimizers.compile.teleprompters.candidates import BEST, CANDIDATES
 from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.runs import MaxCalls
 
 SEARCH = ("bootstrap-random-search", {"candidates": 4})
 
@@ -48,7 +49,7 @@ def test_a_judge_that_fails_costs_a_candidate_nothing(tmp_path):
         return StepFailed("rank", "could not be read") if number >= 8 and number % 3 == 0 else None
 
     def best(metric, folder):
-        optimizer = build_optimizer("copro", {"breadth": 2, "depth": 1})
+        optimizer = build_optimizer("dspy:COPRO", {"breadth": 2, "depth": 1})
         return compile_module(request_for(folder, Engine(), metric=metric, threads=1), optimizer)
 
     disturbed, calm = best(Saying(instead), tmp_path / "a"), best(Goodness(), tmp_path / "b")
@@ -105,7 +106,7 @@ def test_a_question_that_the_lm_fails_at_fails_alone(tmp_path):
         return question == slow[0]
 
     request = request_for(tmp_path, Engine(), student=Failing(fails))
-    outcome = compile_module(request, build_optimizer("labeled-few-shot"))
+    outcome = compile_module(request, build_optimizer("dspy:LabeledFewShot"))
     assert outcome.stopped == ""
     assert outcome.base_candidate.failed == 1
 
@@ -113,7 +114,7 @@ def test_a_question_that_the_lm_fails_at_fails_alone(tmp_path):
 def test_an_lm_that_fails_at_one_question_after_the_other_ends_it(tmp_path):
     request = request_for(tmp_path, Engine(), student=Failing(lambda question: True))
     with pytest.raises(CallFailed, match="too slow for"):
-        compile_module(request, build_optimizer("labeled-few-shot"))
+        compile_module(request, build_optimizer("dspy:LabeledFewShot"))
 
 
 def test_a_judge_that_fails_at_an_answer_leaves_it_unjudged(tmp_path):
@@ -124,7 +125,7 @@ def test_a_judge_that_fails_at_an_answer_leaves_it_unjudged(tmp_path):
         return CallFailed("too slow") if gold.question == slow[0] else None
 
     outcome = compile_module(
-        request_for(tmp_path, Engine(), metric=Saying(judged)), build_optimizer("labeled-few-shot")
+        request_for(tmp_path, Engine(), metric=Saying(judged)), build_optimizer("dspy:LabeledFewShot")
     )
     assert outcome.stopped == ""
     assert outcome.base_candidate.unjudged == 1
@@ -146,14 +147,13 @@ def test_a_judge_whose_lm_is_down_ends_it(tmp_path):
     assert len(judge_engine.requests) <= 12 + 2
 
 
-@pytest.mark.parametrize("name", [name for name in tiny.OPTIONS if name != "labeled-few-shot"])  # none has labels
+@pytest.mark.parametrize("name", [name for name in tiny.OPTIONS if name != "dspy:LabeledFewShot"])  # none has labels
 def test_every_optimizer_compiles_a_part_of_a_program_whose_other_predictors_run(name, tmp_path):
     part = Focused(Tiny(), ["answerers['cat']", "answerers['dog']"])
     optimizer = build_optimizer(name, tiny.OPTIONS[name])
     outcome = compile_module(request_for(tmp_path, Engine(), student=part), optimizer)
     assert outcome.best_candidate.score >= outcome.base_candidate.score
-    program = getattr(outcome.best, "program", part.program)  # several programs have none in common
-    assert program.classify.dump_state() == Tiny().classify.dump_state()
+    assert outcome.best.program.classify.dump_state() == Tiny().classify.dump_state()
 
 
 def test_a_program_that_answers_nothing_ends_it(tmp_path):
@@ -186,16 +186,16 @@ def test_examples_that_fail_are_counted_and_score_nothing(tmp_path):
         ("mipro", tiny.OPTIONS["mipro"], False),
         ("gepa", tiny.OPTIONS["gepa"], False),
         ("simba", tiny.OPTIONS["simba"], True),
-        ("copro", tiny.OPTIONS["copro"], False),
+        ("dspy:COPRO", tiny.OPTIONS["dspy:COPRO"], False),
     ],
 )
 def test_a_budget_spent_on_the_way_gives_the_best_so_far(name, options, random, tmp_path):
     finished = compile_module(request_for(tmp_path / "all", Engine(random=random)), build_optimizer(name, options))
-    first = next(c for c in finished.candidates if c.score > c.base and c.whole)
+    first = next(c for c in finished.candidates if c.score > c.base and c.full_valset)
     allowed = finished.spent.usage.lm_calls - 3 if random else first.lm_calls + 1
     engine = Engine(random=random)
     request = request_for(tmp_path / "some", engine)
-    outcome = compile_module(request, build_optimizer(name, options), Budget(lm_calls=allowed))
+    outcome = compile_module(request, build_optimizer(name, options), MaxCalls(allowed))
     assert outcome.stopped or outcome.spent.usage.lm_calls < allowed
     assert outcome.best_candidate.score > outcome.base_candidate.score
     assert fingerprint(state_of(outcome.best)) == outcome.best_candidate.state
@@ -210,9 +210,9 @@ def test_trial_on_a_part_of_the_validation_set_is_never_the_best(tmp_path):
             "mipro", {**tiny.OPTIONS["mipro"], "minibatch_size": 5, "validation_examples": 55, "trials": 2}
         ),
     )
-    parts = [c for c in outcome.candidates if not c.whole]
+    parts = [c for c in outcome.candidates if not c.full_valset]
     assert parts and all(c.n == 5 and not c.best for c in parts)
-    assert outcome.best_candidate.whole and outcome.best_candidate.of == 55
+    assert outcome.best_candidate.full_valset and outcome.best_candidate.of == 55
 
 
 def test_examples_are_drawn_in_turn_from_each_type(tmp_path):
@@ -260,7 +260,7 @@ def test_a_prompt_model_whose_replies_cannot_be_read_ends_it_with_the_best_so_fa
 
     outcome = compile_module(
         request_for(tmp_path, Engine(), prompt_lm=tiny_lm(Babbling(), "tiny/prompt")),
-        build_optimizer("copro", tiny.OPTIONS["copro"]),
+        build_optimizer("dspy:COPRO", tiny.OPTIONS["dspy:COPRO"]),
     )
     assert "gave the optimizer nothing it could use" in outcome.stopped
     assert outcome.best_candidate == outcome.base_candidate
@@ -285,7 +285,7 @@ def test_the_best_so_far_is_whole_at_any_time(tmp_path):
 
 def test_a_trajectory_that_was_cut_off_goes_on(tmp_path):
     first = compile_module(request_for(tmp_path, Engine()), build_optimizer(*SEARCH))
-    file = tmp_path / TRAJECTORY
+    file = tmp_path / CANDIDATES
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:2]) + lines[2][:40])
     again = compile_module(request_for(tmp_path, Engine()), build_optimizer(*SEARCH))
@@ -319,54 +319,47 @@ def test_no_key_is_written_down(tmp_path):
     assert not any(b"sk-planted" in file.read_bytes() for file in tmp_path.iterdir())
 
 
-def test_the_cost_of_a_run_is_measured_once_and_not_paid_again(tmp_path):
+def test_an_estimate_asks_three_questions_once_and_the_compile_does_not_ask_them_again(tmp_path):
     engine = Engine()
     request = request_for(tmp_path, engine)
     optimizer = build_optimizer("bootstrap")
-    cost = measure_run_cost(request, optimizer)
-    assert cost == RunCost(lm_calls=3.0, tokens=45.0)
-    assert measure_run_cost(request, optimizer) == cost
+    estimate = estimate_compile(request, optimizer)
+    assert (estimate.runs, estimate.total.usage.lm_calls, estimate.total.tokens) == (26, 78, 1170)
+    assert estimate_compile(request, optimizer) == estimate
     assert len(engine.requests) == 9
-    estimate = optimizer.estimate(request_for(tmp_path, engine, run_cost=cost))
-    assert estimate == CostEstimate(runs=26, proposals=0, lm_calls=78, tokens=1170)
     outcome = compile_module(request, optimizer)
     assert len(engine.requests) == len(set(engine.requests)) == outcome.spent.usage.lm_calls <= 78
 
 
-def test_a_cost_that_was_interrupted_counts_what_was_paid_before(tmp_path):
+def test_an_estimate_keeps_to_the_limits_and_can_be_interrupted(tmp_path):
+    engine = Engine()
+    optimizer = build_optimizer("bootstrap")
+    estimate_compile(request_for(tmp_path / "a", engine), optimizer, MaxCalls(4))
+    assert len(engine.requests) == 4
+    outcome = compile_module(request_for(tmp_path / "a", engine), optimizer, MaxCalls(4))
+    assert "4 LM calls are made" in outcome.stopped and len(engine.requests) == 4
     engine = Engine(limit=4)
     engine.error = KeyboardInterrupt
-    request = request_for(tmp_path, engine, threads=1)
-    optimizer = build_optimizer("bootstrap")
     with pytest.raises(KeyboardInterrupt):
-        measure_run_cost(request, optimizer)
+        estimate_compile(request_for(tmp_path / "b", engine, threads=1), optimizer)
     assert 0 < len(engine.requests) < 9
     again = Engine()
-    assert measure_run_cost(request_for(tmp_path, again), optimizer) == RunCost(lm_calls=3.0, tokens=45.0)
+    estimate_compile(request_for(tmp_path / "b", again), optimizer)
     assert len(again.requests) < 9
 
 
-def test_the_cost_is_measured_within_the_budget(tmp_path):
-    engine = Engine()
-    request = request_for(tmp_path, engine)
-    optimizer = build_optimizer("bootstrap")
-    measure_run_cost(request, optimizer, Budget(lm_calls=4))
-    assert len(engine.requests) == 4
-    outcome = compile_module(request, optimizer, Budget(lm_calls=4))
-    assert "4 LM calls are made" in outcome.stopped and len(engine.requests) == 4
-
-
-def test_what_fails_while_the_cost_is_measured(tmp_path):
+def test_what_fails_while_the_cost_is_estimated(tmp_path):
     class Picky(Tiny):
         def forward(self, question):
             raise StepFailed("answer", "no")
 
     optimizer = build_optimizer("bootstrap")
-    assert measure_run_cost(request_for(tmp_path / "a", Engine(), student=Picky()), optimizer) == RunCost(0, 0)
+    estimate = estimate_compile(request_for(tmp_path / "a", Engine(), student=Picky()), optimizer)
+    assert estimate.total.tokens == 0
     engine = Engine(limit=1)
     engine.error = lambda: LMAuthError("connection refused")
     with pytest.raises(LMUnavailable, match="connection refused"):
-        measure_run_cost(request_for(tmp_path / "b", engine), optimizer)
+        estimate_compile(request_for(tmp_path / "b", engine), optimizer)
 
 
 def test_two_compiles_at_once_are_refused(tmp_path):

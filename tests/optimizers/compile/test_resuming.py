@@ -15,8 +15,9 @@ from tests.optimizers import compile_process
 from tests.optimizers.tiny import Engine, Goodness, Tiny, request_for
 from typedrag.errors import InputError
 from typedrag.optimizers.compile.optimize import compile_module
-from typedrag.optimizers.compile.teleprompters import Budget, build_optimizer
+from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.programs import Options
+from typedrag.runs import MaxCalls
 
 KILLED = ("bootstrap-random-search", "mipro", "gepa")
 AT_ONCE = 3 * 2
@@ -74,7 +75,7 @@ def test_a_compile_stopped_by_its_budget_goes_on_with_a_larger_one(tmp_path):
     engine = Engine()
     optimizer = build_optimizer("bootstrap-random-search", {"candidates": 4})
     for allowed in (20, 50, 90):
-        outcome = compile_module(request_for(tmp_path, engine), optimizer, Budget(lm_calls=allowed))
+        outcome = compile_module(request_for(tmp_path, engine), optimizer, MaxCalls(allowed))
         assert outcome.spent.usage.lm_calls == len(engine.requests) == allowed
     finished = compile_module(request_for(tmp_path, engine), optimizer)
     assert finished.stopped == "" and len(engine.requests) == len(set(engine.requests))
@@ -83,11 +84,11 @@ def test_a_compile_stopped_by_its_budget_goes_on_with_a_larger_one(tmp_path):
 
 def test_another_compile_is_refused_in_the_same_folder(tmp_path):
     engine = Engine()
-    compile_module(request_for(tmp_path, engine), build_optimizer("labeled-few-shot"))
+    compile_module(request_for(tmp_path, engine), build_optimizer("dspy:LabeledFewShot"))
     with pytest.raises(InputError, match=r"another optimizer .* and options"):
         compile_module(request_for(tmp_path, engine), build_optimizer("bootstrap"))
     with pytest.raises(InputError, match=r"another seed .* and trainset .* and valset"):
-        compile_module(request_for(tmp_path, engine, seed=1), build_optimizer("labeled-few-shot"))
+        compile_module(request_for(tmp_path, engine, seed=1), build_optimizer("dspy:LabeledFewShot"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="holds something else"):
@@ -96,7 +97,7 @@ def test_another_compile_is_refused_in_the_same_folder(tmp_path):
 
 def test_a_program_with_other_options_is_another_compile(tmp_path):
     engine = Engine()
-    optimizer = build_optimizer("labeled-few-shot")
+    optimizer = build_optimizer("dspy:LabeledFewShot")
     compile_module(request_for(tmp_path, engine, depends_on={"index": "a"}), optimizer)
     with pytest.raises(InputError, match="another index"):
         compile_module(request_for(tmp_path, engine, depends_on={"index": "b"}), optimizer)

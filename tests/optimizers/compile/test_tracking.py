@@ -22,7 +22,7 @@ from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.cost import Spending
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.held_out import HeldOut
-from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
+from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile, render_candidates
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
 from typedrag.records import Estimate, Usage
@@ -61,7 +61,7 @@ def told(uri, out):
     settings = {"optimizer": "gepa", "options": {f"o{n}": n for n in range(120)}, "git commit": "0123abc"}
     compile_tracker.begin_folder(out, settings, {RISK: "linkage pays for fabrications"})
     for number in range(1, 5):
-        log_candidates(compile_tracker, "program", CANDIDATES[:number], several=False)
+        log_candidates(compile_tracker, CANDIDATES[:number], "program")
     estimates = {"baseline": Estimate(0.5, 0.4, 0.6, n=9), "other": Estimate(0.7, 0.6, 0.8, n=9)}
     difference = Difference(
         measure=OBJECTIVE,
@@ -75,8 +75,9 @@ def told(uri, out):
     test = HeldOut(RunComparison("base", ("base", "compiled"), (difference,)), {}, {})
     registered = log_compile(
         compile_tracker,
-        {"program": CANDIDATES},
+        CANDIDATES,
         result(out / "program", spent=Spending(Usage(200, 20_000, 1_000), dollars=0.5, unpriced=40), test=test),
+        "program",
         stopped="the budget is spent",
         register_as="answers",
     )
@@ -194,16 +195,16 @@ def test_a_model_is_requires_typedrag_and_not_all_that_was_imported(told, home):
 def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, monkeypatch):
     first = tracker(uri, "killed")
     first.begin_folder(tmp_path, {"seed": 0})
-    log_candidates(first, "program", CANDIDATES[:1], several=False)
+    log_candidates(first, CANDIDATES[:1], "program")
     with monkeypatch.context() as killed:  # in the middle of a candidate
         killed.setattr(mlflow.MlflowClient, "set_terminated", lambda *_, **__: 1 / 0)
-        log_candidates(first, "program", CANDIDATES[:2], several=False)
+        log_candidates(first, CANDIDATES[:2], "program")
     again = tracker(uri, "killed")
     again.begin_folder(tmp_path, {"seed": 0, "threads": 4})
     assert parents("killed")[0].info.status == "RUNNING"
-    log_candidates(again, "program", CANDIDATES[:3], several=False)  # best so far: from the first session
-    log_candidates(again, "program", CANDIDATES, several=False)
-    log_compile(again, {"program": CANDIDATES}, result(out / "program"))
+    log_candidates(again, CANDIDATES[:3], "program")  # best so far: from the first session
+    log_candidates(again, CANDIDATES, "program")
+    log_compile(again, CANDIDATES, result(out / "program"), "program")
     [run] = parents("killed")
     assert run.info.status == "FINISHED"
     assert run.data.params == {"seed": "0", "threads": "4"}
@@ -218,33 +219,25 @@ def test_the_same_program_is_registered_once(uri, out, tmp_path):
         save_compiled(compiled("rag"), tmp_path / "program", about(score, created=""))
         again = tracker(uri, "again")
         again.begin_folder(tmp_path, {})
-        return log_compile(again, {"program": CANDIDATES[:1]}, result(tmp_path / "program"), register_as="again")
+        return log_compile(again, CANDIDATES[:1], result(tmp_path / "program"), "program", register_as="again")
 
     assert [end(0.6), end(0.6), end(0.7)] == ["models:/again/1", "models:/again/1", "models:/again/2"]
     assert len(parents("again")) == 1
 
 
-def test_each_of_several_targets_has_its_own_curves(uri, tmp_path):
-    several = tracker(uri, "several")
-    several.begin_folder(tmp_path / "both", {})
-    candidates = {"type-classifier": [candidate(0, 0.7, best=True)], "answers": [candidate(0, 0.3, best=True)]}
-    for target, found in candidates.items():
-        log_candidates(several, target, found, several=True)
-    log_compile(several, candidates, None, several=True, stopped="a fault ended it")
-    [run] = parents("several")
-    assert run.info.status == "KILLED"
-    assert curve(run, "candidate/best/type-classifier") == [(0, 0.7)]
-    assert curve(run, "candidate/score/answers") == [(0, 0.3)]
-    names = {r.info.run_name for r in runs("several")}
-    assert names == {"both", "type-classifier 0", "answers 0"}
-    assert len(mlflow.load_table("candidates.json", run_ids=[run.info.run_id])) == 2
+def test_a_page_shows_the_best_so_far_and_escapes_texts():
+    page = render_candidates(CANDIDATES, "answers", "<mine>", "It pays <b>.")
+    assert '<p class="warning">It pays &lt;b&gt;.</p>' in page and "<title>&lt;mine&gt;</title>" in page
+    assert "answers: 4 candidates, 160 LM calls" in page
+    assert page.count(">5 of 20</td>") == 1 and "<script" not in page
+    assert 'class="warning"' not in render_candidates([candidate(0, 0.5)], "answers", "mine")
 
 
 def test_a_judge_is_an_artifact_and_no_model(uri, tmp_path):
     save_judge(LinkageJudge(), tmp_path / "judge", about={"metric": "agreement"})
     compile_tracker = tracker(uri, "judge")
     compile_tracker.begin_folder(tmp_path, {})
-    assert log_compile(compile_tracker, {}, result(tmp_path / "judge"), register_as="judges") == ""
+    assert log_compile(compile_tracker, (), result(tmp_path / "judge"), "linkage-judge", register_as="judges") == ""
     [run] = parents("judge")
     assert {f.path for f in mlflow.artifacts.list_artifacts(run_id=run.info.run_id, artifact_path="judge")} == {
         "judge/judge.json", "judge/state.json", "judge/signatures.json",
@@ -262,11 +255,11 @@ def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch
     with monkeypatch.context() as away:
         away.setattr(mlflow.MlflowClient, "create_run", gone)
         for number in (1, 2):
-            log_candidates(compile_tracker, "program", CANDIDATES[:number], several=False)
+            log_candidates(compile_tracker, CANDIDATES[:number], "program")
         assert notices == ["could not log a candidate to MLflow: no route. It and the others are logged at the end"]
-        assert log_compile(compile_tracker, {"program": CANDIDATES}, result(out / "program")) == ""
+        assert log_compile(compile_tracker, CANDIDATES, result(out / "program"), "program") == ""
         assert "Nothing is lost" in notices[1]
-    log_compile(compile_tracker, {"program": CANDIDATES}, result(out / "program"))
+    log_compile(compile_tracker, CANDIDATES, result(out / "program"), "program")
     assert len(nested("away")) == 4
     assert len(notices) == 2
 
@@ -284,8 +277,8 @@ def test_without_tracking_mlflow_is_not_told(tmp_path, monkeypatch):
     off = TrackingConfig(enabled=False)
     silent = Tracker(off, redactor_for([]), print)
     silent.begin_folder(tmp_path, {})
-    log_candidates(silent, "program", CANDIDATES[:1], several=False)
-    assert log_compile(silent, {"program": CANDIDATES}, None) == ""
+    log_candidates(silent, CANDIDATES[:1], "program")
+    assert log_compile(silent, CANDIDATES, None, "program") == ""
     assert not list(tmp_path.iterdir())
 
 
@@ -324,15 +317,13 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
     save_compiled(program, folder / "program", said, redact=redact)
     compiling = tracker(uri, redact=redact, notify=notices.append)
     compiling.begin_folder(folder, {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]})
-    found = replace(candidate(0, 0.4, best=True), how=str(error), lm=str(error), changed=(KEY,))
-    log_candidates(compiling, "program", [found], several=False)
+    found = replace(candidate(0, 0.4, best=True), how=str(error), changed=(KEY,))
+    log_candidates(compiling, [found], "program")
     with monkeypatch.context() as away:
         away.setattr(mlflow.MlflowClient, "log_text", lambda *_, **__: (_ for _ in ()).throw(error))
-        log_compile(compiling, {"program": [found]}, None, stopped=str(error))
-    registered = log_compile(
-        compiling, {"program": [found]}, result(folder / "program", untested=str(error)), stopped=str(error),
-        register_as="clean",
-    )  # fmt: skip
+        log_compile(compiling, [found], None, "program", stopped=str(error))
+    done = result(folder / "program", risk=str(error))
+    registered = log_compile(compiling, [found], done, "program", stopped=str(error), register_as="clean")
     assert registered == "models:/clean/1"
     assert len(notices) == 1
     mlflow.set_tracking_uri(before)

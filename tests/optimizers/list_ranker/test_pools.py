@@ -26,7 +26,7 @@ from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.records import Passage, Reference, Step
-from typedrag.runs import Stages
+from typedrag.runs.stages import Stages
 
 TEXTS = {
     "i1": "Old yeast makes little gas.",

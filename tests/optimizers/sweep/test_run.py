@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from types import SimpleNamespace
 
 import dspy
 import mlflow
@@ -234,8 +233,8 @@ def test_a_point_that_cannot_be_built_is_pruned_with_its_reason(sweep, monkeypat
 def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     given = {
         "program": {"program": "direct_lm"},
-        "knobs": {"teleprompter": ["none", "bootstrap", "labeled-few-shot"], "lm.temperature": [0.0, 0.5]},
-        "compile": {"optimizers": {"bootstrap": {}, "labeled-few-shot": {}}, "metrics": ["length"]},
+        "knobs": {"teleprompter": ["none", "bootstrap", "rule-search"], "lm.temperature": [0.0, 0.5]},
+        "compile": {"optimizers": {"bootstrap": {}, "rule-search": {"rules": []}}, "metrics": ["length"]},
         "dataset": {"split": "validation", "limit": 2},
         "metrics": ["length"],
         "scorer": None,
@@ -243,8 +242,8 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     swept = sweep(**given)
     assert {t.params["teleprompter"] for t in complete(swept)} == {"none", "bootstrap"}
     assert (tmp_path / "sweep" / "compiled" / "bootstrap" / "program" / "program.json").is_file()
-    for trial in swept.sweep.trials(TrialState.PRUNED):  # nothing to learn from without labels
-        assert "none can be a demonstration" in trial.user_attrs["problem"]
+    for trial in swept.sweep.trials(TrialState.PRUNED):
+        assert "no rule is given" in trial.user_attrs["problem"]
     shown = [call for call in server.calls if len(call.request["messages"]) > 2]
     assert shown  # the compiled program has demonstrations
     assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
@@ -278,14 +277,6 @@ def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings
     assert source.compiled
     assert options_of(program, source).as_defaults() == options.model_copy(update={"top_k": 3})
     assert reranker_of(program, source) == reranker
-
-
-def test_what_is_to_be_run_with_an_lm_of_its_own_is_no_trial_of_another(sweep, monkeypatch):
-    made = SimpleNamespace(untested="the best is to be run with openai/ft:mine")
-    monkeypatch.setattr("typedrag.optimizers.sweep.resources.run_compile", lambda *given, **more: made)
-    swept = sweep(**COMPILED, program={"program": "direct_lm"}, dataset={"limit": 2})
-    [pruned] = swept.sweep.trials(TrialState.PRUNED)
-    assert "teleprompter 'copro': the best is to be run with openai/ft:mine" in pruned.user_attrs["problem"]
 
 
 # stopping and coming back
@@ -449,7 +440,10 @@ def test_a_study_is_not_joined_once_the_folder_that_a_knob_names_holds_something
 
 # bad input
 
-COMPILED = {"knobs": {"teleprompter": ["copro"]}, "compile": {"optimizers": {"copro": {}}, "metrics": ["length"]}}
+COMPILED = {
+    "knobs": {"teleprompter": ["dspy:COPRO"]},
+    "compile": {"optimizers": {"dspy:COPRO": {}}, "metrics": ["length"]},
+}
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_step_is_held_however_its_number_was_added_up():
     ("knobs", "said"),
     [
         ({"retriever": ["bm25", "dense"], "hybrid__weight": None}, r"'retriever' and 'hybrid\.weight'.*hybrid:0\.3"),
-        ({"program": ["rag", "typed_rag"], "teleprompter": ["none", "copro"]}, "'program' and 'teleprompter'"),
+        ({"program": ["rag", "typed_rag"], "teleprompter": ["none", "dspy:COPRO"]}, "'program' and 'teleprompter'"),
     ],
 )
 def test_knobs_of_which_one_overrules_the_other_are_refused(knobs, said):

@@ -54,8 +54,8 @@ def test_what_is_looked_for_by_default_is_a_mix_with_truthfulness(settings, tmp_
             },
             "",
         ),
-        ({"compile": {"optimizers": {"copro": {}}, "metrics": ["coverage"]}}, "coverage"),
-        ({"compile": {"optimizers": {"copro": {}}}}, ""),
+        ({"compile": {"optimizers": {"dspy:COPRO": {}}, "metrics": ["coverage"]}}, "coverage"),
+        ({"compile": {"optimizers": {"dspy:COPRO": {}}}}, ""),
     ],
 )
 def test_what_is_looked_for_without_truthfulness_says_what_that_risks(settings, tmp_path, given, risky):

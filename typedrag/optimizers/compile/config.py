@@ -49,7 +49,7 @@ class OptimizerConfig(BaseModel):
     model_config = CLOSED
 
     name: str
-    """The optimizer's name, such as `gepa` or `mipro`."""
+    """The optimizer's name, such as `gepa`, `mipro` or, of DSPy, `dspy:COPRO`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the optimizer."""
 
@@ -77,8 +77,8 @@ class CompileConfig(ExperimentConfig):
     program: Annotated[ProgramConfig, BeforeValidator(_typed_rag)] = ProgramConfig(program="typed_rag")
     """The program to compile, by default `typed_rag`; judges need none."""
     modules: str = ""
-    """The modules to compile: names with commas between, `in-order`, a module that learns from labels of its
-    own, such as `type-classifier-alone`, or a judge; by default the whole program."""
+    """The modules to compile: names with commas between, a module that learns from labels of its own, such as
+    `type-classifier-alone`, or a judge; by default the whole program."""
     optimizer: OptimizerConfig
     """The teleprompter."""
     budget: BudgetConfig = BudgetConfig()

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import dspy
 
-from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
 from typedrag.experiments.compare.truth import TRUTH, verdict_of
 from typedrag.experiments.compare.weighted import SCORE, with_objective
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
-from typedrag.experiments.judges.judging import judge_each
-from typedrag.files.journal import Journal
-from typedrag.lms.cost import CostTracker, track_cost
+from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, Run
+from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, read_run, value_of
+from typedrag.lms.cost import CostTracker, track_calls, track_cost
+from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric
 from typedrag.programs.artifact.compiled import Change, Verdict
-from typedrag.records import Answer, Estimate, Usage
+from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.records import Answer, Estimate
 from typedrag.redaction import Redactor
-from typedrag.runs.stages import Listener
+from typedrag.runs import Progress, RunFolder, work
 
 
 @dataclass(frozen=True)
@@ -116,76 +116,50 @@ def _is_told(difference: Difference) -> bool:
     return difference.stratum == ALL or difference.measure in (SCORE, *COSTS)
 
 
-def run_alone(
-    student: dspy.Module,
+def run_module(
+    module: dspy.Module,
     metric: Metric,
     examples: Sequence[dspy.Example],
+    folder: Path,
     *,
     lm: dspy.LM,
-    file: Path,
     threads: int,
-    listener: Listener,
-    name: str,
+    listener: Callable[[Progress], object] = lambda progress: None,
     redact: Redactor,
 ) -> Run:
-    """Run and measure a module that writes no answers, such as a type classifier; the result is an ordinary run.
+    """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program.
 
-    The file gets a line for each finished example; a resumed run skips these.
+    What the module says is the answer, as JSON. A run that is in the folder is continued.
 
     Raises:
         LMUnavailable: If the LM cannot be used; finished work is kept.
         RetrievalError: If the index cannot be used; finished work is kept.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(file, redact)
-    done = {line["id"] for line in journal}
+    by_id = {str(example.id): example for example in examples}
+    predictions: dict[str, dspy.Prediction] = {}
+    questions = [
+        PlannedQuestion(i, e.question, question_type_of(e), str(e.get("subset") or "")) for i, e in by_id.items()
+    ]
 
-    def run(example: dspy.Example) -> None:
-        journal.append(_run_once(student, metric, example))
+    def do(item: str, step: str, _: Any) -> Any:
+        example, watch = by_id[item], Stopwatch()
+        with track_cost(CostTracker()) as account:
+            prediction = predictions.pop(item, None) or module(**example.inputs())
+        if step != ANSWERS:
+            scored = metric(example, prediction)
+            return value_of(MetricResult(scored.score, measures={"score": scored.score}))
+        predictions[item] = prediction
+        values = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
+        text = json.dumps(values, ensure_ascii=False)
+        return Answer(example.question, text, seconds=watch.seconds, usage=account.spent.usage).to_dict()
 
-    left = [example for example in examples if str(example.id) not in done]
-    judged = judge_each(run, left, scorer=lm, threads=threads, listener=listener, name=name)
-    for example, problem in judged.failures:
-        journal.append({**_nothing(example), "problem": problem})
-    results = {line["id"]: line for line in journal}
-    questions = tuple(_question(example, metric.name, results[str(example.id)]) for example in examples)
-    return Run(name, file, {}, questions, len(questions))
-
-
-def _nothing(example: dspy.Example) -> dict[str, Any]:
-    """The line of an example without a result."""
-    return {"id": str(example.id), "said": None, "score": None, "problem": "", "seconds": 0.0, "usage": asdict(Usage())}
-
-
-def _run_once(student: dspy.Module, metric: Metric, example: dspy.Example) -> dict[str, Any]:
-    watch = Stopwatch()
-    line: dict[str, Any] = {}
-    with track_cost(CostTracker()) as account:
-        try:
-            prediction = student(**example.inputs())
-            line["said"] = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
-            line["score"] = metric(example, prediction).score
-        except (InputError, StepFailed, NotMeasurable) as failure:
-            line["problem"] = str(failure)
-    spent = account.spent
-    took = {"seconds": watch.seconds, "usage": asdict(spent.usage), "spent": spent.to_dict()}
-    return {**_nothing(example), **line, **took}
-
-
-def _question(example: dspy.Example, metric: str, held: Mapping[str, Any]) -> QuestionResult:
-    score, problem = held["score"], held["problem"]
-    answer = Answer(
-        question=example.question,
-        answer=json.dumps(held["said"], ensure_ascii=False),
-        seconds=held["seconds"],
-        usage=Usage(**held["usage"]),
-    )
-    return QuestionResult(
-        id=str(example.id),
-        question=example.question,
-        question_type=question_type_of(example),
-        subset=str(example.get("subset") or ""),
-        answer=answer if held["said"] is not None else None,
-        error=problem if held["said"] is None else "",
-        metrics={metric: MetricResult(score, measures={"score": score} if score is not None else {}, problem=problem)},
-    )
+    settings = {"module": fingerprint(state_of(module)), "metric": metric.name}
+    with (
+        RunFolder.open(folder, settings, kind=KIND, resume=True, items=items_of(questions), redact=redact) as opened,
+        use_lm(track_calls(lm)),
+        dspy.context(trace=None),
+    ):
+        work(
+            by_id, do, opened.store, steps=(ANSWERS, metric.name), threads=threads, listener=listener, name=folder.name
+        )
+    return read_run(folder)

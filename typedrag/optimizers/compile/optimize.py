@@ -1,51 +1,56 @@
-"""Compile a program within a budget; a compile can be stopped, killed and resumed.
+"""Compile a program within limits; a compile can be stopped, killed and resumed.
 
-A compile has a folder of its own. `run.sqlite` holds its identity, `candidates.jsonl` the evaluated
-candidates, `best.json` the best so far, `spending.jsonl` a line for each LM call, `replies.sqlite` the
+A compile has a folder of its own. `run.sqlite` holds its identity and what three questions cost, `candidates.jsonl` the
+evaluated candidates, `best.json` the best so far, `spending.jsonl` a line for each LM call, `replies.sqlite` the
 replies of LMs (unless several compiles share a file elsewhere), and `optimizer.log` DSPy's output.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestError
+from pydantic import BaseModel
 
+from typedrag.datasets.dataset import plain
 from typedrag.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.experiments.balance import balanced
-from typedrag.files.text_files import write_json
+from typedrag.experiments.estimate import SAMPLE, estimate_cost
 from typedrag.lms.asking import unavailable_error
-from typedrag.lms.cost import LEDGER, Spending, track_cost
-from typedrag.lms.lm import PerLMAdapter, with_cache
+from typedrag.lms.cost import LEDGER, CostTracker, Spending, track_cost
+from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.folder import compile_folder, identity_of, logged
-from typedrag.optimizers.compile.teleprompters.budget import (
-    Budget,
-    BudgetSpent,
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, best_of
+from typedrag.optimizers.compile.teleprompters.limiter import (
+    CallLimiter,
     Faulted,
-    Gate,
     Ledger,
+    LimitReached,
     Stopped,
     closing,
-    spent_by,
 )
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, Trajectory, best_of
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, RunCost
-from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer
+from typedrag.optimizers.compile.teleprompters.optimizer import Compilation, CompileRequest, Optimizer
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
+from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
 
-COST = "run_cost.json"
-_MEASURED = 3
-"""The number of examples that measure the cost of a run."""
+FORMAT = 2
+KIND, LOG = "compile", "optimizer.log"
+_SAMPLE = "cost of the sample"
 _NO_LIMIT = 10**9
-"""DSPy's limit on errors: failed examples are counted for each candidate, and worse errors close the gate."""
+"""DSPy's limit on errors: failed examples are counted for each candidate, and worse errors close the limiter."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class CompileOutcome:
     """The result of a compile.
 
     Attributes:
-        best: The best program, without LMs; the student itself if none is better.
+        best: The best program; the student itself if none is better.
         candidates: All evaluations on validation examples, in order; the first is the base's.
         spent: The cost of the compile, also before it was resumed.
         stopped: Why the optimizer was stopped; empty if it ended by itself.
@@ -75,18 +80,35 @@ class CompileOutcome:
         return best_of(self.candidates)
 
 
+@dataclass(frozen=True)
+class CompileEstimate:
+    """The estimated cost of a compile, from three questions.
+
+    Attributes:
+        runs: Runs of the program that the optimizer plans, each with a judgment; None if that is not known.
+        sample: The cost of a run for each of the questions.
+    """
+
+    runs: int | None
+    sample: tuple[Spending, ...]
+
+    @property
+    def total(self) -> Spending:
+        """The cost of all runs, or of one if their number is not known."""
+        return estimate_cost([("runs", spent) for spent in self.sample], self.runs or 1)
+
+
 def compile_module(
     request: CompileRequest,
     optimizer: Optimizer,
-    budget: Budget | None = None,
+    stop: Stopper | None = None,
     *,
     on_candidate: Callable[[Candidate], None] = lambda candidate: None,
 ) -> CompileOutcome:
     """Compile a module, one at a time in a process, since DSPy has one cache.
 
     In a folder where the same compile was begun it resumes: answered LM calls are not made again, and
-    earlier costs count. The budget is by default the one that chose the optimizer's options; once it is
-    spent, the best program so far is the result.
+    earlier costs count. Where `stop` gives a reason, the best program so far is the result; by default nothing does.
 
     Raises:
         InputError: If the optimizer refuses the request, the folder holds something else, or a compile is
@@ -95,51 +117,39 @@ def compile_module(
         LMUnavailable: If an LM cannot be used. The best so far is kept; see `best_so_far`.
         RetrievalError: If the index cannot be used. The best so far is kept.
     """
-    if not request.trainset or not request.valset:
-        raise InputError("there is nothing to compile on", "Training and validation sets need examples")
-    optimizer.check(request)
-    with _begun(request, optimizer, budget or Budget.named(optimizer.budget), on_candidate) as run:
+    with _begun(request, optimizer, stop, on_candidate) as (run, _):
         stopped = _compile(run, optimizer)
-    trajectory = run.trajectory
-    return CompileOutcome(trajectory.best_program, tuple(trajectory.candidates), run.gate.account.spent, stopped)
+    return CompileOutcome(run.log.best_program, tuple(run.log.candidates), run.limiter.account.spent, stopped)
 
 
-def measure_run_cost(request: CompileRequest, optimizer: Optimizer, budget: Budget | None = None) -> RunCost:
-    """Measure the mean cost of a run of the student and its judgment, on the first validation examples.
+def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stopper | None = None) -> CompileEstimate:
+    """Estimate the cost of a compile from the first three validation examples.
 
     The compile begins with the same examples and reuses their replies, so nothing is paid twice; the cost counts
-    against the budget. If the budget is spent before the end, the measured cost is too low. The result is kept in
-    the folder for later calls. It raises what `compile_module` raises.
+    against its limits, and is kept in the folder for later calls. If a limit is reached before the end, the estimate is
+    too low. It raises what `compile_module` raises.
     """
-    optimizer.check(request)
-    file = request.log_dir / COST
-    with _begun(request, optimizer, budget or Budget.named(optimizer.budget), lambda candidate: None) as run:
-        if file.exists():
-            return RunCost(**json.loads(file.read_text("utf-8")))
-        shown = list(run.valset[:_MEASURED])
-        with suppress(BudgetSpent):
-            run_concurrently(partial(_run_once, run), shown, request.threads)
-        run.gate.faults.finish()
-        whole = run.gate.stopped is None
-    spent = run.gate.account.spent  # of all attempts: what one that was interrupted has paid, the next finds kept
-    cost = RunCost(spent.usage.lm_calls / len(shown), spent.tokens / len(shown), spent.dollars / len(shown))
-    if whole:
-        write_json(file, asdict(cost))
-    return cost
+    with _begun(request, optimizer, stop) as (run, store):
+        spent = [Spending.from_dict(known) for known in store.read().notes.get(_SAMPLE, [])]
+        if not spent:
+            with suppress(LimitReached):
+                run_concurrently(partial(_run_once, run, spent), list(run.valset[:SAMPLE]), request.threads)
+                run.limiter.faults.finish()
+                store.note(_SAMPLE, [of_one.to_dict() for of_one in spent])
+    return CompileEstimate(optimizer.planned_runs(*optimizer.sizes(request)), tuple(spent))
 
 
-def spent_in(folder: Path) -> Spending:
-    """The spending of the compile in a folder so far."""
-    return spent_by(folder / LEDGER)
-
-
-def _run_once(run: Compilation, example: dspy.Example) -> None:
-    try:
-        run.scoring(example, run.student(**example.inputs()))
-    except Faulted as fault:
-        raise fault.error from None
-    except (InputError, StepFailed, CallFailed):
-        pass  # its cost until then is counted
+def _run_once(run: Compilation, spent: list[Spending], example: dspy.Example) -> None:
+    """Run the student once, and add to `spent` what it took, failed or not."""
+    with track_cost(CostTracker()) as account:
+        try:
+            run.scoring(example, run.student(**example.inputs()))
+        except Faulted as fault:
+            raise fault.error from None
+        except (InputError, StepFailed, CallFailed):
+            pass
+        finally:
+            spent.append(account.spent)
 
 
 def _compile(run: Compilation, optimizer: Optimizer) -> str:
@@ -147,13 +157,11 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
     try:
         base = run.evaluate(run.student, "as it is")
         if base.failed == base.n:
-            run.gate.faults.finish()
+            run.limiter.faults.finish()
             raise StepFailed("answer", f"the program answers none of the {base.n} validation examples")
         if base.unjudged == base.n:
             raise StepFailed("judge", f"the metric can judge none of the {base.n} validation examples")
-        compiled = optimizer.compile(run)
-        if run.trajectory.whole(compiled) is None:
-            run.evaluate(compiled, "what came out")
+        run.evaluate(optimizer.compile(run), "what came out")
     except Faulted as fault:
         raise fault.error from None
     except Stopped as reason:
@@ -166,36 +174,113 @@ def _compile(run: Compilation, optimizer: Optimizer) -> str:
     return ""
 
 
+_one_at_a_time = threading.Lock()
+
+
 @contextmanager
 def _begun(
-    request: CompileRequest, optimizer: Optimizer, budget: Budget, on_candidate: Callable[[Candidate], None]
-) -> Iterator[Compilation]:
+    request: CompileRequest,
+    optimizer: Optimizer,
+    stop: Stopper | None,
+    on_candidate: Callable[[Candidate], None] = lambda candidate: None,
+) -> Iterator[tuple[Compilation, Any]]:
+    """The compile under way in its folder, and the folder's store."""
+    if not request.trainset or not request.valset:
+        raise InputError("there is nothing to compile on", "Training and validation sets need examples")
+    optimizer.check(request)
     folder = request.log_dir
-    folder.mkdir(parents=True, exist_ok=True)
     train, validation = optimizer.sizes(request)
-    trainset = balanced(request.trainset, request.seed)[:train]
-    valset = balanced(request.valset, request.seed)[:validation]
-    task = with_cache(request.task_lm)
-    teacher = with_cache(request.teacher_lm) if request.teacher_lm else task
-    prompt = with_cache(request.prompt_lm) if request.prompt_lm else task
+    used = replace(
+        request,
+        trainset=balanced(request.trainset, request.seed)[:train],
+        valset=balanced(request.valset, request.seed)[:validation],
+        task_lm=(task := with_cache(request.task_lm)),
+        teacher_lm=with_cache(request.teacher_lm) if request.teacher_lm else task,
+        prompt_lm=with_cache(request.prompt_lm) if request.prompt_lm else task,
+    )
+    if not _one_at_a_time.acquire(blocking=False):
+        raise InputError("another compile is under way in this process", "Compile in another process")
     with ExitStack() as stack:
-        stack.enter_context(compile_folder(folder, identity_of(request, optimizer, trainset, valset)))
+        stack.callback(_one_at_a_time.release)
+        if folder.exists() and not is_run(folder) and any(file.name != ".lock" for file in folder.iterdir()):
+            raise InputError(f"{folder} holds something else", "Name an empty folder, or that of the same compile")
+        identity = identity_of(used, optimizer)
+        opened = stack.enter_context(RunFolder.open(folder, identity, kind=KIND, resume=True, items={}))
         stack.enter_context(use_reply_store(folder / REPLIES, keep_unreadable=True))
-        gate = Gate(budget, Ledger(folder / LEDGER))
-        scoring = Scoring(request.metric, gate)
-        trajectory = Trajectory(folder, request.student, task.model, valset, scoring, gate, on_candidate)
-        stack.enter_context(logged(folder, request.redact))
-        stack.enter_context(track_cost(gate.account))
-        stack.enter_context(
-            dspy.context(
-                lm=task,
-                adapter=PerLMAdapter(),
-                callbacks=[gate, trajectory, *dspy.settings.callbacks],
-                num_threads=request.threads,
-                max_errors=_NO_LIMIT,
-                trace=None,
-            )
-        )
-        stack.enter_context(closing(gate))  # entered last, so that it is left first
-        used = {"trainset": trainset, "valset": valset, "task_lm": task, "teacher_lm": teacher, "prompt_lm": prompt}
-        yield Compilation(**{**vars(request), **used}, scoring=scoring, gate=gate, trajectory=trajectory)
+        limiter = CallLimiter(stop or AnyOf(), Ledger(folder / LEDGER))
+        scoring = Scoring(request.metric, limiter)
+        log = CandidateLog(folder, request.student, used.valset, scoring, limiter, on_candidate)
+        stack.enter_context(_dspy_logged(folder / LOG, request.redact))
+        stack.enter_context(track_cost(limiter.account))
+        callbacks = [limiter, log, *dspy.settings.callbacks]
+        settings = {"num_threads": request.threads, "max_errors": _NO_LIMIT, "trace": None}
+        stack.enter_context(dspy.context(lm=task, adapter=PerLMAdapter(), callbacks=callbacks, **settings))
+        stack.enter_context(closing(limiter))  # entered last, so that it is left first
+        yield Compilation(**vars(used), scoring=scoring, limiter=limiter, log=log), opened.store
+
+
+def identity_of(request: CompileRequest, optimizer: Optimizer) -> dict[str, Any]:
+    """All that a compile depends on; two compiles with equal identities are the same."""
+    lms = {"task LM": request.task_lm, "teacher LM": request.teacher_lm, "prompt LM": request.prompt_lm}
+    return {
+        "format": FORMAT,
+        "optimizer": optimizer.name,
+        "options": optimizer.settings.model_dump(mode="json"),
+        "seed": request.seed,
+        "student": fingerprint(state_of(request.student)),
+        "modules": {
+            name: [type(part).__qualname__, _options_of(part)]
+            for name, part in request.student.named_sub_modules(dspy.Module)
+        },
+        "trainset": _fingerprint(request.trainset),
+        "valset": _fingerprint(request.valset),
+        "metric": getattr(request.metric, "name", type(request.metric).__name__),
+        **{role: lm_identity(lm or request.task_lm) for role, lm in lms.items()},
+        **request.depends_on,
+    }
+
+
+def _options_of(part: dspy.Module) -> Any:
+    options = getattr(part, "options", None)
+    return options.model_dump(mode="json") if isinstance(options, BaseModel) else None
+
+
+def _fingerprint(examples: Sequence[dspy.Example]) -> str:
+    texts = [json.dumps(e.toDict(), sort_keys=True, default=_as_json) for e in examples]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return plain(value)
+    except TypeError:
+        return repr(value)
+
+
+@contextmanager
+def _dspy_logged(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
+    """Redirect DSPy's many prints and log messages, within the context, to a file."""
+    logger = logging.getLogger("dspy")
+    before = logger.handlers[:], logger.propagate, logger.level
+    with (
+        file.open("a", encoding="utf-8", buffering=1) as opened,
+        redirect_stdout(_Redacted(opened, redact)) as log,
+    ):
+        logger.handlers, logger.propagate = [logging.StreamHandler(log)], False
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.handlers, logger.propagate = before[:2]
+            logger.setLevel(before[2])
+
+
+class _Redacted(io.TextIOBase):
+    """A file that gets texts without keys and addresses."""
+
+    def __init__(self, file: io.TextIOBase, redact: Callable[[str], str]) -> None:
+        self._file, self._redact = file, redact
+
+    def write(self, text: str) -> int:
+        self._file.write(self._redact(text))
+        return len(text)

@@ -31,14 +31,14 @@ from typedrag.experiments.resources import (
 )
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.lms.cost import LEDGER, Spending, track_cost
-from typedrag.lms.lm import default_spec, reply_settings
+from typedrag.lms.lm import Role, default_spec, reply_settings
 from typedrag.lms.replies import REPLIES
 from typedrag.metrics import metric_class, risk_of
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.targets import IN_ORDER, JudgeTarget, Target, targets_for
-from typedrag.optimizers.compile.teleprompters import Budget, CompileRequest, Optimizer, build_optimizer
-from typedrag.optimizers.compile.teleprompters.budget import Ledger, spent_by
+from typedrag.optimizers.compile.targets import JudgeTarget, Target, target_for
+from typedrag.optimizers.compile.teleprompters import BUDGET_CALLS, CompileRequest, Optimizer, build_optimizer
+from typedrag.optimizers.compile.teleprompters.limiter import Ledger, spent_by
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
@@ -46,6 +46,7 @@ from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import reranker_identity
+from typedrag.runs import AnyOf, MaxCalls, MaxTokens, Stopper
 
 COMPILE, TYPES = "compile", "types"
 
@@ -96,11 +97,6 @@ class CompileResources:
         return self.resources.source(self.config.program)
 
     @property
-    def lm(self) -> dspy.LM:
-        """The LM that the program is compiled for."""
-        return self.resources.lm
-
-    @property
     def risk(self) -> str:
         """The known risk of compiling against these metrics; empty if none."""
         return risk_of(m.name for m in self.config.against)
@@ -111,33 +107,38 @@ class CompileResources:
         config = self.config
         return build_optimizer(config.optimizer.name, config.optimizer.options, config.budget.name)
 
-    @cached_property
-    def budget(self) -> Budget:
-        """The budget of the configuration; a limit that is not given is that of its name."""
+    @property
+    def limits(self) -> tuple[int, int | None]:
+        """The most LM calls, those of the budget's name if none are given, and tokens; None if these have no limit."""
         limits = self.config.budget
-        return Budget(lm_calls=limits.lm_calls or Budget.named(limits.name).lm_calls, tokens=limits.tokens)
+        return limits.lm_calls or BUDGET_CALLS[limits.name], limits.tokens
+
+    @property
+    def stop(self) -> Stopper:
+        """Stops the compile at its limits, less what the types of questions have cost."""
+        (calls, tokens), spent = self.limits, self.spent_on_types
+        left = MaxCalls(max(1, calls - spent.usage.lm_calls))
+        return AnyOf(left, MaxTokens(max(1, tokens - spent.tokens))) if tokens else left
 
     @cached_property
-    def base(self) -> Program:
-        """The program that is compiled."""
-        return self.resources.program(self.config.program)
+    def base(self) -> Program | None:
+        """The program that is compiled; None for a judge."""
+        return None if self.judge else self.resources.program(self.config.program)
 
     @cached_property
-    def targets(self) -> list[Target]:
-        """The targets, in the order in which they are compiled."""
-        spec = self.config.modules
-        return targets_for(spec, self.base if spec == IN_ORDER else None)
+    def target(self) -> Target:
+        """The target of the compile."""
+        return target_for(self.config.modules)
 
     @property
     def judge(self) -> JudgeTarget | None:
         """The judge that is compiled; None if a program is compiled."""
-        [*others, last] = self.targets
-        return last if isinstance(last, JudgeTarget) and not others else None
+        return self.target if isinstance(self.target, JudgeTarget) else None
 
     @property
     def own_labels(self) -> bool:
         """True if the target is compiled by labels of its own instead of whole answers."""
-        return self.targets[-1].metric() is not None
+        return self.target.metric() is not None
 
     @cached_property
     def _read(self) -> Dataset:
@@ -154,14 +155,14 @@ class CompileResources:
         """The dataset, with all its splits; with the question types that the program names, if it does.
 
         Raises:
-            InputError: If the budget leaves nothing once the LM has named them.
+            InputError: If the limits leave nothing once the LM has named them.
         """
         if self.own_labels or (self.types and not self._types_by_lm):
             return self._read
-        if self.types and self.budget.forbids(Spending(), calls_ahead=self.types + 1):
+        if self.types and self.types >= self.limits[0]:
             raise InputError(
                 f"the LM would name the types of {self.types:,} questions, which leaves nothing of the "
-                f"{self.budget.lm_calls:,} LM calls of the budget",
+                f"{self.limits[0]:,} LM calls of the budget",
                 "Label them as question_type, name a classifier that asks no LM: --set dataset.type_classifier=linear, "
                 "or allow more: --max-lm-calls",
             )
@@ -176,67 +177,100 @@ class CompileResources:
         return spent_by(self._types / LEDGER)
 
     @cached_property
-    def prompt_lm(self) -> dspy.LM | None:
-        """The LM that writes instructions; None if it is the task's."""
-        config = self._like_the_task_lm(self.config.prompt_lm)
-        return open_metered(config, "prompt LM") if config else None
+    def lms(self) -> dict[str, tuple[LMConfig, dspy.LM]]:
+        """The LMs by role, with their settings: `task`, `judge`, and `prompt` and `teacher` if they are not the task's.
 
-    @cached_property
-    def teacher_lm(self) -> dspy.LM | None:
-        """The LM that makes demonstrations; None if it is the task's."""
-        config = self._like_the_task_lm(self.config.teacher_lm)
-        return open_metered(config, "teacher LM") if config else None
+        An LM without a spec is the task's with these settings; see also `LMConfig.beside`.
+        """
+        task = self.config.lm
+        lms = {"task": (task, self.resources.lm)}
+        roles: tuple[tuple[Role, LMConfig | None], ...]
+        roles = ("prompt LM", self.config.prompt_lm), ("teacher LM", self.config.teacher_lm)
+        for role, config in roles:
+            if config is not None:
+                own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
+                own = config.beside(task) if config.spec else task.model_copy(update=own_settings)
+                lms[role.removesuffix(" LM")] = own, open_metered(own, role)
+        if self.config.scorer is not None and self.resources.scorer is not None:
+            lms["judge"] = self.config.scorer, self.resources.scorer
+        return lms
+
+    @property
+    def lm_settings(self) -> dict[str, dict[str, Any]]:
+        """The specs and settings of the LMs, by role."""
+        return {
+            role: {"spec": settings.spec or default_spec(), **reply_settings(lm)}
+            for role, (settings, lm) in self.lms.items()
+        }
 
     @cached_property
     def redactor(self) -> Redactor:
         """A redactor of the keys and addresses of all LMs."""
-        lms = (self.lm, self.prompt_lm, self.teacher_lm, self.resources.scorer)
-        return redactor_for((lm for lm in lms if lm is not None), addresses=self.resources.addresses)
+        return redactor_for((lm for _, lm in self.lms.values()), addresses=self.resources.addresses)
 
-    def objective(self, target: Target) -> Objective:
-        """The objective that a target is compiled against."""
-        if (own := target.metric()) is not None:
+    @cached_property
+    def objective(self) -> Objective:
+        """The objective that is compiled against."""
+        if (own := self.target.metric()) is not None:
             return Objective([(own, 1.0)], read_call)
         return Objective([(self.resources.metrics[m.name], m.weight) for m in self.config.against], read_call)
 
-    def request(self, target: Target, program: Program | None, folder: Path) -> CompileRequest:
-        """The request to compile a target of a program that the earlier targets have left, in a folder of its own.
+    def request(self, folder: Path) -> CompileRequest:
+        """The request to compile the target in a folder.
 
         Raises:
             InputError: If the program lacks the target's module, or no example can be measured.
         """
-        student, objective = target.student(program), self.objective(target)
-        train, validation = (self._examples(target, objective, split) for split in ("train", "validation"))
-        for metric, _ in objective.metrics:
+        student = self.target.student(self.base)
+        train, validation = self.examples("train"), self.examples("validation")
+        for metric, _ in self.objective.metrics:
             with self._or_metrics():
                 check_measurable(metric, [*train, *validation], self.dataset)
+        config, searches = self.config, self.judge is None and self.source.retrieves
+        others = {role: lm for role, (_, lm) in self.lms.items() if role in ("prompt", "teacher")}
         return CompileRequest(
             student=student,
             trainset=train,
             valset=validation,
-            metric=objective,
-            task_lm=self.lm,
+            metric=self.objective,
+            task_lm=self.resources.lm,
             log_dir=folder,
-            teacher_lm=self.teacher_lm,
-            prompt_lm=self.prompt_lm,
-            threads=self.config.threads,
-            seed=self.config.seed,
-            depends_on=self._identity(target),
+            teacher_lm=others.get("teacher"),
+            prompt_lm=others.get("prompt"),
+            threads=config.threads,
+            seed=config.seed,
+            depends_on={
+                "target": self.target.name,
+                "dataset": self.dataset.name,
+                "dataset fingerprint": self.dataset.fingerprint,
+                "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.against},
+                "judge LM": self.lm_settings.get("judge"),
+                **(reranker_identity(self.reranker) if self.judge is None else {}),
+                **(self.resources.retriever(config.program).identity if searches else {}),
+            },
             redact=self.redactor,
         )
 
-    @cached_property
-    def tested(self) -> list[dspy.Example]:
-        """The examples of the test split that reach a target and can be measured."""
-        last = self.targets[-1]
-        targets = [last] if self.own_labels else self.targets
-        by_id = {str(e.id): e for t in targets for e in self.objective(t).measurable(t.examples(self.dataset, "test"))}
-        return list(by_id.values()) or self._examples(last, self.objective(last), "test")  # raises the error
+    def examples(self, split: str) -> list[dspy.Example]:
+        """The examples of a split that reach the target and can be measured.
+
+        Raises:
+            InputError: If there is none.
+        """
+        examples = self.objective.measurable(self.target.examples(self.dataset, split))
+        if not examples:
+            columns = f" ({self.dataset.columns})" if self.dataset.columns else ""
+            raise InputError(
+                f"dataset '{self.dataset.name}' has no example in split '{split}' that '{self.target.name}' could be "
+                f"measured on by {self.objective.name}{columns}",
+                "Name another dataset, or --subset",
+            )
+        return examples
 
     @cached_property
     def test_examples(self) -> list[dspy.Example]:
-        """The tested examples, at most `test_limit`, drawn in turn from each subset and type."""
-        examples = self.tested
+        """The examples of the test, at most `test_limit`, drawn in turn from each subset and type."""
+        examples = self.examples("test")
         return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
 
     def tested_by(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
@@ -251,7 +285,7 @@ class CompileResources:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that tell this compile from others, without those that each target has by itself."""
+        """The settings that tell this compile from others, without those of `request`."""
         config = self.config
         options = options_of(config.program, self.source)
         return {
@@ -267,69 +301,27 @@ class CompileResources:
         return reranker_of(self.config.program, self.source)
 
     @property
+    def metric_options(self) -> dict[str, dict[str, Any]]:
+        """The options of the metrics that are compiled against, with the fingerprints of compiled judges."""
+        return {m.name: with_fingerprints(m.name, m.options) for m in self.config.against}
+
+    @property
     def public_settings(self) -> dict[str, Any]:
         """The settings that are logged to MLflow."""
-        config = self.config
-        options = self.optimizer.settings.model_dump(mode="json")
+        config, (calls, tokens) = self.config, self.limits
         return {
             "program": None if self.judge else config.program.program,
             "modules": config.modules or "all",
-            "targets": [target.name for target in self.targets],
+            "targets": [self.target.name],
             "optimizer": config.optimizer.name,
-            "optimizer options": without_secrets(options),
-            "metric": self.objective(self.targets[-1]).name,
-            "metric options": {m.name: with_fingerprints(m.name, m.options) for m in config.against},
-            "budget": {"name": config.budget.name, **self.budget.model_dump(exclude_none=True)},
+            "optimizer options": without_secrets(self.optimizer.settings.model_dump(mode="json")),
+            "metric": self.objective.name,
+            "metric options": self.metric_options,
+            "budget": {"name": config.budget.name, "lm_calls": calls, **({"tokens": tokens} if tokens else {})},
             "dataset": self.dataset.name,
             "dataset fingerprint": self.dataset.fingerprint,
             "lms": self.lm_settings,
             "seed": config.seed,
             "threads": config.threads,
             "git commit": git_commit(),
-        }
-
-    @property
-    def lm_settings(self) -> dict[str, dict[str, Any]]:
-        """The specs and settings of the LMs, by role."""
-        config = self.config
-        roles: dict[str, tuple[LMConfig | None, dspy.LM | None]] = {
-            "task": (config.lm, self.lm),
-            "prompt": (self._like_the_task_lm(config.prompt_lm), self.prompt_lm),
-            "teacher": (self._like_the_task_lm(config.teacher_lm), self.teacher_lm),
-            "judge": (config.scorer, self.resources.scorer),
-        }
-        return {
-            role: {"spec": settings.spec or default_spec(), **reply_settings(lm)}
-            for role, (settings, lm) in roles.items()
-            if settings is not None and lm is not None
-        }
-
-    def _like_the_task_lm(self, config: LMConfig | None) -> LMConfig | None:
-        """Complete an LM's settings: without a spec, they change those of the task's LM; see also `beside`."""
-        if config is None or config.spec:
-            return config and config.beside(self.config.lm)
-        return self.config.lm.model_copy(update=config.model_dump(exclude_unset=True, exclude_none=True))
-
-    def _examples(self, target: Target, objective: Objective, split: str) -> list[dspy.Example]:
-        examples = objective.measurable(target.examples(self.dataset, split))
-        if not examples:
-            columns = f" ({self.dataset.columns})" if self.dataset.columns else ""
-            raise InputError(
-                f"dataset '{self.dataset.name}' has no example in split '{split}' that '{target.name}' could be "
-                f"measured on by {objective.name}{columns}",
-                "Name another dataset, or --subset",
-            )
-        return examples
-
-    def _identity(self, target: Target) -> dict[str, Any]:
-        config, source = self.config, self.source
-        searches = self.judge is None and source.retrieves
-        return {
-            "target": target.name,
-            "dataset": self.dataset.name,
-            "dataset fingerprint": self.dataset.fingerprint,
-            "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.against},
-            "judge LM": self.lm_settings.get("judge"),
-            **(reranker_identity(self.reranker) if self.judge is None else {}),
-            **(self.resources.retriever(config.program).identity if searches else {}),
         }

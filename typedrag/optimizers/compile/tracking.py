@@ -1,18 +1,21 @@
-"""Log compiles to MLflow: the candidates as nested runs, the scores on the test split, the program as a model."""
+"""Log compiles to MLflow: candidates as nested runs and a chart, the scores of the test, the program as a model."""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import ALL, Difference
+from typedrag.experiments.pages import render_page
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.optimizers.compile.teleprompters import Candidate
-from typedrag.optimizers.compile.trajectory_chart import render_trajectories
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.folder import has_part
 from typedrag.records import Estimate
@@ -23,30 +26,50 @@ if TYPE_CHECKING:
 
 RISK = "risk"
 """The tag for the risk of optimizing the named metrics, in a compile or a sweep."""
+PAGE = Path(__file__).with_name("trajectory_page")
 _TARGET, _NUMBER = "typedrag.target", "typedrag.candidate"
 _NUMBERS = ("score", "base", "n", "failed", "unjudged", "lm_calls", "tokens")
-_TEXTS = ("how", "state", "lm")
+_INK, _ALL, _BEST = "#7d828b", "#3f83cf", "#d9662f"
+"""Colours that can be read on light and on dark pages."""
 
 
-def log_candidates(tracker: Tracker, target: str, candidates: Sequence[Candidate], *, several: bool) -> None:
-    """Log a target's candidates as far as they are not logged yet.
+def log_candidates(tracker: Tracker, candidates: Sequence[Candidate], target: str) -> None:
+    """Log candidates as far as they are not logged yet.
 
     Each is a nested run, and a point of the compile's curves, whose step is its number.
-
-    Args:
-        several: The compile has several targets, so that names of runs and metrics name the target.
     """
     if tracker.works:
         with tracker.attempt("a candidate", "It and the others are logged at the end"):
-            _log_candidates(tracker, target, candidates, several)
+            _log_candidates(tracker, candidates, target)
+
+
+def _log_candidates(tracker: Tracker, candidates: Sequence[Candidate], target: str) -> None:
+    best = None
+    for candidate in candidates:
+        best = candidate.score if candidate.best else best
+        tags = {_TARGET: target, _NUMBER: str(candidate.number)}
+        nested = tracker.child(f"candidate {candidate.number}", tags)
+        if nested.finished:
+            continue
+        values = _values(candidate)
+        nested.log({name: values[name] for name in _NUMBERS})
+        nested.log_settings({name: values[name] for name in ("how", "state", "changed") if values[name]})
+        curves = {"candidate/score": candidate.score, "candidate/best": best}
+        curves |= {"spent/lm_calls": candidate.lm_calls, "spent/tokens": candidate.tokens}
+        tracker.log({name: value for name, value in curves.items() if value is not None}, step=candidate.number)
+        nested.end()  # last: it marks the candidate as logged
+
+
+def _values(candidate: Candidate) -> dict[str, Any]:
+    return {**asdict(candidate), "changed": ", ".join(candidate.changed)}
 
 
 def log_compile(
     tracker: Tracker,
-    candidates: Mapping[str, Sequence[Candidate]],
+    candidates: Sequence[Candidate],
     result: CompileResult | None,
+    target: str,
     *,
-    several: bool = False,
     risk: str = "",
     stopped: str = "",
     register_as: str | None = None,
@@ -54,9 +77,9 @@ def log_compile(
     """Log a compile; return the registered version as `models:/NAME/VERSION`, empty if there is none.
 
     Args:
-        candidates: All candidates by target.
+        candidates: All candidates.
         result: None if a fault ended the compile.
-        several: See `log_candidates`.
+        target: The name of what is compiled.
         risk: The risk of compiling against these metrics, shown on the page.
         stopped: Why the compile stopped; empty if it came to its end.
         register_as: The registered model that the program becomes a version of; None registers nothing.
@@ -65,21 +88,16 @@ def log_compile(
         return ""
     version = ""
     with tracker.attempt(f"compile '{tracker.name}'", "Nothing is lost: log it with --resume"):
-        for target, of_target in candidates.items():
-            _log_candidates(tracker, target, of_target, several)
+        _log_candidates(tracker, candidates, target)
         if candidates:
-            rows = [{"target": target, **_values(c)} for target, of_target in candidates.items() for c in of_target]
-            tracker.table("candidates.json", rows)
-            shown = {
-                target: [Candidate.from_dict(cleaned(asdict(c), tracker.redact)) for c in of_target]
-                for target, of_target in candidates.items()
-            }
-            tracker.artifact("trajectory.html", render_trajectories(shown, tracker.name, risk))
+            tracker.table("candidates.json", [{"target": target, **_values(c)} for c in candidates])
+            shown = [Candidate.from_dict(cleaned(asdict(c), tracker.redact)) for c in candidates]
+            tracker.artifact("trajectory.html", render_candidates(shown, target, tracker.name, risk))
         tracker.tag({"stopped": stopped})
         if result is not None:
             tracker.artifact("result.json", json.dumps(result.to_dict(), ensure_ascii=False, indent=1) + "\n")
-            numbers = (candidate.number for of_target in candidates.values() for candidate in of_target)
-            tracker.log(result.spent.metrics, step=1 + max(numbers, default=0))  # the curves' last point
+            last = max((candidate.number for candidate in candidates), default=0)
+            tracker.log(result.spent.metrics, step=1 + last)  # the curves' last point
             tracker.artifacts(result.folder, result.folder.name)
             if has_part(result.folder, PROGRAM):
                 about = Compiled.read(result.folder).about
@@ -88,29 +106,6 @@ def log_compile(
                 version = log_model(tracker, result.folder, register_as)
         tracker.end(stopped=result is None)
     return version
-
-
-def _log_candidates(tracker: Tracker, target: str, candidates: Sequence[Candidate], several: bool) -> None:
-    suffix = "/" + re.sub(r"[^\w. -]", "_", target) if several else ""
-    best = None
-    for candidate in candidates:
-        best = candidate.score if candidate.best else best
-        name = f"{target if several else 'candidate'} {candidate.number}"
-        nested = tracker.child(name, {_TARGET: target, _NUMBER: str(candidate.number)})
-        if nested.finished:
-            continue
-        values = _values(candidate)
-        nested.log({name: values[name] for name in _NUMBERS})
-        nested.log_settings({name: values[name] for name in (*_TEXTS, "changed") if values[name]})
-        curves = {"candidate/score": candidate.score, "candidate/best": best}
-        curves |= {"spent/lm_calls": candidate.lm_calls, "spent/tokens": candidate.tokens}
-        points = {f"{name}{suffix}": value for name, value in curves.items() if value is not None}
-        tracker.log(points, step=candidate.number)
-        nested.end()  # last: it marks the candidate as logged
-
-
-def _values(candidate: Candidate) -> dict[str, Any]:
-    return {**asdict(candidate), "changed": ", ".join(candidate.changed)}
 
 
 def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> Iterator[tuple[str, float]]:
@@ -134,3 +129,34 @@ def _score_metrics(name: str, score: Estimate) -> Iterator[tuple[str, float]]:
     for part in ("low", "high", "n"):
         if (value := getattr(score, part)) is not None:
             yield f"{name}/{part}", float(value)
+
+
+def candidate_chart(candidates: Sequence[Candidate]) -> str:
+    """A chart of scores over LM calls, as the data URL of an SVG; the first candidate is the base."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    best = [c for c in candidates if c.best]
+    inks: dict[Any, Any] = dict.fromkeys(("xtick.color", "ytick.color", "axes.labelcolor", "axes.edgecolor"), _INK)
+    content = io.BytesIO()
+    with rc_context({**inks, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"}):
+        figure = Figure(figsize=(8, 3.6), layout="constrained")
+        axes = figure.subplots()
+        axes.set(xlabel="LM calls", ylabel="score", xlim=(0, 1.03 * max(1, *(c.lm_calls for c in candidates))))
+        axes.grid(axis="y", color=_INK, alpha=0.25)
+        axes.axhline(candidates[0].score, color=_INK, linestyle="--")
+        for on_all, face in ((True, _ALL), (False, "none")):
+            points = [(c.lm_calls, c.score) for c in candidates if c.full_valset is on_all]
+            axes.scatter(*zip(*points, strict=True) if points else ([], []), facecolor=face, edgecolor=_ALL, zorder=3)
+        if best:
+            calls = [*(c.lm_calls for c in best), candidates[-1].lm_calls]
+            axes.step(calls, [*(c.score for c in best), best[-1].score], color=_BEST, where="post")
+        figure.savefig(content, format="svg", transparent=True)
+    return f"data:image/svg+xml;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def render_candidates(candidates: Sequence[Candidate], target: str, title: str, risk: str = "") -> str:
+    """The chart and table of one or more candidates as an HTML page, whose policy allows no script and no loading."""
+    filters: dict[str, Any] = {"value": formats.format_value, "count": formats.format_count}
+    shown: dict[str, Any] = {"candidates": candidates, "chart": candidate_chart(candidates)}
+    return render_page(PAGE, filters, title=title, risk=risk, target=target, **shown)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from typedrag.datasets.pools import Pool
 from typedrag.experiments.held_out import Pair, estimate_difference, held_out_test
@@ -90,42 +89,28 @@ def evaluate_rankers(
         RetrievalError: If a ranker cannot be used.
     """
     tables = [utility_table(pool) for pool in pools]
-    scores = tuple(_scores(name, ranker, pools, tables, k, seed, on_progress) for name, ranker in rankers.items())
-    return RankerReport(len(pools), k, scores, tuple(compare_rankers(scores, seed, groups_of(pools))))
-
-
-def _scores(
-    name: str,
-    ranker: Reranker,
-    pools: Sequence[Pool],
-    tables: Sequence[Any],
-    k: int,
-    seed: int,
-    on_progress: Callable[[str, int], object],
-) -> RankerScores:
-    values: dict[str, dict[str, float]] = {}
-    seconds, failed = [], 0
-    for number, (pool, table) in enumerate(zip(pools, tables, strict=True)):
-        watch = Stopwatch()
-        with collect_steps() as steps:
-            ranking = rank_pool(ranker, pool)
-        seconds.append(watch.seconds)
-        failed += bool(fallbacks(steps))
-        for measure, value in pool_measures(pool, ranking, table, k).items():
-            values.setdefault(measure, {})[pool.id] = value
-        on_progress(name, number + 1)
-    groups = groups_of(pools)
-    means = {
-        m: mean_estimate(list(values[m].values()), seed, groups=[groups[i] for i in values[m]])
-        for m in MEASURES
-        if m in values
-    }
-    return RankerScores(name, values, {m: e for m, e in means.items() if e is not None}, median(seconds), failed)
-
-
-def groups_of(pools: Sequence[Pool]) -> dict[str, str]:
-    """The key of each pool's question, by the pool's id: pools of one question are resampled together."""
-    return {pool.id: question_key(pool.question) for pool in pools}
+    questions = {pool.id: question_key(pool.question) for pool in pools}  # pools of one are resampled together
+    scores = []
+    for name, ranker in rankers.items():
+        values: dict[str, dict[str, float]] = {}
+        seconds, failed = [], 0
+        for number, (pool, table) in enumerate(zip(pools, tables, strict=True), 1):
+            watch = Stopwatch()
+            with collect_steps() as steps:
+                ranking = rank_pool(ranker, pool)
+            seconds.append(watch.seconds)
+            failed += bool(fallbacks(steps))
+            for measure, value in pool_measures(pool, ranking, table, k).items():
+                values.setdefault(measure, {})[pool.id] = value
+            on_progress(name, number)
+        means = {
+            measure: estimate
+            for measure in MEASURES
+            if (of_pools := values.get(measure))
+            and (estimate := mean_estimate(list(of_pools.values()), seed, groups=[questions[i] for i in of_pools]))
+        }
+        scores.append(RankerScores(name, values, means, median(seconds), failed))
+    return RankerReport(len(pools), k, tuple(scores), tuple(compare_rankers(scores, seed, questions)))
 
 
 def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
@@ -141,16 +126,20 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
 
 
 def compare_rankers(
-    scores: Sequence[RankerScores], seed: int = 0, groups: Mapping[str, str] | None = None
+    scores: Sequence[RankerScores], seed: int = 0, questions: Mapping[str, str] | None = None
 ) -> list[RankerComparison]:
-    """Compare the first ranker with each of the others by each measure; pools of a group are resampled together.
+    """Compare the first ranker with each of the others by each measure; pools of a question are resampled together.
 
     By the first measure that the pools allow, rankers are tested; by the others, they are not.
     """
-    groups, (first, *others) = groups or {}, scores
-    compared = []
-    for number, measure in enumerate(first.values):
-        pairs = [_pair(first.values[measure], other.values.get(measure, {}), groups) for other in others]
+    questions, (first, *others), compared = questions or {}, scores, []
+    for number, (measure, ours) in enumerate(first.values.items()):
+        pairs = []
+        for other in others:
+            theirs = other.values.get(measure, {})
+            shared = [i for i in ours if i in theirs]
+            pair = ([theirs[i] for i in shared], [ours[i] for i in shared], [questions.get(i, i) for i in shared])
+            pairs.append(Pair(*pair))
         tested = [estimate_difference(p, seed=seed) for p in pairs] if number else held_out_test(pairs, seed=seed)
         compared += [
             RankerComparison(measure, other.ranker, verdict.difference, verdict.corrected_p)
@@ -158,8 +147,3 @@ def compare_rankers(
             if verdict.difference
         ]
     return compared
-
-
-def _pair(ours: Mapping[str, float], theirs: Mapping[str, float], groups: Mapping[str, str]) -> Pair:
-    shared = [i for i in ours if i in theirs]
-    return Pair([theirs[i] for i in shared], [ours[i] for i in shared], [groups.get(i, i) for i in shared])

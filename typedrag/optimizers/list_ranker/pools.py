@@ -17,9 +17,9 @@ from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
 from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
-from typedrag.records import Passage, Reference, SubQuestion
+from typedrag.records import Passage, Reference
 from typedrag.retrieval import Retriever
-from typedrag.runs import Stages
+from typedrag.runs.stages import Stages
 from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
@@ -44,9 +44,6 @@ class Scale(NamedTuple):
 
 def scale_of(examples: Sequence[dspy.Example]) -> Scale:
     """The scale of labels in a dataset whose references are passages; the first of them are those of `passage_ids`.
-
-    Raises:
-        InputError: If the references are no passages with labels.
 
     Example:
         >>> references = (Reference("good", 4), Reference("fair", 3), Reference("no", 1))
@@ -104,11 +101,7 @@ def has_sub_answers(examples: Sequence[dspy.Example]) -> bool:
 
 
 def golden_aspects(examples: Iterable[dspy.Example]) -> dict[str, list[str]]:
-    """The sub-aspects that a dataset gives its questions, by the examples' ids.
-
-    Raises:
-        InputError: If a question has none.
-    """
+    """The sub-aspects that a dataset gives its questions, by the examples' ids."""
     golden = {str(e.id): list(dict.fromkeys(e.get("aspects") or ())) for e in examples}
     if lacking := next((i for i, aspects in golden.items() if not aspects), None):
         raise InputError(f"question '{lacking}' has no sub-aspects", "Let an LM name them: --aspects predicted")
@@ -127,9 +120,6 @@ def predicted_aspects(
     Args:
         explorer: That of a program, perhaps compiled.
         stages: Ask the LM.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used.
     """
 
     def name_aspects(example: dspy.Example) -> list[str]:
@@ -172,10 +162,11 @@ def pools_from_sub_answers(
             best = max(_references(example), key=lambda r: r.label, default=None)
             answer = best.text if best else " ".join(answers)
             table = coverage_table([p.text for p in merged.passages], answers).tolist()
+            needed = example.get("passage_ids") or ()
             rows = [
                 {
                     **_row(p),
-                    "label": int(p.id in (example.get("passage_ids") or ()) or _match(p.text, answer) > RELEVANT),
+                    "label": int(p.id in needed or fmean(rouge(p.text, answer).values()) > RELEVANT),
                     "coverage": _rounded(covers),
                     "sub_aspects": [searched.index(a) for a in merged.aspects[p.id]],
                 }
@@ -185,20 +176,12 @@ def pools_from_sub_answers(
             yield Pool.model_validate({**fields, "sub_aspects": searched, "sub_answers": answers, "passages": rows})
 
 
-def _match(text: str, answer: str) -> float:
-    return fmean(rouge(text, answer).values())
-
-
 def pools_from_runs(runs: Sequence[Run]) -> list[Pool]:
     """The pools of questions in runs whose passages were judged by the metric `coverage`.
 
     A pool holds the passages that the runs' programs answered from, and for each whether it covers each
     core sub-question (1 or 0). Its sub-aspects are the queries that were searched for together with the
     question.
-
-    Raises:
-        InputError: If no passage of the runs was judged, or runs judged a question by different
-            sub-questions.
     """
     answered: dict[str, list[QuestionResult]] = {}
     for run in runs:
@@ -244,7 +227,7 @@ def _graded_pool(
 def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
     first = results[0]
     details = [r.metrics[COVERAGE].details.get("sub_questions") or () for r in results]
-    core = [_core(sub_questions) for sub_questions in details]
+    core = [[s["text"] for s in subs if s["type"] == SubQuestionType.CORE] for subs in details]
     if any(texts != core[0] for texts in core):
         raise InputError(
             f"the runs judged question '{first.id}' by different sub-questions", "Let them share their judgments"
@@ -266,11 +249,6 @@ def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
         return None
     fields = {"id": first.id, "question": first.question, "sub_aspects": aspects}
     return Pool.model_validate({**fields, "passages": list(rows.values())})
-
-
-def _core(sub_questions: Sequence[Mapping[str, Any]]) -> list[str]:
-    typed = [SubQuestion(s["text"], SubQuestionType(s["type"])) for s in sub_questions]
-    return [s.text for s in typed if s.type is SubQuestionType.CORE]
 
 
 def _searched_for(result: QuestionResult) -> dict[str, tuple[str, ...]]:

@@ -78,11 +78,7 @@ def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> flo
 
 
 def gold_answers(pool: Pool) -> tuple[str, list[str]]:
-    """The answer and the sub-answers of a pool; if it only has labels, its relevant passages, the best first.
-
-    Raises:
-        InputError: If the pool has neither sub-answers nor a relevant passage.
-    """
+    """The answer and the sub-answers of a pool; if it only has labels, its relevant passages, the best first."""
     relevant = [p for p in pool.passages if (p.label or 0) >= pool.relevant_from]
     best_first = [p.text for p in sorted(relevant, key=lambda p: -(p.label or 0))]
     sub_answers = pool.sub_answers or best_first
@@ -177,9 +173,6 @@ def build_preferences(
     Args:
         store: Keeps the lists of each pool and their rewards, as they come. A list whose reward cannot be read is left
             out, and so is a pool whose lists the LM is too slow for.
-
-    Raises:
-        LMUnavailable: If the reward asks an LM that cannot be used.
     """
     numbers = {pool.id: number for number, pool in enumerate(pools)}
     in_turn = threading.Lock()

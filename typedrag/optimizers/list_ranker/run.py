@@ -39,7 +39,8 @@ from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
 from typedrag.redaction import redactor_for
 from typedrag.retrieval.local_models import accelerator, loading
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
-from typedrag.runs import Listener, Progress, RunFolder, Store, unheard
+from typedrag.runs import Progress, RunFolder, Store
+from typedrag.runs.stages import Listener, unheard
 from typedrag.texts.words import question_key
 
 RANKER, CHECKPOINTS, OUTCOME = "ranker", "checkpoints", "outcome.json"

@@ -172,9 +172,6 @@ def train_list_ranker(
         validation: Pools whose mean nDCG@10 (NCOM without labels) chooses the best of the saved weights and
             those before the training; by default the weights of the last step are kept.
         resume: Continue from the last checkpoint, if there is one.
-
-    Raises:
-        InputError: If there is nothing to train on.
     """
     if not len(dataset):
         raise InputError("there is nothing to train on", "Give more pools, or a lower threshold for pairs")
@@ -222,11 +219,7 @@ def train_list_ranker(
 
 
 def freeze(model: ListRankerModel, layers: int) -> None:
-    """Exclude the encoder's embeddings and its first layers from training.
-
-    Raises:
-        InputError: If the encoder has fewer layers.
-    """
+    """Exclude the encoder's embeddings and its first layers from training."""
     if not layers:
         return
     blocks = next(m for m in model.encoder.modules() if isinstance(m, nn.ModuleList))

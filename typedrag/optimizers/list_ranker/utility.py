@@ -31,9 +31,6 @@ def utility_table(pool: Pool) -> NDArray[np.float64]:
 
     Returns:
         One row a passage, one column a sub-answer.
-
-    Raises:
-        InputError: If the pool has none of these.
     """
     check_worth(pool)
     stated = [p.coverage for p in pool.passages if p.coverage is not None]
@@ -46,11 +43,7 @@ def utility_table(pool: Pool) -> NDArray[np.float64]:
 
 
 def check_worth(pool: Pool) -> None:
-    """Refuse a pool that has no `utility_table`, without computing one.
-
-    Raises:
-        InputError: If the pool has neither a coverage nor sub-answers nor a relevant passage.
-    """
+    """Refuse a pool that has no `utility_table`, without computing one."""
     if not (pool.passages[0].coverage or pool.sub_answers or has_relevant(pool)):
         raise InputError(
             f"pool '{pool.id}' says nothing of what its passages are worth",

@@ -32,7 +32,7 @@ from typedrag.optimizers.revelator.training import prepare
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
-from typedrag.runs import Listener, Stages, unheard
+from typedrag.runs.stages import Listener, Stages, unheard
 from typedrag.sharing import Shared
 
 

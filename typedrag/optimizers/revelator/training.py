@@ -27,8 +27,8 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.text_files import write_json
+from typedrag.lms.adapter import SchemaAdapter
 from typedrag.optimizers.compile.targets.revelator import typed_example
-from typedrag.optimizers.compile.teleprompters.finetuning import TrainingAdapter
 from typedrag.optimizers.trainer import (
     OnStep,
     QuietTrainer,
@@ -231,15 +231,22 @@ def arguments_for(settings: TrainingSettings, rows: int, checkpoints: Path) -> T
     )
 
 
+class TrainingAdapter(SchemaAdapter):
+    """Formats training data as `SchemaAdapter` formats prompts; DSPy's JSON adapter has no format for training."""
+
+    def format_finetune_data(
+        self, signature: Any, demos: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]
+    ) -> dict[str, list[Any]]:
+        """Return a chat of `messages`; the last one is the reply."""
+        return dspy.ChatAdapter.format_finetune_data(self, signature, demos, inputs, outputs)
+
+
 def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
     """A row of the revelator's training set as a chat, with the demonstrations that the program shows.
 
     Args:
         example: A row of dataset `revelator`.
         program: The program whose prompts are trained on, such as a compiled one.
-
-    Raises:
-        InputError: If the program does not ask an LM for the role.
     """
     role = RevelatorRole(example.subset)
     module = program.revelator().get(role)

@@ -168,7 +168,7 @@ class CompileSection(BaseModel):
 
     model_config = CLOSED
 
-    optimizers: dict[Annotated[str, Field(pattern=r"^[\w+-]+$")], dict[str, Any]] = Field(min_length=1)
+    optimizers: dict[Annotated[str, Field(pattern=r"^[\w+:-]+$")], dict[str, Any]] = Field(min_length=1)
     """Options by the optimizer's name; `none`, which leaves the program as it is, needs none."""
     metrics: WeightedMetrics = ()
     """What is compiled against; by default as for `typedrag compile`."""

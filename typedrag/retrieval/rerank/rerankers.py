@@ -71,11 +71,7 @@ def open_reranker(spec: str) -> Reranker:
 
 
 def shared_reranker(spec: str) -> Any:
-    """The reranker of this spec, shared by all callers in this process.
-
-    Raises:
-        RetrievalError: If the model is not on this machine or cannot be loaded.
-    """
+    """The reranker of this spec, shared by all callers in this process."""
     with _shared(spec) as reranker:  # one thread loads it; a reranker sees to its own turns
         return reranker
 
@@ -101,9 +97,6 @@ def check_reranker(spec: str) -> None:
 def reranker_identity(spec: str) -> dict[str, str]:
     """Values, for JSON, that tell a reranker's results from another's: its spec, and the digest of a user's
     folder.
-
-    Raises:
-        RetrievalError: If the folder cannot be read.
     """
     name = RERANKERS.parse(spec).argument
     folder = Path(name).expanduser()
@@ -131,9 +124,6 @@ class ModelReranker(Shared):
 
     Args:
         name: A folder or a name on the hub.
-
-    Raises:
-        RetrievalError: If the model cannot be loaded.
     """
 
     def __init__(self, name: str) -> None:

@@ -13,9 +13,8 @@ from typedrag.optimizers.compile.targets import (
     MODULES,
     ProgramTarget,
     SearchTarget,
-    in_order,
     modules_of,
-    targets_for,
+    target_for,
 )
 from typedrag.optimizers.compile.targets.modules import Focused
 from typedrag.programs import (
@@ -79,7 +78,7 @@ def test_a_compiled_program_has_the_same_modules():
 
 
 def test_the_whole_program_is_compiled_by_default():
-    [target] = targets_for("")
+    target = target_for("")
     student = target.student(PROGRAMS[0])
     assert {name.removeprefix("program.") for name, _ in student.named_predictors()} == set(
         named_predictors(PROGRAMS[0])
@@ -88,7 +87,7 @@ def test_the_whole_program_is_compiled_by_default():
 
 
 def test_modules_are_compiled_while_others_stay():
-    [target] = targets_for("reason-sub-queries, debate-frame")
+    target = target_for("reason-sub-queries, debate-frame")
     student = target.student(PROGRAMS[0])
     assert [name for name, _ in student.named_predictors()] == [
         "program.strategies['reason'].decomposer",
@@ -99,7 +98,7 @@ def test_modules_are_compiled_while_others_stay():
 
 
 def test_what_was_compiled_is_put_back_into_a_copy():
-    program, [target] = PROGRAMS[0], targets_for("reason-sub-queries")
+    program, target = PROGRAMS[0], target_for("reason-sub-queries")
     before = state_of(program)
     student = target.student(program)
     predictor = student.predictors()[0]
@@ -112,23 +111,6 @@ def test_what_was_compiled_is_put_back_into_a_copy():
     after = state_of(made)
     assert {name for name in before if after[name] != before[name]} == {"strategies['reason'].decomposer"}
     assert len(made.predictors()) == len(program.predictors())
-
-
-def test_a_program_is_compiled_module_by_module_each_on_what_was_compiled_before():
-    program = TypedRAG(WordRetriever())
-    plan = in_order(program)
-    assert [target.name for target in plan] == [
-        "keyword-extractor", "comparison-frame", "reason-sub-queries", "instruction-sub-queries", "debate-frame",
-        "answer", "debate-mediator",
-    ]  # fmt: skip
-    for number, target in enumerate(targets_for("in-order", program)):
-        student = target.student(program)
-        for predictor in student.predictors():
-            predictor.signature = predictor.signature.with_instructions(f"Step {number}.")
-        program = target.put_back(program, student)
-    said = {name: predictor.signature.instructions for name, predictor in program.named_predictors()}
-    assert said["strategies['reason'].decomposer"] == "Step 2." and said["strategies['debate'].combine"] == "Step 6."
-    assert "Step" not in said["answer_without_passages"]
 
 
 def test_examples_are_those_that_reach_the_modules():
@@ -147,9 +129,9 @@ def test_what_cannot_be_compiled_is_refused():
     with pytest.raises(InputError, match="--program"):
         ProgramTarget(["answer"]).student()
     with pytest.raises(InputError, match="--program"):
-        targets_for("in-order")
+        target_for("in-order")
     with pytest.raises(InputError, match="Modules: "):
-        targets_for("answer,nonsense")
+        target_for("answer,nonsense")
     with pytest.raises(InputError, match="put back"):
         ProgramTarget().put_back(PROGRAMS[0], dspy.Module())
 
@@ -160,7 +142,7 @@ def test_all_targets_say_what_they_are():
         for name, target in ALONE.items()
     )
     for name in ALONE:
-        [target] = targets_for(name, PROGRAMS[0])
+        target = target_for(name)
         assert isinstance(target.student(PROGRAMS[1] if isinstance(target, SearchTarget) else None), dspy.Module)
     assert not set(ALONE) & set(MODULES)
     assert issubclass(Focused, dspy.Module)

@@ -10,7 +10,7 @@ from typedrag.builders import RevelatorData, build_revelator
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_json_lines
-from typedrag.optimizers.compile.targets import RevelatorTarget, targets_for
+from typedrag.optimizers.compile.targets import RevelatorTarget, target_for
 from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
 from typedrag.programs.hanrag.revelator import RevelatorModule
@@ -44,7 +44,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("role", RevelatorRole)
 def test_each_role_is_compiled_alone_by_its_own_labels(role, dataset):
-    [target] = targets_for(f"{role}-alone")
+    target = target_for(f"{role}-alone")
     assert isinstance(target, RevelatorTarget)
     examples = target.examples(dataset)
     signature, reply = RIGHT[role]

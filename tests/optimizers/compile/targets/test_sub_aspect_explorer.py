@@ -12,7 +12,7 @@ from typedrag.datasets.sample import load_sample
 from typedrag.errors import InputError
 from typedrag.metrics import Objective
 from typedrag.optimizers.compile.targets import ALONE
-from typedrag.optimizers.compile.teleprompters.demonstrations import usable
+from typedrag.optimizers.compile.teleprompters.few_shot import usable
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import RAG, Options, RichRAG, RichRAGOptions
 from typedrag.programs.artifact.state import state_of

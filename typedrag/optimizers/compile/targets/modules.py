@@ -75,8 +75,6 @@ MODULES: Mapping[str, ModuleKind] = {
 }
 """The modules that can be compiled, in the order in which questions pass them; each signature names its module."""
 
-_LAST_RESORT = ("answer-without-passages", "reply")
-"""Modules that questions of datasets hardly reach, so `in-order` leaves them out."""
 _WITHIN = "program."
 _BY_SIGNATURES = (
     "type-classifier",
@@ -192,19 +190,6 @@ class ProgramTarget(Target):
         copy = unfrozen(program)
         transfer(focused.program, copy, self.predictors(program))
         return copy
-
-
-def in_order(program: Program) -> list[ProgramTarget]:
-    """The targets that compile a program module by module, in the order in which questions pass them.
-
-    Example:
-        >>> from typedrag.programs import DirectLM
-        >>> [target.name for target in in_order(DirectLM())]
-        ['answer-without-passages']
-    """
-    there = modules_of(program)
-    first = [module for module in there if module not in _LAST_RESORT]
-    return [ProgramTarget([module]) for module in first or there]
 
 
 class SearchTarget(ProgramTarget):

@@ -1,61 +1,162 @@
-"""Optimizers that choose demonstrations."""
+"""Demonstrations, balanced over question types, and the optimizers that choose them.
+
+DSPy stops bootstrapping once so many examples have succeeded. In a program with a strategy for each
+question type, most predictors are then left without a demonstration, since an example reaches only
+those of its own type. Here examples come in turn from each type, and those of a type are run until
+all predictors that they reach have enough demonstrations.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import logging
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import dspy
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.errors import InputError
-from typedrag.extras import require
-from typedrag.optimizers.compile.teleprompters.compilation import Compilation, CompileRequest, CostEstimate
-from typedrag.optimizers.compile.teleprompters.demonstrations import (
-    BootstrapSettings,
-    bootstrap,
-    demonstration_sets,
-    usable,
-    with_labelled,
+from typedrag.experiments.balance import in_turn, question_type_of
+from typedrag.lms.trace import run_concurrently
+from typedrag.optimizers.compile.teleprompters.optimizer import (
+    Compilation,
+    Optimizer,
+    OptimizerSettings,
+    by_budget,
+    optimizer,
 )
-from typedrag.optimizers.compile.teleprompters.optimizer import Optimizer, OptimizerSettings, by_budget, optimizer
+
+logger = logging.getLogger("dspy.typedrag")  # DSPy's loggers write to the log of the compile
 
 
-class LabeledSettings(OptimizerSettings):
-    """Options of `labeled-few-shot`."""
+class BootstrapSettings(OptimizerSettings):
+    """Options of `bootstrap`, and of all optimizers that bootstrap demonstrations."""
 
-    k: PositiveInt = 8
-    """Demonstrations for each predictor."""
+    max_bootstrapped_demos: PositiveInt = 4
+    """Demonstrations for each predictor, made by running the program on training examples."""
+    max_labeled_demos: NonNegativeInt = 4
+    """Bootstrapped demonstrations and training examples together, for predictors whose outputs these hold."""
+    max_rounds: PositiveInt = 1
+    """Attempts at each example; those after the first are at temperature 1."""
+    metric_threshold: float | None = Field(default=None, gt=0, le=1)
+    """The least score of a run that makes demonstrations; by default the base's mean on the validation set, so
+    that demonstrations show the program at its better, on any metric's scale."""
 
 
-@optimizer
-class LabeledFewShot(Optimizer):
-    """Gives predictors training examples as demonstrations, without an LM.
+def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[dspy.Example]:
+    """The examples that have an input and an output of a predictor, reduced to the predictor's fields.
 
-    Only predictors whose outputs the examples hold, such as a question type or a label, get any. Programs
-    whose examples are questions and reference answers have no such predictor, and are refused.
+    DSPy hands whole examples to all predictors, although an LM would see no other fields.
     """
+    signature = predictor.signature
+    fields = [{name: e[name] for name in signature.fields if name in e} for e in examples]
+    return [
+        dspy.Example(**demo)
+        for demo in fields
+        if demo.keys() & signature.input_fields.keys() and demo.keys() & signature.output_fields.keys()
+    ]
 
-    name: ClassVar[str] = "labeled-few-shot"
-    about: ClassVar[str] = "training examples as demonstrations, where they hold a predictor's outputs"
-    Settings = LabeledSettings
-    settings: LabeledSettings
 
-    def check(self, request: CompileRequest) -> None:
-        """Refuse a request in which no predictor would get a demonstration."""
-        if not any(usable(request.trainset, predictor) for predictor in request.student.predictors()):
-            raise InputError(
-                "no training example holds an output of a predictor, so that none can be a demonstration",
-                "Use bootstrap, which makes demonstrations by running the program",
-            )
+def bootstrap(run: Compilation, settings: BootstrapSettings, trainset: Sequence[dspy.Example]) -> dspy.Module:
+    """A copy of the student with demonstrations from its runs by the teacher's LM that score well enough.
 
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Estimate the base and the compiled program, each on the validation set."""
-        _, validation = self.sizes(request)
-        return CostEstimate.of(request, 2 * validation)
+    Examples run in threads, and none that would not run one after the other. A predictor that gets no demonstration
+    keeps its own. If a run calls a predictor several times, one call makes a demonstration, in turn from run to run.
+    """
+    limit, teacher = settings.max_bootstrapped_demos, run.student.deepcopy()
+    names = {id(predictor): name for name, predictor in teacher.named_predictors()}
+    threshold = run.threshold(settings.metric_threshold)
 
-    def compile(self, run: Compilation) -> dspy.Module:
-        """The student with demonstrations from the first examples, in turn from each question type."""
-        return with_labelled(run.student, run.trainset, self.settings.k)
+    def attempt(example: dspy.Example, number: int = 0) -> dict[str, list[dspy.Example]] | None:
+        """The demonstrations of a run, by predictor; None if it is not good enough."""
+        lm = run.teacher_lm.copy(rollout_id=number, temperature=1.0) if number else run.teacher_lm
+        calls: dict[str, list[dspy.Example]] = defaultdict(list)
+        with dspy.context(lm=lm, trace=[]):
+            try:
+                if run.scoring(example, teacher(**example.inputs()), dspy.settings.trace).score < threshold:
+                    return None
+            except Exception as error:  # it is logged as DSPy does, and makes no demonstration
+                logger.error("Failed to run or to evaluate example %s: %s", example, error)
+                return None
+            for predictor, inputs, outputs in dspy.settings.trace:
+                if id(predictor) in names:
+                    calls[names[id(predictor)]].append(dspy.Example(augmented=True, **inputs, **outputs))
+        return calls
+
+    demos: dict[str, list[dspy.Example]] = {name: [] for name in names.values()}
+    reached: dict[str, set[str]] = defaultdict(set)
+    runs: dict[int, dict[str, list[dspy.Example]] | None] = {}
+    left: list[dspy.Example] = []
+    examples = in_turn(trainset)
+    for place, example in enumerate(examples):
+        predictors = reached[question_type_of(example)]
+        calls = None
+        if not predictors or any(len(demos[name]) < limit for name in predictors):
+            if id(example) not in runs:
+                ahead = [e for e in _needed(examples[place:], demos, reached, limit) if id(e) not in runs]
+                results = run_concurrently(attempt, ahead, run.threads)
+                runs.update(zip(map(id, ahead), results, strict=True))
+            calls = runs[id(example)]
+            for number in range(1, settings.max_rounds):
+                calls = attempt(example, number) if calls is None else calls
+        if calls is None:
+            left.append(example)
+        for name, own in (calls or {}).items():
+            demos[name].append(own[len(demos[name]) % len(own)])
+            predictors.add(name)
+    program = run.student.deepcopy()
+    for name, predictor in program.named_predictors():
+        own = demos[name][:limit]
+        labelled = usable(left, predictor)[: max(0, settings.max_labeled_demos - len(own))]
+        predictor.demos = own + labelled or predictor.demos
+    return program
+
+
+def _needed(
+    examples: Sequence[dspy.Example], demos: Mapping[str, Sequence[Any]], reached: Mapping[str, set[str]], limit: int
+) -> list[dspy.Example]:
+    """The examples that will be run even if each succeeds: the first of a type, as the predictors that it reaches
+    are not known yet, and as many more as these predictors still need."""
+    counts = Counter({name: len(own) for name, own in demos.items()})
+    needed, unknown = [], set()
+    for example in examples:
+        kind = question_type_of(example)
+        predictors = reached[kind]
+        first = not predictors and kind not in unknown
+        if first or any(counts[name] < limit for name in predictors):
+            needed.append(example)
+            unknown.add(kind)
+            counts.update(predictors)
+    return needed
+
+
+def demonstration_sets(run: Compilation, settings: BootstrapSettings, sets: int) -> Iterator[tuple[str, dspy.Module]]:
+    """Yield `sets` programs with different demonstrations, each with its origin in words.
+
+    They are the student as it is, with labelled demonstrations if there are any, with the most bootstrapped
+    ones, and with fewer from other orders of the examples: `dspy.BootstrapFewShotWithRandomSearch` and
+    `dspy.MIPROv2` choose from the same.
+    """
+    most, labelled = settings.max_bootstrapped_demos, settings.max_labeled_demos
+    count = 0
+    if sets:
+        yield "as it is", run.student.deepcopy()
+        count += 1
+    if count < sets and labelled and any(usable(run.trainset, p) for p in run.student.predictors()):
+        program = run.student.deepcopy()
+        for predictor in program.predictors():
+            predictor.demos = usable(run.trainset, predictor)[:labelled] or predictor.demos
+        yield "labelled demonstrations", program
+        count += 1
+    for number in range(sets - count):
+        rng = random.Random(1_000 * run.seed + number)
+        examples, size = list(run.trainset), most
+        if number:
+            rng.shuffle(examples)
+            size = rng.randint(1, most)
+        program = bootstrap(run, settings.model_copy(update={"max_bootstrapped_demos": size}), examples)
+        yield f"at most {size} bootstrapped demonstrations, order {number}", program
 
 
 @optimizer
@@ -67,14 +168,13 @@ class BootstrapFewShot(Optimizer):
     Settings = BootstrapSettings
     settings: BootstrapSettings
 
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Estimate the base, the compiled program, and each training example at most `max_rounds` times."""
-        train, validation = self.sizes(request)
-        return CostEstimate.of(request, 2 * validation + train * self.settings.max_rounds)
+    def planned_runs(self, train: int, validation: int) -> int:
+        """The base, the compiled program, and each training example at most `max_rounds` times."""
+        return 2 * validation + train * self.settings.max_rounds
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The student with demonstrations."""
-        return bootstrap(run, self.settings).compile(run.student, trainset=list(run.trainset))
+        return bootstrap(run, self.settings, run.trainset)
 
 
 class SearchSettings(BootstrapSettings):
@@ -99,10 +199,9 @@ class BootstrapRandomSearch(Optimizer):
     Settings = SearchSettings
     settings: SearchSettings
 
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Estimate each set on the validation set, and each training example for each bootstrapped set."""
-        train, validation = self.sizes(request)
-        return CostEstimate.of(request, self.settings.candidates * (validation + train * self.settings.max_rounds))
+    def planned_runs(self, train: int, validation: int) -> int:
+        """Each set on the validation set, and each training example for each bootstrapped set."""
+        return self.settings.candidates * (validation + train * self.settings.max_rounds)
 
     def compile(self, run: Compilation) -> dspy.Module:
         """The best candidate, the first of equals."""
@@ -115,59 +214,3 @@ class BootstrapRandomSearch(Optimizer):
             if settings.stop_at_score is not None and score >= settings.stop_at_score:
                 break
         return best
-
-
-class OptunaSettings(BootstrapSettings):
-    """Options of `bootstrap-optuna`."""
-
-    pool: PositiveInt = 8
-    """Demonstrations to bootstrap for each predictor, as a pool to choose from."""
-    max_bootstrapped_demos: PositiveInt = 1
-    """Demonstrations that a predictor gets from its pool, in order from where a trial begins."""
-    trials: PositiveInt = by_budget(6, 12, 24)
-    """Choices of demonstrations to try; by budget 6, 12 or 24."""
-
-
-@optimizer
-class BootstrapOptuna(Optimizer):
-    """Lets Optuna choose for each predictor among demonstrations that are bootstrapped once.
-
-    The search is that of `dspy.BootstrapFewShotWithOptuna`, but has a seed, so that it can be repeated, and
-    copes with predictors that got no demonstration.
-    """
-
-    name: ClassVar[str] = "bootstrap-optuna"
-    about: ClassVar[str] = "each predictor's demonstrations chosen by Optuna"
-    Settings = OptunaSettings
-    settings: OptunaSettings
-
-    def estimate(self, request: CompileRequest) -> CostEstimate:
-        """Estimate the base and each trial on the validation set, and each training example once."""
-        train, validation = self.sizes(request)
-        settings = self.settings
-        return CostEstimate.of(request, (1 + settings.trials) * validation + train * settings.max_rounds)
-
-    def compile(self, run: Compilation) -> dspy.Module:
-        """The student with the demonstrations of the best trial."""
-        require("optuna")
-        import optuna
-
-        config = self.settings
-        sizes = {"max_bootstrapped_demos": config.pool, "max_labeled_demos": min(config.pool, config.max_labeled_demos)}
-        compiled = bootstrap(run, config.model_copy(update=sizes)).compile(run.student, trainset=list(run.trainset))
-        pools = {n: p.demos for n, p in compiled.named_predictors()}
-        programs: list[dspy.Module] = []
-
-        def objective(trial: optuna.Trial) -> float:
-            program = run.student.deepcopy()
-            for name, predictor in program.named_predictors():
-                if pool := pools[name]:
-                    first = trial.suggest_int(name, 0, len(pool) - 1)
-                    predictor.demos = (pool + pool)[first : first + min(config.max_bootstrapped_demos, len(pool))]
-            programs.append(program)
-            return run.evaluate(program, f"trial {trial.number}").score
-
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=run.seed))
-        study.optimize(objective, n_trials=config.trials)
-        return programs[study.best_trial.number]

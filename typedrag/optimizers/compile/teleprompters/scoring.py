@@ -11,7 +11,7 @@ from dspy.teleprompt.bootstrap_trace import FailedPrediction
 
 from typedrag.errors import CallFailed, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.optimizers.compile.teleprompters.budget import Gate
+from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 from typedrag.signatures.roles import role_of
 
 Metric = Callable[..., dspy.Prediction]
@@ -27,12 +27,12 @@ class Scoring:
 
     Args:
         metric: See `Metric`. It raises `StepFailed` or `NotMeasurable` if there is no score.
-        gate: The gate, closed if the metric raises anything else.
+        limiter: Closed if the metric raises anything else.
     """
 
-    def __init__(self, metric: Metric, gate: Gate) -> None:
+    def __init__(self, metric: Metric, limiter: CallLimiter) -> None:
         self._metric = metric
-        self._gate = gate
+        self._limiter = limiter
         self._base: dict[int, float] | None = None
         self.base_mean = 0.0
         """The base program's mean score over the examples that could be judged."""
@@ -79,12 +79,12 @@ class Scoring:
             scored = self._metric(gold, pred, _parsed(trace), pred_name, pred_trace)
         except (StepFailed, NotMeasurable, CallFailed) as reason:
             if isinstance(reason, CallFailed):
-                self._gate.bear(reason)
+                self._limiter.record_failure(reason)
             for_demos = trace is not None and pred_name is None
             score = 0.0 if for_demos else self.base_of(gold)
             return dspy.Prediction(score=score, feedback=f"Not judged: {reason}", unjudged=True)
         except Exception as error:
-            raise self._gate.fail(error) from error
+            raise self._limiter.close_for(error) from error
         self.watch(pred, scored.score)
         return dspy.Prediction(score=scored.score, feedback=scored.feedback, unjudged=False)
 

@@ -30,11 +30,7 @@ class ProbabilityClassifier(dspy.Module):
     """Names a question's type by probabilities of all types, without an LM."""
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """The probability of each type that it knows, summing to 1; each classifier overrides this.
-
-        Raises:
-            LMUnavailable: If it needs a model that is not there.
-        """
+        """The probability of each type that it knows, summing to 1; each classifier overrides this."""
         raise NotImplementedError
 
     def forward(self, question: str) -> dspy.Prediction:
@@ -71,12 +67,7 @@ class LMTypeClassifier(dspy.Module):
         self._retries = options.retries
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type that the LM names.
-
-        Raises:
-            StepFailed: If its reply cannot be parsed.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The type that the LM names."""
         predictor = with_settings(self.classify, logprob_settings())
         reply = ask("classify", predictor, retries=self._retries, question=question)
         question_type = reply.prediction.question_type
@@ -88,11 +79,7 @@ class OracleTypeClassifier(dspy.Module):
     """Names the type that a question's dataset labels."""
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type.
-
-        Raises:
-            InputError: If the question has no label.
-        """
+        """The type."""
         if not (labelled := call_context().labels.get("question_type")):
             raise InputError(
                 "the type classifier is an oracle, but the question has no labelled type",
@@ -119,12 +106,7 @@ class ByLanguageTypeClassifier(ProbabilityClassifier):
         return self.english.probabilities(question)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type that the classifier or the LM names.
-
-        Raises:
-            StepFailed: If the question is not English and there is no LM, or its reply cannot be parsed.
-            LMUnavailable: If the LM cannot be reached, or the classifier needs a model that is not there.
-        """
+        """The type that the classifier or the LM names."""
         too_short_to_tell = question.isascii() and len(question.split()) <= _FEW_WORDS
         if too_short_to_tell or is_english(question):
             return self.english(question=question)

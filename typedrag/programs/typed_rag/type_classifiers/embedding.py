@@ -62,11 +62,7 @@ def _load() -> _Loaded:
 
 
 def load_encoder() -> tuple[Any, Any]:
-    """MiniLM's tokenizer and network, as published.
-
-    Raises:
-        LMUnavailable: If the model is not on this machine or cannot be loaded.
-    """
+    """MiniLM's tokenizer and network, as published."""
     place = model_named(ENCODER).fetched(LMUnavailable)
     mend = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
     with loading(f"the model '{ENCODER}'", mend, LMUnavailable):

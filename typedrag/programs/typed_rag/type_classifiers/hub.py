@@ -27,12 +27,7 @@ class HubTypeClassifier(ProbabilityClassifier):
         self.name = name
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """The probability of each type.
-
-        Raises:
-            LMUnavailable: If the hub cannot be reached or the model cannot be loaded.
-            InputError: If it is no classifier of question types.
-        """
+        """The probability of each type."""
         with _load(self.name) as model:
             import torch
 

@@ -70,11 +70,7 @@ class ListRanker:
         return written
 
     def save(self, folder: Path) -> None:
-        """Write the folder whole or not at all, in place of a ranker that was there.
-
-        Raises:
-            InputError: If the folder holds something else.
-        """
+        """Write the folder whole or not at all, in place of a ranker that was there."""
         from safetensors.torch import save_file
 
         if folder.exists() and any(folder.iterdir()) and not is_list_ranker(folder):
@@ -93,12 +89,7 @@ def is_list_ranker(folder: Path) -> bool:
 
 
 def load_list_ranker(folder: Path) -> ListRanker:
-    """The list ranker in a folder.
-
-    Raises:
-        InputError: If the folder holds none, or one of another format.
-        OSError: If its files cannot be read; transformers and safetensors may raise other errors too.
-    """
+    """The list ranker in a folder."""
     from safetensors.torch import load_file
     from transformers import AutoConfig, AutoTokenizer
 
@@ -129,12 +120,6 @@ def start_list_ranker(
         settings: The settings of a start that has none.
         texts: The texts from which `scratch` learns its words.
         seed: The seed of new weights.
-
-    Raises:
-        InputError: If settings are given for a start that has its own, `scratch` has no texts, the sequences
-            are longer than the start can read, or it cannot read pools with this pooling.
-        RetrievalError: If it is a known model that has not been fetched.
-        OSError: If it cannot be fetched; transformers and the hub may raise other errors too.
     """
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -256,9 +241,6 @@ class ListReranker(ModelReranker):
 
     Args:
         name: A folder that `typedrag ranker train` wrote.
-
-    Raises:
-        RetrievalError: If it cannot be loaded.
     """
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:

@@ -1,8 +1,8 @@
-"""Limits of LM calls and tokens for a compile, and the gate that stops it at once.
+"""Stops a compile at once where a limit is reached or the system fails.
 
 DSPy's optimizers run programs in threads, and take most exceptions for a failed example that scores
 0. So a compile is ended by a `BaseException` that is no `Exception`: it passes through the optimizers
-in whatever thread it is raised, and the gate that raises it lets no further LM call pass.
+in whatever thread it is raised, and the limiter that raises it lets no further LM call pass.
 """
 
 from __future__ import annotations
@@ -13,86 +13,32 @@ from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any
 
 import dspy
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import LMUnsupportedFeatureError
-from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from typedrag.call_context import set_context
 from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
 from typedrag.files.journal import Journal
 from typedrag.lms.asking import unavailable_error
 from typedrag.lms.cost import CostTracker, Spending
+from typedrag.runs import Progress, Stopper
 from typedrag.runs.failures import FailureTracker
 from typedrag.sharing import Shared
-
-BudgetName = Literal["light", "medium", "heavy"]
-BUDGET_NAMES: tuple[BudgetName, ...] = get_args(BudgetName)
-
-
-class Budget(BaseModel):
-    """The limits of a compile, over all LMs together: the task's, the teacher, the prompt model and judges."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    lm_calls: PositiveInt | None = None
-    """The most LM calls, which is never passed; None for no limit."""
-    tokens: PositiveInt | None = None
-    """The most tokens, read and written; calls under way when it is reached still end. None for no limit."""
-
-    NAMED: ClassVar[dict[BudgetName, int]] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}
-    """LM calls by name. `light` is enough for a dozen candidates on 50 questions, at five calls each."""
-
-    @classmethod
-    def named(cls, name: BudgetName) -> Budget:
-        """The budget with this name.
-
-        Example:
-            >>> Budget.named("light")
-            Budget(lm_calls=3000, tokens=None)
-        """
-        return cls(lm_calls=cls.NAMED[name])
-
-    def forbids(self, spent: Spending, under_way: int = 0, calls_ahead: int = 1) -> str:
-        """The limit that further LM calls would pass, in words; empty if they may be made.
-
-        Args:
-            spent: The cost so far.
-            under_way: LM calls that have begun and are not in `spent`.
-            calls_ahead: LM calls to be made.
-
-        Example:
-            >>> from typedrag.records import Usage
-            >>> Budget(lm_calls=10).forbids(Spending(Usage(8, 900, 100)), under_way=2)
-            '8 LM calls are made and 2 under way of the 10 allowed'
-        """
-        calls = spent.usage.lm_calls
-        if self.lm_calls is not None and calls + under_way + calls_ahead > self.lm_calls:
-            more = f" and {under_way:,} under way" if under_way else ""
-            return f"{calls:,} LM calls are made{more} of the {self.lm_calls:,} allowed"
-        if self.tokens is not None and spent.tokens >= self.tokens:
-            return f"{spent.tokens:,} tokens are spent of the {self.tokens:,} allowed"
-        if self.tokens is not None and spent.usage.uncounted:
-            return f"a limit of tokens cannot be kept, after {spent.usage.in_words()}"
-        return ""
 
 
 class Stopped(BaseException):
     """Ends a compile; never leaves `compile_module`."""
 
 
-class BudgetSpent(Stopped):
-    """A limit of the budget is reached."""
+class LimitReached(Stopped):
+    """A limit of the compile is reached."""
 
 
 class Faulted(Stopped):
-    """The system failed: an LM, the index, or the metric.
-
-    Args:
-        error: The error that `compile_module` raises for it.
-    """
+    """The system failed: an LM, the index, or the metric; `error` is what `compile_module` raises for it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -121,21 +67,21 @@ def spent_by(path: Path) -> Spending:
     return sum(map(Spending.from_dict, Journal(path)), Spending())
 
 
-class Gate(Shared, BaseCallback):
-    """Lets LM calls pass until the budget is spent or the system fails, then none.
+class CallLimiter(Shared, BaseCallback):
+    """Lets LM calls pass until there is a reason to stop, then none.
 
     It is a DSPy callback for the setting `callbacks`, which DSPy hands to all threads. Calls with a stored
-    reply cost nothing; for the others, the `ReplyStore` asks the gate.
+    reply cost nothing; for the others, the `ReplyStore` asks the limiter.
     """
 
-    def __init__(self, budget: Budget, account: CostTracker) -> None:
-        self.budget = budget
+    def __init__(self, stop: Stopper, account: CostTracker) -> None:
+        self._stop = stop
         self.account = account
         self._changed = threading.Condition()
         self._under_way: dict[str, int] = {}
         """The number of paid replies of each call under way, by the call's id: 0 if its reply is stored."""
         self.stopped: Stopped | None = None
-        """Why the gate is closed; None while it is open."""
+        """Why it lets no call pass; None while it does."""
         self.faults = FailureTracker()
         """Failures of LMs since one has answered."""
 
@@ -145,53 +91,48 @@ class Gate(Shared, BaseCallback):
             self.stopped = self.stopped or reason
             self._changed.notify_all()
 
-    def fail(self, error: Exception) -> Faulted:
+    def close_for(self, error: Exception) -> Faulted:
         """Close for a fault of the system; return the exception for the caller to raise."""
         self.close(Faulted(error))
         return Faulted(error)
 
-    def bear(self, fault: CallFailed) -> None:
+    def record_failure(self, failure: CallFailed) -> None:
         """Count a failed example, and close if the LM fails at one after the other.
 
         Raises:
             Faulted: If the LM fails at one after the other.
         """
         with self._changed:
-            self.faults.defer(fault)
+            self.faults.defer(failure)
         if self.faults.fault:
-            raise self.fail(fault) from fault
+            raise self.close_for(failure) from failure
 
-    def wait(self) -> None:
-        """Wait until no LM call is under way."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._under_way)
-
-    def pay(self, call_id: str, replies: int = 1) -> None:
-        """Count a call against the budget before it is made; each of its replies counts as an LM call.
+    def acquire(self, call_id: str, replies: int = 1) -> None:
+        """Count a call against the limits before it is made; each of its replies counts as an LM call.
 
         Raises:
-            Stopped: If the gate is closed, or the budget is spent.
+            Stopped: If it is closed, or a limit is reached.
         """
         with self._changed:
-            self._pass()
-            while reason := self.budget.forbids(self.account.spent, self._paid, replies):
+            self._check_open()
+            while reason := self._stop(Progress(spent=self.account.spent, calls_ahead=self._paid + replies - 1)):
                 if not self._paid:
-                    self.stopped = BudgetSpent(reason)
+                    self.stopped = LimitReached(reason)
                     self._changed.notify_all()
-                    raise BudgetSpent(reason)
+                    raise LimitReached(reason)
                 self._changed.wait()  # calls under way may still fail, at no cost; while a call ends it counts twice
-                self._pass()
+                self._check_open()
             self._under_way[call_id] = replies
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Refuse a call if the gate is closed, else note it as under way."""
+        """Refuse a call if the limiter is closed, else note it as under way."""
         with self._changed:
-            self._pass()
+            self._check_open()
             self._under_way[call_id] = 0
-        set_context(permit=partial(self.pay, call_id))
+        set_context(permit=partial(self.acquire, call_id))
         if not (isinstance(instance, dspy.LM) and instance.cache):  # its replies are not stored
             try:
-                self.pay(call_id)
+                self.acquire(call_id)
             except Stopped:
                 self._end(call_id)
                 raise
@@ -209,26 +150,25 @@ class Gate(Shared, BaseCallback):
             self.close(Faulted(fault))
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Refuse modules once the gate is closed: DSPy leaves threads behind that still run examples."""
+        """Refuse modules once it is closed: DSPy leaves threads behind that still run examples."""
         with self._changed:
-            self._pass()
+            self._check_open()
 
     def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """Close if a module met a fault of the system, since DSPy takes it for a failed example."""
         if isinstance(exception, CallFailed):
-            return self.bear(exception)
-        if isinstance(exception, LMUnavailable | RetrievalError):
-            raise self.fail(exception) from exception
-        if exception is not None:
+            self.record_failure(exception)
+        elif isinstance(exception, LMUnavailable | RetrievalError):
+            raise self.close_for(exception) from exception
+        elif exception is not None:
             with self._changed:
-                self._pass()
-        return None
+                self._check_open()
 
     @property
     def _paid(self) -> int:
         return sum(self._under_way.values())
 
-    def _pass(self) -> None:
+    def _check_open(self) -> None:
         if self.stopped is not None:
             raise copy(self.stopped)  # threads must not share an exception
 
@@ -240,10 +180,11 @@ class Gate(Shared, BaseCallback):
 
 
 @contextmanager
-def closing(gate: Gate) -> Iterator[None]:
-    """Close a gate in the end, and wait for calls that have passed it: replies to DSPy's last threads count."""
+def closing(limiter: CallLimiter) -> Iterator[None]:
+    """Close a limiter in the end, and wait for calls that have passed it: replies to DSPy's last threads count."""
     try:
         yield
     finally:
-        gate.close(Stopped("the compile has ended"))
-        gate.wait()
+        limiter.close(Stopped("the compile has ended"))
+        with limiter._changed:
+            limiter._changed.wait_for(lambda: not limiter._under_way)

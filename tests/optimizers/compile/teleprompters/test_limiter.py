@@ -15,24 +15,24 @@ from typedrag.lms.client import _CallsInFlight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, with_cache
 from typedrag.lms.replies import use_reply_store
-from typedrag.optimizers.compile.teleprompters.budget import (
-    Budget,
-    BudgetSpent,
+from typedrag.optimizers.compile.teleprompters.limiter import (
+    CallLimiter,
     Faulted,
-    Gate,
     Ledger,
+    LimitReached,
     Stopped,
     closing,
 )
 from typedrag.records import Usage
+from typedrag.runs import AnyOf, MaxCalls, MaxTokens
 
 
 class Asked:
-    """An LM within a gate, as a compile has it."""
+    """An LM within a limiter, as a compile has it."""
 
-    def __init__(self, folder, engine, budget, keep=True):
+    def __init__(self, folder, engine, stop, keep=True):
         self.engine, self.account = engine, CostTracker()
-        self.gate = Gate(budget, self.account)
+        self.limiter = CallLimiter(stop, self.account)
         self._lm = with_cache(tiny_lm(engine)) if keep else with_cache(tiny_lm(engine)).copy(cache=False)
         self._file = folder / "replies.sqlite"
 
@@ -40,7 +40,7 @@ class Asked:
         self._contexts = ExitStack()
         self._contexts.enter_context(use_reply_store(self._file))
         self._contexts.enter_context(track_cost(self.account))
-        callbacks = [self.gate, *dspy.settings.callbacks]
+        callbacks = [self.limiter, *dspy.settings.callbacks]
         self._contexts.enter_context(dspy.context(lm=self._lm, adapter=PerLMAdapter(), callbacks=callbacks, trace=None))
         return self
 
@@ -65,28 +65,28 @@ class Asked:
 @pytest.mark.parametrize("keep", [True, False])
 def test_no_call_is_made_beyond_the_budget(keep, tmp_path):
     """Of threads that ask at once, and of LMs whose replies are not cached, such as a judge's."""
-    with Asked(tmp_path, Engine(seconds=0.02), Budget(lm_calls=5), keep) as asked:
+    with Asked(tmp_path, Engine(seconds=0.02), MaxCalls(5), keep) as asked:
         said = asked.ask_at_once([f"Why {n}?" for n in range(12)])
-        assert sum(isinstance(s, BudgetSpent) for s in said) == 7
+        assert sum(isinstance(s, LimitReached) for s in said) == 7
         assert len(asked.engine.requests) == asked.account.spent.usage.lm_calls == 5
-        with pytest.raises(BudgetSpent, match="5 allowed"):
+        with pytest.raises(LimitReached, match="5 allowed"):
             asked.ask("Another?")
     assert asked.account.spent.usage.lm_calls == 5
 
 
 def test_tokens_are_a_limit_too(tmp_path):
-    with Asked(tmp_path, Engine(), Budget(tokens=40)) as asked:
+    with Asked(tmp_path, Engine(), MaxTokens(40)) as asked:
         for n in range(3):
             asked.ask(f"Why {n}?")  # 15 tokens each
-        with pytest.raises(BudgetSpent, match="45 tokens are spent of the 40 allowed"):
+        with pytest.raises(LimitReached, match="45 tokens are spent of the 40 allowed"):
             asked.ask("Another?")
 
 
 def test_several_replies_to_one_call_are_as_many_calls(tmp_path):
-    with Asked(tmp_path, Engine(), Budget(lm_calls=5)) as asked:
+    with Asked(tmp_path, Engine(), MaxCalls(5)) as asked:
         several = dspy.Predict("question -> answer", n=4, temperature=1.0)
         several(question="Why?")
-        with pytest.raises(BudgetSpent):
+        with pytest.raises(LimitReached):
             several(question="How?")
     assert len(asked.engine.requests) == 4
 
@@ -94,30 +94,30 @@ def test_several_replies_to_one_call_are_as_many_calls(tmp_path):
 @pytest.mark.parametrize("charged", [True, False])
 def test_a_call_that_ends_leaves_the_next_its_place(charged):
     account = CostTracker()
-    gate = Gate(Budget(lm_calls=2 if charged else 1), account)
+    limiter = CallLimiter(MaxCalls(2 if charged else 1), account)
     lm = dspy.LM("tiny/lm", cache=False)
-    gate.on_lm_start("first", lm, {})
+    limiter.on_lm_start("first", lm, {})
     if charged:  # before DSPy says that it has ended
         account.add(Spending(Usage(1, 10, 5)))
     with ThreadPoolExecutor(1) as pool:
-        second = pool.submit(gate.on_lm_start, "second", lm, {})
+        second = pool.submit(limiter.on_lm_start, "second", lm, {})
         with pytest.raises(TimeoutError):
             second.result(timeout=0.05)
-        gate.on_lm_end("first", None)
+        limiter.on_lm_end("first", None)
         second.result(timeout=5)
-    assert gate.stopped is None
+    assert limiter.stopped is None
 
 
 def test_what_was_answered_costs_nothing(tmp_path):
-    for budget in (Budget(lm_calls=2), Budget(lm_calls=1)):
-        with Asked(tmp_path, Engine(), budget) as asked:
+    for stop in (MaxCalls(2), MaxCalls(1)):
+        with Asked(tmp_path, Engine(), stop) as asked:
             assert asked.ask("Why?") == asked.ask("Why?")
             asked.engine.requests.clear()
     assert asked.engine.requests == []
 
 
 def test_identical_calls_at_once_are_made_once(tmp_path):
-    with Asked(tmp_path, Engine(seconds=0.05), Budget()) as asked:
+    with Asked(tmp_path, Engine(seconds=0.05), AnyOf()) as asked:
         said = asked.ask_at_once(["Why?"] * 8)
     assert len(set(said)) == len(asked.engine.requests) == 1
 
@@ -125,17 +125,17 @@ def test_identical_calls_at_once_are_made_once(tmp_path):
 def test_a_call_that_fails_frees_those_that_wait_for_the_same(tmp_path):
     engine = Engine(seconds=0.05, limit=0)
     engine.error = lambda: LMInvalidRequestError("too long")
-    with Asked(tmp_path, engine, Budget()) as asked, ThreadPoolExecutor(4) as pool:
+    with Asked(tmp_path, engine, AnyOf()) as asked, ThreadPoolExecutor(4) as pool:
         begun = [pool.submit(contextvars.copy_context().run, asked.ask) for _ in range(4)]
         assert all(isinstance(b.exception(timeout=10), LMInvalidRequestError) for b in begun)
-    assert asked.gate.stopped is None  # that request was bad, not the LM
+    assert asked.limiter.stopped is None  # that request was bad, not the LM
 
 
 @pytest.mark.parametrize("error", [LMAuthError("refused"), LMBillingError("quota")])
-def test_an_lm_that_cannot_be_used_closes_the_gate(error, tmp_path):
+def test_an_lm_that_cannot_be_used_closes_the_limiter(error, tmp_path):
     engine = Engine(limit=1)
     engine.error = lambda: error
-    with Asked(tmp_path, engine, Budget()) as asked:
+    with Asked(tmp_path, engine, AnyOf()) as asked:
         asked.ask("Why?")
         with pytest.raises(Faulted) as raised:
             asked.ask("How?")
@@ -157,7 +157,7 @@ def test_a_call_that_fails_gives_its_slot_back(tmp_path):
         except Faulted as fault:
             said.append(fault)
 
-    with Asked(tmp_path, engine, Budget()) as asked:
+    with Asked(tmp_path, engine, AnyOf()) as asked:
         dspy.settings.lm.callbacks = [_CallsInFlight(1)]
         threads = [
             threading.Thread(target=contextvars.copy_context().run, args=[one, q], daemon=True)
@@ -170,20 +170,20 @@ def test_a_call_that_fails_gives_its_slot_back(tmp_path):
     assert len(said) == 4
 
 
-def test_an_index_that_fails_closes_the_gate(tmp_path):
+def test_an_index_that_fails_closes_the_limiter(tmp_path):
     class Retrieving(dspy.Module):
         def forward(self):
             raise RetrievalError("the index is gone")
 
-    with Asked(tmp_path, Engine(), Budget()) as asked:
+    with Asked(tmp_path, Engine(), AnyOf()) as asked:
         with pytest.raises(Faulted, match="index is gone"):
             Retrieving()()
-        assert isinstance(asked.gate.stopped, Faulted)
+        assert isinstance(asked.limiter.stopped, Faulted)
 
 
 def test_closing_waits_for_what_is_under_way(tmp_path):
-    with Asked(tmp_path, Engine(seconds=0.2), Budget()) as asked:
-        with closing(asked.gate):
+    with Asked(tmp_path, Engine(seconds=0.2), AnyOf()) as asked:
+        with closing(asked.limiter):
             thread = threading.Thread(target=contextvars.copy_context().run, args=[asked.ask])
             thread.start()
             while not asked.engine.requests:
@@ -210,12 +210,3 @@ def test_calls_outside_of_a_compile_are_left_alone(tmp_path):
     lm = SchemaLM("tiny/lm", engine=Engine())
     with use_reply_store(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=PerLMAdapter()):
         assert dspy.Predict("question -> answer")(question="Why?").answer
-
-
-def test_a_limit_of_tokens_that_no_server_tells_is_said_to_be_none():
-    untold = Spending(Usage(3, 100, 20, uncounted=2))
-    assert Budget(lm_calls=4).forbids(untold) == ""
-    assert Budget(tokens=1000).forbids(untold) == (
-        "a limit of tokens cannot be kept, after 3 LM calls, 100 + 20 tokens without those of 2 calls, "
-        "which its server does not tell"
-    )

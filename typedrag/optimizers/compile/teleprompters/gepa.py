@@ -1,24 +1,101 @@
-"""Additions to GEPA for programs whose predictors serve different question types and whose steps never fail."""
+"""GEPA: instructions rewritten by reflection on feedback, with what it lacks for programs whose predictors serve
+different question types and whose steps never fail."""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from importlib import import_module
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import dspy
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
+from dspy.teleprompt.gepa import InstructionProposer
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from typedrag.experiments.balance import question_type_of
+from typedrag.lms.lm import PerLMAdapter
+from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
+from typedrag.optimizers.compile.teleprompters.optimizer import (
+    Compilation,
+    Optimizer,
+    OptimizerSettings,
+    by_budget,
+    optimizer,
+)
+
+
+class GEPASettings(OptimizerSettings):
+    """Options of `gepa`."""
+
+    evaluations: PositiveInt = by_budget(6, 12, 24)
+    """The most runs of the program, in evaluations on the validation set; minibatches count too. By budget 6, 12
+    or 24."""
+    minibatch_size: PositiveInt = 3
+    """Training examples to reflect on at once, all of one question type."""
+    selection: Literal["pareto", "current_best"] = "pareto"
+    """The candidate to improve next: one that is best on some validation example, or the best of all."""
+    predictors: Literal["round_robin", "all"] = "round_robin"
+    """The predictors to rewrite at once: one that the minibatch has reached, or all that it has."""
+    merges: NonNegativeInt = 0
+    """The most times that the instructions of two candidates are combined. GEPA then takes another course in
+    each process: a resumed compile repeats no LM call, but may abandon what it had begun."""
+    temperature: float = Field(default=1.0, ge=0)
+    """The temperature at which instructions are written."""
+
+
+@optimizer
+class GEPA(Optimizer):
+    """Lets the prompt model reflect on feedback in words and rewrite instructions, and keeps candidates
+    that are best on some validation example (`dspy.GEPA`).
+
+    A predictor is reflected on with examples of a type that reaches it; unparsable replies are feedback
+    as well. It resumes from stored replies, as the other optimizers do, and writes no state of its own,
+    which would be a pickle.
+    """
+
+    name: ClassVar[str] = "gepa"
+    about: ClassVar[str] = "instructions rewritten by reflection on feedback (GEPA)"
+    Settings = GEPASettings
+    settings: GEPASettings
+
+    def planned_runs(self, train: int, validation: int) -> int:
+        """All evaluations, the base and the compiled program."""
+        return (self.settings.evaluations + 2) * validation
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        """The candidate that is best on the validation set."""
+        config = self.settings
+        types = [question_type_of(example) for example in run.trainset]
+        sampler = SameTypeBatchSampler(types, config.minibatch_size, run.seed)
+        teleprompter = dspy.GEPA(
+            metric=run.scoring,
+            max_metric_calls=config.evaluations * len(run.valset),
+            reflection_minibatch_size=None,  # the sampler has its own size
+            candidate_selection_strategy=config.selection,
+            component_selector=ReachedSelector(at_once=config.predictors == "all"),
+            reflection_lm=run.prompt_lm.copy(temperature=config.temperature),
+            instruction_proposer=InstructionProposer(adapter=PerLMAdapter()),
+            add_format_failure_as_feedback=True,
+            use_merge=config.merges > 0,
+            max_merge_invocations=config.merges,
+            num_threads=run.threads,
+            warn_on_score_mismatch=False,
+            seed=run.seed,
+            gepa_kwargs={"batch_sampler": sampler},
+        )
+        callbacks = [*dspy.settings.callbacks, ParseFailureTracer()]
+        with run.log.origin("reflection"), dspy.context(callbacks=callbacks), without_progress_bar():
+            student = with_unique_names(run.student)
+            return teleprompter.compile(student, trainset=list(run.trainset), valset=list(run.valset))
+
 
 _NAME = "predictor"
 
 
-def told_apart(student: dspy.Module) -> dspy.Module:
+def with_unique_names(student: dspy.Module) -> dspy.Module:
     """A copy whose signatures all differ, in a detail that no prompt shows.
 
     GEPA tells predictors apart by their signatures, and several predictors of a program may have the same.
@@ -30,7 +107,7 @@ def told_apart(student: dspy.Module) -> dspy.Module:
     return program
 
 
-class Reached:
+class ReachedSelector:
     """Chooses predictors to rewrite, one after the other, among those that the minibatch has reached.
 
     GEPA's own selectors choose among all predictors. In a program with a strategy for each question type,
@@ -57,12 +134,12 @@ class Reached:
 
 
 def _name_of(predictor: dspy.Predict) -> str | None:
-    """The name that `told_apart` gave a predictor; None for predictors outside the compiled part."""
+    """The name that `with_unique_names` gave a predictor; None for predictors outside the compiled part."""
     name: str | None = next(iter(predictor.signature.input_fields.values())).json_schema_extra.get(_NAME)
     return name
 
 
-class OfOneType:
+class SameTypeBatchSampler:
     """Draws minibatches of examples of one question type, of each type in turn.
 
     So the predictors that are rewritten see `size` examples in reflection and trial, or all of their type if there
@@ -89,19 +166,7 @@ class OfOneType:
         return drawn
 
 
-@contextmanager
-def without_bar() -> Iterator[None]:
-    """Silence GEPA's progress bar, which would overwrite the caller's on stderr; DSPy has no option for it."""
-    engine: Any = import_module("gepa.core.engine")
-    drawn = engine.tqdm
-    engine.tqdm = partial(drawn, disable=True)
-    try:
-        yield
-    finally:
-        engine.tqdm = drawn
-
-
-class ParseFailures(BaseCallback):
+class ParseFailureTracer(BaseCallback):
     """Puts replies that could not be parsed into the trace, where GEPA looks for them.
 
     Programs handle such a reply by another attempt or a fallback, so no error reaches GEPA. An attempt

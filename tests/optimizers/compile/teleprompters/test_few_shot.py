@@ -6,11 +6,11 @@ import dspy
 import pytest
 
 from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for, tiny_lm
-from typedrag.errors import InputError, StepFailed
+from typedrag.errors import StepFailed
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.optimizers.compile.teleprompters.demonstrations import usable
+from typedrag.optimizers.compile.teleprompters.few_shot import usable
 
 
 def _kinds(predictor):
@@ -123,11 +123,3 @@ def test_labelled_demonstrations_hold_the_fields_of_their_predictor_alone(tmp_pa
     found = usable(examples(3), Tiny().classify)
     assert [set(d.keys()) for d in found] == [{"question", "kind"}] * 3
     assert usable(examples(3), Tiny().answerers["cat"]) == []
-
-
-def test_labelled_demonstrations_are_refused_where_there_are_none(tmp_path):
-    engine = Engine()
-    bare = [dspy.Example(question="Why?", question_type="reason").with_inputs("question")]
-    with pytest.raises(InputError, match="no training example holds an output"):
-        compile_module(request_for(tmp_path, engine, trainset=bare), build_optimizer("labeled-few-shot"))
-    assert engine.requests == []
