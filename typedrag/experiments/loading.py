@@ -125,13 +125,13 @@ def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
     mlflow = connect_to_existing(tracking_uri, uri)
     with faults_of_store(redactor_for([]), _OTHER_STORE):
         try:
-            return Path(mlflow.artifacts.download_artifacts(_folder_of(uri), dst_path=folder))
+            return Path(mlflow.artifacts.download_artifacts(_program_folder(uri), dst_path=folder))
         except mlflow.MlflowException as error:
             mend = f"Compiled programs are {FORMS}"
             raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", mend) from None
 
 
-def _folder_of(uri: str) -> str:
+def _program_folder(uri: str) -> str:
     """The URI of the program's folder: within a logged model, else the given place in a run."""
     import mlflow
     from mlflow.exceptions import MlflowException

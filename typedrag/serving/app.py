@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 import typedrag
+from typedrag.builders.feedback import FeedbackFile
 from typedrag.errors import TypedRAGError
 from typedrag.files.text_files import without_half_characters
 from typedrag.serving.errors import Fault, Refused, to_fault
@@ -42,13 +43,13 @@ def create_app(build: Callable[[], Service], settings: Settings, tracing: Tracin
     Raises:
         InputError: If the key file or the file of feedback cannot be used.
     """
-    kept_answers = feedback.open_feedback(settings.feedback)
+    answers_file = FeedbackFile(settings.feedback) if settings.feedback else None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = service = build()
         app.state.readiness = status.Readiness(service, lambda: status.check_programs(service))
-        app.state.feedback = kept_answers
+        app.state.feedback = answers_file
         async with mount_mcp(app, service):
             yield
         await service.close()

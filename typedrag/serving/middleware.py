@@ -93,7 +93,7 @@ class RequestMiddleware:
         begun = time.perf_counter()
         whole = False
 
-        async def send_on(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal whole
             if message["type"] == "http.response.start":
                 line.status = message["status"]
@@ -110,13 +110,13 @@ class RequestMiddleware:
 
         with use_context(request=line):
             try:
-                return await self._app(scope, receive, send_on)
+                return await self._app(scope, receive, send_with_headers)
             except Exception as error:
                 line.error = to_fault(error).code
                 if line.status:
                     raise  # a reply that has begun can only be cut off, which uvicorn does and logs
                 logger.error("request %s failed", line.id, exc_info=error)
-                return await error_response(Request(scope), to_fault(error))(scope, receive, send_on)
+                return await error_response(Request(scope), to_fault(error))(scope, receive, send_with_headers)
             finally:
                 line.path = _path(scope)
                 line.seconds = time.perf_counter() - begun

@@ -61,7 +61,7 @@ class Reloader:
         try:
             version = await run_in_background(source.version)
         except Exception as error:
-            self._tell(name, "unavailable", _UNREACHABLE, error)
+            self._report_failure(name, "unavailable", _UNREACHABLE, error)
             return
         if version == self._service.programs[name].version:
             self._refused.pop(name, None)
@@ -113,12 +113,12 @@ class Reloader:
     def _keep(self, name: str, version: str, reason: str, error: Exception, elsewhere: bool) -> None:
         """Keep the old program, since the new one fails, or something that both need."""
         if elsewhere:
-            self._tell(name, "unavailable", _UNREACHABLE, error)
+            self._report_failure(name, "unavailable", _UNREACHABLE, error)
         else:
             self._refused[name] = version
-            self._tell(name, "refused", _REFUSED.format(reason), error)
+            self._report_failure(name, "refused", _REFUSED.format(reason), error)
 
-    def _tell(self, name: str, outcome: str, message: str, error: Exception) -> None:
+    def _report_failure(self, name: str, outcome: str, message: str, error: Exception) -> None:
         self._service.metrics.count_reload(name, outcome)
         if self._service.reload_errors.get(name) != message:  # logged once, not at every check
             logger.error("program %s is not served anew (%s): %s", name, outcome, first_line(error))

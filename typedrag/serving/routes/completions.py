@@ -39,9 +39,9 @@ class Reply:
             "annotations": annotate(answer, begun),
         }
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        return self.of("chat.completion", choices=[choice], usage=usage(answer), typedrag=about(answer))
+        return self.make("chat.completion", choices=[choice], usage=usage(answer), typedrag=describe_answer(answer))
 
-    def of(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def make(self, kind: str, **fields: Any) -> dict[str, Any]:
         """An object of a kind, with the reply's id, date and model."""
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
 
@@ -76,7 +76,7 @@ def usage(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def about(answer: Answer) -> dict[str, Any]:
+def describe_answer(answer: Answer) -> dict[str, Any]:
     """The fields of an answer that OpenAI's shapes lack."""
     return {
         "question": answer.question,
@@ -119,16 +119,16 @@ class Chunks:
         begun, end = self._text.begun, self._text.begun + len(answer.marked)
         cited = annotate(answer, end - len(answer.answer))
         last = self._delta({}, finish_reason="stop")
-        last["typedrag"] = {**about(answer), "answer_start": begun, "answer_end": end}
+        last["typedrag"] = {**describe_answer(answer), "answer_start": begun, "answer_end": end}
         chunks = [self._delta({"annotations": cited})] if cited else []
         chunks.append(last)
         if self._usage:
-            chunks.append(self._reply.of("chat.completion.chunk", choices=[], usage=usage(answer)))
+            chunks.append(self._reply.make("chat.completion.chunk", choices=[], usage=usage(answer)))
         return chunks
 
     def _delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        chunk = self._reply.of("chat.completion.chunk", choices=[choice])
+        chunk = self._reply.make("chat.completion.chunk", choices=[choice])
         return {**chunk, "usage": None} if self._usage else chunk
 
 

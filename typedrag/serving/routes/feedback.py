@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from pathlib import Path
 from typing import Self
 
 from fastapi import APIRouter, Request, Response
@@ -58,15 +57,6 @@ async def feedback(body: FeedbackBody, request: Request) -> None:
         raise Refused(LOST) from error
     if not known:
         raise Refused(UNKNOWN)
-
-
-def open_feedback(path: Path | None) -> FeedbackFile | None:
-    """The file of feedback; None if feedback is not kept.
-
-    Raises:
-        InputError: If the file cannot be used.
-    """
-    return FeedbackFile(path) if path else None
 
 
 async def keep(request: Request, answer: Answer) -> None:
