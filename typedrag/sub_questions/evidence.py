@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from typedrag.retrieval.cosines import cosines
+from typedrag.retrieval.rerank.rerankers import cosines
 from typedrag.texts.sentences import sentences
 from typedrag.texts.words import content_words
 
