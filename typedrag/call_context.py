@@ -67,6 +67,7 @@ class CallContext(NamedTuple):  # it is copied at each step, which takes a datac
         task: The task that waits for this thread.
         permit: Called with the number of replies before an LM call that is to be paid; raises if it may not be made.
         timeout: Seconds for each try of an LM call, in the place of the LM's own.
+        replies: The keys of the kept replies of a step, to be forgotten if none can be read.
         request: The server's line in its log, of the request that first asked the question.
     """
 
@@ -85,6 +86,7 @@ class CallContext(NamedTuple):  # it is copied at each step, which takes a datac
     task: Any = None
     permit: Callable[[int], None] | None = None
     timeout: float | None = None
+    replies: list[str] | None = None
     request: Any = None
 
 

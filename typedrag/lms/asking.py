@@ -14,6 +14,7 @@ from dspy.utils import exceptions as dspy_errors
 from typedrag.call_context import call_context, use_context
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
+from typedrag.lms.replies import forget_unreadable
 from typedrag.lms.streaming import stream_answer
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
 from typedrag.records import CUT_OFF, Step, Usage
@@ -82,7 +83,8 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     unread: list[Step] = []
     with _counting() as calls:
         try:
-            prediction = _predict(step, predictor, retries, inputs, unread)
+            with forget_unreadable():
+                prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
             question, usage = _asked(inputs), calls.usage
             count_tokens(usage)

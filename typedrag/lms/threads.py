@@ -163,7 +163,9 @@ class HeldSignals:
     def __init__(self) -> None:
         self.first: int | None = None
         self._came = 0.0
-        self._handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        # a shell lets what it runs in the background ignore Ctrl-C
+        self._handlers = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
 
     def hold(self, number: int, frame: FrameType | None) -> None:
         """Hold a signal, as its handler; a second one is not held."""
