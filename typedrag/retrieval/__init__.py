@@ -1,7 +1,6 @@
 """Retrievers, which find passages, and rerankers, which order them."""
 
-from typedrag.retrieval.api_encoder import open_encoder
-from typedrag.retrieval.encoder import Encoder
+from typedrag.retrieval.encoder import Encoder, open_encoder
 from typedrag.retrieval.index.bm25_part import Manifest, has_bm25, read_manifest
 from typedrag.retrieval.index.building import append_index, build_index, embed_index
 from typedrag.retrieval.index.dense_part import DenseManifest, has_dense, read_dense_manifest

@@ -25,8 +25,7 @@ from typedrag.errors import InputError, RetrievalError, unusable
 from typedrag.files.text_files import write_text
 from typedrag.lms.models import MODELS
 from typedrag.records import Passage
-from typedrag.retrieval.api_encoder import open_encoder
-from typedrag.retrieval.encoder import NAMED, Embeddings, Encoder
+from typedrag.retrieval.encoder import NAMED, Embeddings, Encoder, open_encoder
 from typedrag.retrieval.index.approximate import APPROXIMATE, factory_for, write_approximate
 from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_generation, open_current, read_manifest_file
 from typedrag.retrieval.index.passages import batches
