@@ -190,9 +190,8 @@ def report(
     STUDY is the --out of a sweep. Figures are written into its folder figures. No LM is needed.
     """
     from typedrag.optimizers.sweep import view_sweep
-    from typedrag.optimizers.sweep.figures import write_figures
     from typedrag.optimizers.sweep.files import read_kept
-    from typedrag.optimizers.sweep.page import sweep_page
+    from typedrag.optimizers.sweep.report import sweep_page, write_figures
 
     config = read_kept(folder, _flags(storage, fields), settings)
     words = ["typedrag", "sweep", "report", str(folder), *(("--out", str(out)) if out else ())]
@@ -241,7 +240,7 @@ def _run(
 ) -> str:
     """Run a sweep and return why it was stopped; empty if it was not."""
     from typedrag.optimizers.sweep import SweepProgress
-    from typedrag.optimizers.sweep.page import counts, front_rows
+    from typedrag.optimizers.sweep.report import counts, front_rows
 
     with RunsProgress(lambda: True, "the same command continues the sweep") as display:
 
@@ -288,7 +287,7 @@ def _draw_best(best: Best) -> None:
     from typedrag.cli.tables import draw_table
     from typedrag.experiments.compare.truth import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate
-    from typedrag.optimizers.sweep.page import measured_row
+    from typedrag.optimizers.sweep.report import measured_row
 
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"

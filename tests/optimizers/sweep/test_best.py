@@ -23,7 +23,7 @@ from typedrag.experiments.loading import load_program
 from typedrag.optimizers.sweep import SweepConfig, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.config import ObjectiveConfig
-from typedrag.optimizers.sweep.page import front_rows, sweep_page
+from typedrag.optimizers.sweep.report import front_rows, sweep_page
 from typedrag.optimizers.sweep.study import VALUES, Sweep
 from typedrag.programs.artifact.compiled import Compiled
 
@@ -59,10 +59,10 @@ def test_the_best_is_measured_on_other_questions_and_saved(sweep, opened, server
     first = found.measured[0]
     assert found.point["top_k"] == 1
     assert first.measure == "length/score"
-    assert (first.held_out.n, first.base_held_out.n, first.swept.n) == (4, 4, 3)  # debates have no length
+    assert (first.held_out.n, first.base_held_out.n, first.in_sample.n) == (4, 4, 3)  # debates have no length
     assert first.gain_held_out.value == pytest.approx(first.held_out.value - first.base_held_out.value)
     assert first.gain_held_out.value > 0
-    assert first.fell.value == pytest.approx(first.gain_swept.value - first.gain_held_out.value)
+    assert first.gap.value == pytest.approx(first.gain_in_sample.value - first.gain_held_out.value)
     kept = json.loads((tmp_path / "sweep" / "best" / "best.json").read_text())
     assert kept["measured"][0]["held_out"]["value"] == first.held_out.value
 

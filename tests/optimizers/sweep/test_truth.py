@@ -11,7 +11,7 @@ from typedrag.errors import InputError
 from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
-from typedrag.optimizers.sweep.page import sweep_page
+from typedrag.optimizers.sweep.report import sweep_page
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.programs.artifact.compiled import Compiled
 

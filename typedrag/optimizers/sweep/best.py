@@ -21,10 +21,10 @@ from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_tr
 from typedrag.experiments.compare.weighted import with_objective
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, SpendingCaps
 from typedrag.experiments.evaluate.evaluate import run_evaluation
-from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.held_out import check_enough
 from typedrag.experiments.resources import reranker_of
-from typedrag.experiments.tracking.registry import check_registration
+from typedrag.experiments.tracking.registry import check_registration, log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings
@@ -33,15 +33,14 @@ from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.pruning import mean_of
 from typedrag.optimizers.sweep.space import key_of, metrics_at
-from typedrag.optimizers.sweep.study import Sweep, is_feasible, values_of_trial
-from typedrag.optimizers.sweep.tracking import PROGRAM, log_best
+from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, values_of_trial
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.records import Estimate
 from typedrag.runs import Progress
 from typedrag.texts.words import question_key
 
 FOLDER, RESULT = "best", "best.json"
-HELD_OUT, BASE = "held-out", "base"
+HELD_OUT, BASE, PROGRAM = "held-out", "base", "program"
 
 
 @dataclass(frozen=True)
@@ -51,13 +50,13 @@ class Measured:
     Attributes:
         measure: As `METRIC/MEASURE`.
         maximize: True if more is better.
-        swept: The best's value on the swept questions, which chose it.
+        in_sample: The best's value on the swept questions, which chose it.
         held_out: The best's value on held-out questions, which no trial has seen.
-        base_swept: The value of the base, the program as it was, on the swept questions.
+        base_in_sample: The value of the base, the program as it was, on the swept questions.
         base_held_out: The base's value on the held-out questions.
-        gain_swept: The mean paired gain of the best over the base on the swept questions.
+        gain_in_sample: The mean paired gain of the best over the base on the swept questions.
         gain_held_out: The mean paired gain on the held-out questions.
-        fell: The part of the gain that is lost on held-out questions; below 0 if the gain grew.
+        gap: The generalization gap: the gain that is lost on held-out questions; below 0 if the gain grew.
         p: p-value of the gain on held-out questions, corrected for all trials ever measured on them; that of the first
             objective, which chose the best, for no other measure. None if it is not tested.
         gain_answered: The gain over the held-out questions that both answered, if one of the two failed at any.
@@ -65,13 +64,13 @@ class Measured:
 
     measure: str
     maximize: bool
-    swept: Estimate | None
+    in_sample: Estimate | None
     held_out: Estimate | None
-    base_swept: Estimate | None
+    base_in_sample: Estimate | None
     base_held_out: Estimate | None
-    gain_swept: Estimate | None
+    gain_in_sample: Estimate | None
     gain_held_out: Estimate | None
-    fell: Estimate | None
+    gap: Estimate | None
     p: float | None = None
     verdict: Verdict = ""
     gain_answered: Estimate | None = None
@@ -147,7 +146,12 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
     near_best = f"{within or 0:.3g} of the best at {objective.measure}"
     if not cheapest:
         return _chosen(min(near, key=lambda t: t.number), f"the first within {near_best}", sweep)
-    return _chosen(min(near, key=lambda t: (_tokens(t), t.number)), f"the cheapest within {near_best}", sweep)
+
+    def tokens(trial: FrozenTrial) -> float:
+        mean = mean_of(values_of_trial(trial), "cost/tokens")
+        return float("inf") if mean is None else mean
+
+    return _chosen(min(near, key=lambda t: (tokens(t), t.number)), f"the cheapest within {near_best}", sweep)
 
 
 def parse_within(text: str) -> float:
@@ -192,9 +196,7 @@ def measure_best(
     """
     parts, config = sweep.parts, sweep.parts.config
     check_registration(register_as, config.tracking)
-    point, limits = chosen.point, (caps or SpendingCaps()).model_dump()
-    lm = parts.lm_of(point)
-    data = config.held_out
+    point, data = chosen.point, config.held_out
     questions = parts.base.dataset.split(data.split)
     named = parts.base.config.metrics
     metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
@@ -215,20 +217,20 @@ def measure_best(
         typed = evaluation.dataset.model_copy(update={"type_classifier": parts.base.type_classifier})
         evaluation = evaluation.model_copy(
             update={
-                "caps": CapsConfig(failures=1.0, **limits),  # to the end, as compiled programs are tested
+                # to the end, as compiled programs are tested
+                "caps": CapsConfig(failures=1.0, **(caps or SpendingCaps()).model_dump()),
                 "tracking": config.tracking.disabled(),
                 "dataset": typed,
                 "metrics": metrics_at(metrics, point) if of_point else metrics,
-                **({"lm": lm} if of_point else {}),
+                **({"lm": parts.lm_of(point)} if of_point else {}),
             }
         )
         evaluated = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
         return with_objective(evaluated, config.weights, measurable)
 
     before, base, best = run(False, False), run(False, True), run(True, True)
-    trial = sweep.trials()[chosen.trial]
-    ids = [q.id for q in parts.base.questions]
-    swept = _known(ids, values_of_trial(trial))
+    columns, ids = values_of_trial(sweep.trials()[chosen.trial]), [q.id for q in parts.base.questions]
+    swept = {m: {i: v for i, v in zip(ids, column, strict=False) if v is not None} for m, column in columns.items()}
     beside = [m for m in (TRUTH, RIGHT) if m in best.measures] + list(COSTS)
     looked_for = {o.measure for o in config.objectives}
     measures = [*config.objectives, *(ObjectiveConfig(measure=m) for m in beside if m not in looked_for)]
@@ -248,9 +250,7 @@ def measure_best(
     result = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, settings, verdict=verdict)
     _save(sweep, result)
     write_json(folder.parent / RESULT, result.to_dict())
-    tracker = Tracker(config.tracking, parts.redactor, on_notice)
-    version = log_best(tracker, sweep, _metrics(result), folder.parent, result.verdict, register_as)
-    return replace(result, registered=version)
+    return replace(result, registered=_log(sweep, result, register_as, on_notice))
 
 
 def _evaluated(
@@ -263,13 +263,10 @@ def _evaluated(
     run = evaluated.run
     if evaluated.stopped:
         raise TypedRAGError(f"{run.name}: {evaluated.stopped}", "Allow more: the same command goes on")
-    if failed := sum(_has_failed(question) for question in run.questions):
+    lacks_judgment = (any(r.measurable and r.score is None for r in q.metrics.values()) for q in run.questions)
+    if failed := sum(q.answer is None or lacks for q, lacks in zip(run.questions, lacks_judgment, strict=True)):
         on_notice(f"{run.name}: {failed} of {run.planned} questions have no answer, or lack a judgment of it")
     return run
-
-
-def _has_failed(question: QuestionResult) -> bool:
-    return question.answer is None or any(r.measurable and r.score is None for r in question.metrics.values())
 
 
 def _programs(folder: Path, split: str) -> set[str]:
@@ -283,35 +280,30 @@ def _measured(
     """A measure of the best and the base; the runs are the base's on swept questions, then both on held-out ones."""
     measure = objective.measure
     before, base, best = (run.values(measure) for run in runs)
-    gains = _gains(swept, before), _gains(best, base)
+    gains = [{i: x[i] - y[i] for i in x if i in y} for x, y in ((swept, before), (best, base))]
     groups = {i: key for run in runs for i, key in run.groups.items()}
 
     def mean(values: Mapping[str, float]) -> Estimate | None:
         return mean_estimate(list(values.values()), groups=[groups.get(i, i) for i in values])
 
-    fell = None
+    gap = None
     if all(gains):
         one, other = ({i: objective.sign * gain for i, gain in side.items()} for side in gains)
-        fell = _difference(one, other, groups)
-    verdict = tested.verdict if tested else ""
+        gap = _difference(one, other, groups)
     return Measured(
         measure,
         maximize=objective.sign > 0,
-        swept=mean(swept),
+        in_sample=mean(swept),
         held_out=runs[2].mean(measure),
-        base_swept=mean(before),
+        base_in_sample=mean(before),
         base_held_out=runs[1].mean(measure),
-        gain_swept=mean(gains[0]),
+        gain_in_sample=mean(gains[0]),
         gain_held_out=mean(gains[1]),
-        fell=fell,
+        gap=gap,
         p=tested.corrected_p if tested else None,
-        verdict=verdict,
+        verdict=tested.verdict if tested else "",
         gain_answered=tested.answered.difference if tested and tested.answered else None,
     )
-
-
-def _gains(best: Mapping[str, float], base: Mapping[str, float]) -> dict[str, float]:
-    return {question: best[question] - base[question] for question in best if question in base}
 
 
 def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Mapping[str, str]) -> Estimate | None:
@@ -363,29 +355,34 @@ def _save(sweep: Sweep, best: Best) -> None:
     )
 
 
+def _log(sweep: Sweep, best: Best, register_as: str | None, on_notice: Callable[[str], None]) -> str:
+    """Log the best and its program with MLflow's run of the study; gives `models:/NAME/VERSION` if it is registered."""
+    tracker = Tracker(sweep.parts.config.tracking, sweep.parts.redactor, on_notice)
+    if tracker.config.enabled:
+        with tracker.attempt("the best", "The same command logs it"):
+            if tracker.resume(sweep.study.user_attrs.get(MLFLOW)):
+                tracker.log(_metrics(best))
+                tracker.tag({"verdict": best.verdict})
+                tracker.artifacts(best.folder.parent, best.folder.parent.name)
+                if register_as:
+                    return log_model(tracker, best.folder, register_as)
+    return ""
+
+
 def _metrics(best: Best) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for m in best.measured:
-        for name in ("swept", "held_out", "base_held_out", "gain_swept", "gain_held_out", "fell"):
-            estimate: Estimate | None = getattr(m, name)
+        by_name = {
+            "swept": m.in_sample, "held-out": m.held_out, "base-held-out": m.base_held_out,
+            "gain-swept": m.gain_in_sample, "gain-held-out": m.gain_held_out, "fell": m.gap,
+        }  # fmt: skip
+        for name, estimate in by_name.items():
             if estimate is not None:
-                ends = (("", estimate.value), ("/low", estimate.low), ("/high", estimate.high))
-                known = {end: value for end, value in ends if value is not None}
-                metrics |= {f"best/{m.measure}/{name.replace('_', '-')}{end}": value for end, value in known.items()}
+                ends = {"": estimate.value, "/low": estimate.low, "/high": estimate.high}
+                known = {end: value for end, value in ends.items() if value is not None}
+                metrics |= {f"best/{m.measure}/{name}{end}": value for end, value in known.items()}
     return metrics
-
-
-def _known(ids: Sequence[str], values: Mapping[str, Sequence[float | None]]) -> dict[str, dict[str, float]]:
-    return {
-        measure: {i: value for i, value in zip(ids, column, strict=False) if value is not None}
-        for measure, column in values.items()
-    }
 
 
 def _chosen(trial: FrozenTrial, how: str, sweep: Sweep) -> Best:
     return Best(trial.number, dict(trial.params), how, (), sweep.parts.out / FOLDER / PROGRAM)
-
-
-def _tokens(trial: FrozenTrial) -> float:
-    tokens = mean_of(values_of_trial(trial), "cost/tokens")
-    return float("inf") if tokens is None else tokens

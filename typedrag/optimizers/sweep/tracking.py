@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import TrialState
 
-from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.optimizers.compile.tracking import RISK
-from typedrag.optimizers.sweep.figures import write_figures
 from typedrag.optimizers.sweep.pruning import mean_of
+from typedrag.optimizers.sweep.report import write_figures
 from typedrag.optimizers.sweep.study import (
     ENDED,
     IDENTITY,
@@ -27,9 +26,6 @@ from typedrag.optimizers.sweep.study import (
     spent_on,
     values_of_trial,
 )
-from typedrag.programs.artifact.compiled import Verdict
-
-PROGRAM = "program"
 
 
 def begin_sweep(tracker: Tracker, sweep: Sweep) -> None:
@@ -63,36 +59,6 @@ def log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:
         tracker.tag({"stopped": stopped})
         if not sweep.trials(TrialState.RUNNING):
             tracker.end(stopped=bool(stopped))
-
-
-def log_best(
-    tracker: Tracker,
-    sweep: Sweep,
-    metrics: Mapping[str, float],
-    folder: Path,
-    verdict: Verdict,
-    register_as: str | None = None,
-) -> str:
-    """Log the best's measures on held-out questions, and its program, with the study's run.
-
-    Args:
-        folder: The folder of the program and its result.
-        verdict: The verdict on the best, logged as a tag.
-        register_as: The registered model that the program becomes a version of, if any.
-
-    Returns:
-        The version, as `models:/NAME/VERSION`; empty if it is none.
-    """
-    if not tracker.config.enabled:
-        return ""
-    with tracker.attempt("the best", "The same command logs it"):
-        if tracker.resume(sweep.study.user_attrs.get(MLFLOW)):
-            tracker.log(metrics)
-            tracker.tag({"verdict": verdict})
-            tracker.artifacts(folder, folder.name)
-            if register_as:
-                return log_model(tracker, folder / PROGRAM, register_as)
-    return ""
 
 
 def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
