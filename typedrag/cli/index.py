@@ -101,8 +101,10 @@ def build(
     encoder = open_encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
     names = [str(source) for source in sources]
     if there:
-        kept = tuple(filter(None, (metadata or "").split(",")))
-        manifest = build_milvus(sources, there, counting, fields=mapped, metadata=kept, encoder=encoder, **options)
+        metadata_fields = tuple(filter(None, (metadata or "").split(",")))
+        manifest = build_milvus(
+            sources, there, counting, fields=mapped, metadata=metadata_fields, encoder=encoder, **options
+        )
         _say_built([manifest], there.place)
     elif out and sources:
         from typedrag.retrieval.index.contexts import reader_of

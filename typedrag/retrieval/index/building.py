@@ -197,7 +197,7 @@ def read_parts(folder: Path) -> Built:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the next generation of an index is made of.
+    """A plan of the next generation of an index: which parts it gets, and from where.
 
     Attributes:
         kind: The kind of work.

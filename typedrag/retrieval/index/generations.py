@@ -45,7 +45,7 @@ def current_generation(index: Path) -> Path | None:
 
 
 def open_current(index: Path, opening: Callable[[Path], T]) -> T:
-    """What `opening` returns for the folder of the generation that counts.
+    """Call `opening` with the folder of the generation that counts, and return its result.
 
     It is called again if another generation took that one's place meanwhile.
 
@@ -181,8 +181,8 @@ def _next_folder(index: Path, kind: Kind, identity: Mapping[str, Any], *, resume
             pass
         else:
             return None
-    taken = (_number(folder) for folder in index.glob("gen-*") if _NAME.fullmatch(folder.name))
-    return index / f"gen-{max(taken, default=0) + 1}"
+    numbers = (_number(folder) for folder in index.glob("gen-*") if _NAME.fullmatch(folder.name))
+    return index / f"gen-{max(numbers, default=0) + 1}"
 
 
 def _open_run(folder: Path, kind: Kind, identity: Mapping[str, Any], hint: str) -> RunFolder:
