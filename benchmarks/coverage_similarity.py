@@ -40,7 +40,7 @@ MEASURES = ("accuracy", "precision", "recall", "f1", "ordered")
 def evidence_of(examples: Sequence[dspy.Example]) -> list[Evidence]:
     """The evidence that each sub-question is covered; sub-questions on one answer must be adjacent."""
     groups = [list(group) for _, group in groupby(examples, key=lambda e: e.answer)]
-    return [e for group in groups for e in find_evidence(group[0].answer, [g.sub_question for g in group])]
+    return [e for group in groups for e in find_evidence(group[0].answer, tuple(g.sub_question for g in group))]
 
 
 def fit(evidence: Sequence[Evidence], covered: Sequence[bool]) -> LogisticModel:

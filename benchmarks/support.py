@@ -41,7 +41,7 @@ from typedrag.metrics.judges import support
 from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support import EmbeddingSupport
 from typedrag.records import Passage
-from typedrag.retrieval.cosines import cosines
+from typedrag.retrieval.rerank.rerankers import cosines
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.texts.sentences import sentences
 

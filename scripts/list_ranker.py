@@ -24,7 +24,7 @@ from pathlib import Path
 from pages import CONFIGS
 
 from typedrag.cli.opening import say
-from typedrag.cli.progress import OnProgress, counting
+from typedrag.cli.progress import OnProgress, RunsProgress, counting
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.pools import Pool, read_pools, write_pools
@@ -94,8 +94,8 @@ def trainings(out: Path, files: dict[str, Path], start: str | None, minutes: flo
     for stage in STAGES:
         file = CONFIGS / f"list-ranker-{stage}.yaml"
         config = read_into(RankerTrainConfig, "ranker train", file, {**flags, "start": start})
-        with counting(f"{stage} steps") as show:
-            watching = TrainingProgress(stage=counting, step=partial(show_step, show), notice=say)
+        with counting(f"{stage} steps") as show, RunsProgress(label="{}") as shown:
+            watching = TrainingProgress(listener=shown.show, step=partial(show_step, show), notice=say)
             done[stage] = train_ranker(config, out / stage, resume=True, watching=watching)
         if done[stage].outcome.stopped:
             raise SystemExit(f"{stage}: out of time; the same command continues")

@@ -44,7 +44,6 @@ def main() -> None:
     flags = {
         "program": {"program": arguments.program},
         "modules": arguments.modules,
-        "judgments": arguments.out / "judgments.sqlite",
         **lm_flags(arguments),
         **{name: settings[name] for name in ("budget", "test_limit")},
     }

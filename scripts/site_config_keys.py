@@ -35,7 +35,7 @@ CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
     "typedrag mcp": (Limits, "What `--limit` takes."),
     "Options of programs": (Options, "What `-o` takes, and `programs.NAME.options` of a file."),
 }
-_NO_OPTIONS = {"scorer", "judgments", "path", "subset", "fields"}
+_NO_OPTIONS = {"scorer", "path", "subset", "fields"}
 """Parameters of metrics and loaders that a config has keys of its own for."""
 
 

@@ -7,7 +7,7 @@ Trained on the labels of the train and validation splits, and on fabrications of
 the named files, and right references of Wiki-NFQA with another question's gold answer in place of their own.
 Prints the results on the test splits, within a set and across sets, beside the cosine with the nearest good
 reference. With --scorer also those of LINKAGE's expected rank on a draw of both, and of the two together: the LM's
-judgments are kept in --judgments.
+replies are kept in --replies.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from typedrag.datasets.dataset import hash_of, sample
 from typedrag.datasets.splits import SPLITS, group_of
 from typedrag.errors import NotMeasurable, StepFailed
 from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
 from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.arithmetic.ranks import expected_rank
 from typedrag.metrics.judges.combined import WEIGHTS, features
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
-from typedrag.metrics.judges.judgments import Judgments
-from typedrag.metrics.judges.linkage import LinkageJudge, draw_references, stored_rank
+from typedrag.metrics.judges.linkage import LinkageJudge, draw_references
 from typedrag.metrics.text_overlap import contains
 from typedrag.records import Reference
 from typedrag.retrieval.logistic import LogisticModel
@@ -207,18 +208,19 @@ def ranked(datasets: Sequence[Dataset], questions: int) -> list[tuple[Item, Labe
     return drawn
 
 
-def places(cases: Sequence[LabelledAnswer], lm: dspy.LM, store: Judgments) -> list[float]:
+def places(cases: Sequence[LabelledAnswer], lm: dspy.LM, replies: Path) -> list[float]:
     """LINKAGE's place of each answer by its expected rank, 1 for the first and 0 for the last; NaN if unread."""
     judge, scores = LinkageJudge(), []
-    with use_lm(lm):
+    with use_reply_store(replies), use_lm(lm):
         for case in cases:
             texts = [r.text for r in draw_references(case.example)]
             try:
-                rank = stored_rank(judge, store, case.example.question, texts, case.candidate.text)
+                judgment = judge(question=case.example.question, references=texts, candidate=case.candidate.text)
             except StepFailed:
                 scores.append(float("nan"))
             else:
-                scores.append((len(texts) - rank.expected) / (len(texts) - 1))
+                expected = expected_rank(judgment.probabilities) if judgment.probabilities else judgment.rank
+                scores.append((len(texts) - expected) / (len(texts) - 1))
     return scores
 
 
@@ -255,7 +257,7 @@ def main() -> None:
     parser.add_argument("--fabrications", type=Path, nargs="*", default=[], help="files of the dataset fabrications")
     parser.add_argument("--scorer", help="LM spec: measure LINKAGE too")
     parser.add_argument("--api-base", help="address of the scorer's server")
-    parser.add_argument("--judgments", type=Path, help="file that the scorer's judgments are kept in")
+    parser.add_argument("--replies", type=Path, default=Path("replies.sqlite"), help="file of the scorer's replies")
     parser.add_argument("--questions", type=int, default=15, help="of each set and split that the scorer ranks")
     arguments = parser.parse_args()
     datasets = [load_dataset("antique", arguments.antique), load_dataset("wiki-nfqa", arguments.wiki_nfqa)]
@@ -289,8 +291,8 @@ def main() -> None:
     if arguments.scorer:
         print("\n| judge | answers of questions | spearman | pairs ordered |\n|---|---|---|---|")
         drawn = ranked(datasets, arguments.questions)
-        lm = open_lm(arguments.scorer, api_base=arguments.api_base, cache=False, timeout=3000)
-        scores = places([case for _, case in drawn], lm, Judgments(arguments.judgments))
+        lm = open_lm(arguments.scorer, api_base=arguments.api_base, cache=True, timeout=3000)
+        scores = places([case for _, case in drawn], lm, arguments.replies)
         show_what_the_lm_adds(model, [(item, place) for (item, _), place in zip(drawn, scores, strict=True)])
 
 

@@ -74,7 +74,7 @@ def gone() -> LMTransportError:
 def scripted(replies: dict[type[dspy.Signature], Reply] | None = None, **settings: Any) -> Iterator[ScriptedEngine]:
     """Run programs within on a scripted LM."""
     engine = ScriptedEngine(replies or {}, seconds=settings.pop("seconds", 0.0))
-    lm = dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False)
+    lm = dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=True)
     with dspy.context(lm=lm, adapter=SchemaAdapter(), **settings):
         yield engine
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -67,6 +67,7 @@ class CallContext(NamedTuple):  # it is copied at each step, which takes a datac
         task: The task that waits for this thread.
         permit: Called with the number of replies before an LM call that is to be paid; raises if it may not be made.
         timeout: Seconds for each try of an LM call, in the place of the LM's own.
+        replies: The keys of the kept replies of a step, to be forgotten if none can be read.
         request: The server's line in its log, of the request that first asked the question.
     """
 
@@ -85,6 +86,7 @@ class CallContext(NamedTuple):  # it is copied at each step, which takes a datac
     task: Any = None
     permit: Callable[[int], None] | None = None
     timeout: float | None = None
+    replies: list[str] | None = None
     request: Any = None
 
 
@@ -101,14 +103,20 @@ def set_context(**changes: Any) -> None:
     _current.set(_current.get()._replace(**changes))
 
 
-@contextmanager
-def use_context(**changes: Any) -> Iterator[None]:
+def use_context(**changes: Any) -> AbstractContextManager[None]:
     """Change the state within."""
-    token = _current.set(_current.get()._replace(**changes))
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return _Changed(changes)
+
+
+class _Changed(AbstractContextManager[None]):  # a generator would take twice as long, several times in each LM call
+    def __init__(self, changes: dict[str, Any]) -> None:
+        self._changes = changes
+
+    def __enter__(self) -> None:
+        self._token = _current.set(_current.get()._replace(**self._changes))
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 def carry(function: Callable[..., T]) -> Callable[..., T]:

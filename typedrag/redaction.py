@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -89,7 +90,7 @@ def redactor_for(
             secrets.extend(part for url in value.split(",") if urlsplit(url).hostname for part in _parts(url))
     for lm in lms:
         secrets.extend(keys_of(lm))
-        secrets.extend(part for address in _addresses_of(lm) for part in _parts(address))
+        secrets.extend(_parts(_address_of(lm)))
     for address in addresses:
         secrets.extend(_parts(address))
     return Redactor(secrets)
@@ -104,15 +105,15 @@ def keys_of(lm: dspy.LM | None) -> list[str]:
     settings = getattr(lm, "kwargs", {})
     headers = [str(value) for value in (settings.get("extra_headers") or {}).values()]
     tokens = [header.split()[-1] for header in headers if header.split()]  # without "Bearer"
-    of_addresses = (key for address in _addresses_of(lm) for key in _keys_in(address))
-    return [str(settings.get("api_key") or ""), *headers, *tokens, *of_addresses]
+    return [str(settings.get("api_key") or ""), *headers, *tokens, *_keys_in(_address_of(lm))]
 
 
-def _addresses_of(lm: dspy.LM | None) -> list[str]:
+def _address_of(lm: dspy.LM | None) -> str:
     settings = getattr(lm, "kwargs", {})
-    return str(settings.get("api_base") or settings.get("base_url") or "").split(",")
+    return str(settings.get("api_base") or settings.get("base_url") or "")
 
 
+@lru_cache
 def _keys_in(address: str) -> list[str]:
     """The password and the keys in an address."""
     url = urlsplit(address)

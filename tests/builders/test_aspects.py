@@ -9,11 +9,13 @@ import pytest
 
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.builders import build_aspects, write_built
+from typedrag.builders import build_aspects
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
-from typedrag.metrics import Judgments
+from typedrag.files.text_files import write_json_lines
+from typedrag.lms.replies import use_reply_store
 from typedrag.records import Reference
+from typedrag.runs.stages import Stages
 
 SENTENCES = ("Yeast makes gas.", "The gas lifts the dough.", "Salt slows it down.", "Heat ends it.")
 
@@ -32,7 +34,7 @@ def parts(*named: tuple[str, int]) -> dict:
 
 def build(reply, *examples, **more):
     with scripted({s.DivideAnswer: reply}) as engine:
-        return build_aspects(examples, more.pop("store", Judgments()), retries=0, **more), engine
+        return build_aspects(examples, Stages(), retries=0, **more), engine
 
 
 def test_sub_answers_are_runs_of_sentences_that_make_the_whole_answer(tmp_path):
@@ -43,7 +45,7 @@ def test_sub_answers_are_runs_of_sentences_that_make_the_whole_answer(tmp_path):
     [(_, prompt)] = engine.prompts
     shown = json.JSONDecoder().raw_decode(prompt.split("[[ ## sentences ## ]]\n")[1])[0]
     assert shown == {str(n): text for n, text in enumerate(SENTENCES, 1)}
-    write_built(built, tmp_path / "made.jsonl")
+    write_json_lines(tmp_path / "made.jsonl", built.rows)
     dataset = load_dataset("file", tmp_path / "made.jsonl")
     [loaded] = dataset.examples
     assert (loaded.aspects, loaded.sub_answers) == (tuple(row["aspects"]), tuple(row["sub_answers"]))
@@ -76,10 +78,11 @@ def test_an_answer_of_one_sentence_is_not_asked_about():
         build(parts(("a", 1), ("b", 2)), dspy.Example(id="1", question="Why?"))
 
 
-def test_nothing_is_asked_for_twice():
-    store, reply = Judgments(), parts(("a", 1), ("b", 2))
-    assert len(build(reply, example(), store=store)[1].prompts) == 1
-    built, engine = build(reply, example(), example(2), store=store)
+def test_nothing_is_asked_for_twice(tmp_path):
+    reply = parts(("a", 1), ("b", 2))
+    with use_reply_store(tmp_path / "replies"):
+        assert len(build(reply, example())[1].prompts) == 1
+        built, engine = build(reply, example(), example(2))
     assert len(built.rows) == 2 and len(engine.prompts) == 1
 
 
@@ -92,7 +95,7 @@ def test_demonstrations_of_ones_own_are_shown_instead_of_ours():
     with scripted({s.DivideAnswer: parts(("a", 1), ("b", 2))}) as engine:
         requests, complete = [], engine.complete
         engine.complete = lambda request: requests.append(request) or complete(request)
-        build_aspects([example()], Judgments(), demonstrations=[shown], retries=0)
+        build_aspects([example()], Stages(), demonstrations=[shown], retries=0)
     text = "".join(message.text for message in requests[0].messages)
     assert '"begins": 3' in text and "what eyes do" in text and "keeping bees" not in text
     with pytest.raises(InputError, match="shows no division of an answer"):

@@ -10,14 +10,16 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 from tests.builders.native import publish
 from tests.scripted import gone, scripted
 from typedrag import signatures as s
-from typedrag.builders import CompoundSettings, build_compound, write_built, write_single_hop
+from typedrag.builders import Compound, build_compound, write_single_hop
 from typedrag.datasets import load_dataset
 from typedrag.datasets.question_sets import SingleHop, read_single_hop
 from typedrag.errors import LMUnavailable
-from typedrag.metrics import Judgments
+from typedrag.files.text_files import write_json_lines
+from typedrag.lms.replies import use_reply_store
 from typedrag.records import Passage
+from typedrag.runs.stages import Stages
 
-SETTINGS = CompoundSettings(retries=0, per_entity=3)
+SETTINGS = Compound(retries=0, per_entity=3)
 
 
 def joined(prompt: str) -> dict:
@@ -30,14 +32,14 @@ def joined(prompt: str) -> dict:
 def test_questions_of_one_entity_are_joined_with_their_answers(tmp_path):
     singles = list(read_single_hop(publish(tmp_path)["squad"]))
     with scripted({s.JoinQuestions: joined}):
-        built = build_compound(singles, Judgments(), SETTINGS)
+        built = build_compound(singles, Stages(), SETTINGS)
     assert built.rows and built.left_out["entities with too few questions"] == 1  # steel has one question
     for row in built.rows:
         assert row["entity"] == "Forth Bridge" and 2 <= len(row["sub_queries"]) <= 3
         assert row["answers"] == [" && ".join(row["sub_answers"])]
         assert all(q.rstrip("?") in row["question"] for q in row["sub_queries"])
         assert len(row["passage_ids"]) == 1
-    write_built(built, tmp_path / "made.jsonl")
+    write_json_lines(tmp_path / "made.jsonl", built.rows)
     assert len(load_dataset("compound", tmp_path / "made.jsonl").examples) == len(built.rows)
 
 
@@ -45,15 +47,15 @@ def test_the_same_seed_gives_the_same_questions_and_another_entity_changes_none(
     singles = list(read_single_hop(publish(tmp_path)["squad"]))
     more = [SingleHop(f"What is part {n} of the Tay Bridge?", f"part {n}", "Tay Bridge") for n in range(3)]
     with scripted({s.JoinQuestions: joined}):
-        first = build_compound(singles, Judgments(), SETTINGS).rows
-        again = build_compound([*more, *singles], Judgments(), SETTINGS).rows
+        first = build_compound(singles, Stages(), SETTINGS).rows
+        again = build_compound([*more, *singles], Stages(), SETTINGS).rows
     assert [row for row in again if row["entity"] == "Forth Bridge"] == first
 
 
 def test_no_entity_is_in_two_subsets():
     singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(60) for n in range(4)]
     with scripted({s.JoinQuestions: joined}):
-        rows = build_compound(singles, Judgments(), CompoundSettings(retries=0, per_entity=2, test_share=0.3)).rows
+        rows = build_compound(singles, Stages(), Compound(retries=0, per_entity=2, test_share=0.3)).rows
     subsets = {row["entity"]: set() for row in rows}
     for row in rows:
         subsets[row["entity"]].add(row["subset"])
@@ -64,8 +66,8 @@ def test_no_entity_is_in_two_subsets():
 def test_as_many_entities_take_part_as_are_wanted():
     singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(9) for n in range(3)]
     with scripted({s.JoinQuestions: joined}):
-        few = build_compound(singles, Judgments(), SETTINGS.model_copy(update={"entities": 4}))
-        more = build_compound(singles, Judgments(), SETTINGS.model_copy(update={"entities": 6}))
+        few = build_compound(singles, Stages(), SETTINGS.model_copy(update={"entities": 4}))
+        more = build_compound(singles, Stages(), SETTINGS.model_copy(update={"entities": 6}))
     of_few, of_more = ({row["entity"] for row in built.rows} for built in (few, more))
     assert len(of_few) == 4 and of_few < of_more
     assert few.left_out == {"more entities than are wanted": 5}
@@ -74,7 +76,7 @@ def test_as_many_entities_take_part_as_are_wanted():
 def test_an_lm_writes_on_the_entities_that_are_wanted():
     passages = [Passage(f"{e}-{n}", f"Thing {e} has part {n}.", f"Thing {e}") for e in range(5) for n in range(2)]
     with scripted({s.AskAboutEntity: "torn"}) as engine:
-        _, report = write_single_hop(lambda: passages, Judgments(), SETTINGS.model_copy(update={"entities": 2}))
+        _, report = write_single_hop(lambda: passages, Stages(), SETTINGS.model_copy(update={"entities": 2}))
     assert len(engine.asked()) == 4 and report.left_out["more entities than are wanted"] == 3
 
 
@@ -92,12 +94,12 @@ def test_an_lm_writes_on_no_more_entities_than_the_limit_takes(limit):
     ]
     settings, done = SETTINGS.model_copy(update={"limit": limit}), []
     with scripted({s.AskAboutEntity: part_asked, s.JoinQuestions: joined}) as engine:
-        singles, report = write_single_hop(lambda: passages, Judgments(), settings, on_done=done.append)
+        singles, report = write_single_hop(lambda: passages, Stages(listener=lambda p: done.append(p.done)), settings)
         calls = len(engine.prompts)
-        built = build_compound(singles, Judgments(), settings)
+        built = build_compound(singles, Stages(), settings)
     useless = report.left_out["single questions: the entity does not stand in the question"]
     assert 4 <= len(singles) == calls - useless <= 4 * limit
-    assert done == list(range(1, calls + 1))
+    assert done[-1] == calls and done == sorted(done)
     assert report.left_out["entities that the limit has no need of"] == 30 - calls // 4
     assert len(engine.prompts) - calls == limit and len(built.rows) == limit
 
@@ -109,10 +111,10 @@ def test_a_corpus_may_be_larger_than_memory():
 
     settings = SETTINGS.model_copy(update={"entities": 3, "documents": 4})
     with scripted({s.AskAboutEntity: "torn"}) as engine:
-        write_single_hop(lambda: [*corpus()][:100], Judgments(), settings)  # imports what takes memory once
+        write_single_hop(lambda: [*corpus()][:100], Stages(), settings)  # imports what takes memory once
         before = len(engine.prompts)
         tracemalloc.start()
-        write_single_hop(corpus, Judgments(), settings)
+        write_single_hop(corpus, Stages(), settings)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert most < 5e6
@@ -123,9 +125,9 @@ def test_passages_are_drawn_whatever_their_order():
     passages = [Passage(str(n), f"Thing {n % 5} has part {n}.", f"Thing {n % 5}") for n in range(60)]
     settings = SETTINGS.model_copy(update={"entities": 2, "documents": 3})
     with scripted({s.AskAboutEntity: "torn"}) as one:
-        write_single_hop(lambda: passages, Judgments(), settings, threads=1)
+        write_single_hop(lambda: passages, Stages(1), settings)
     with scripted({s.AskAboutEntity: "torn"}) as other:
-        write_single_hop(lambda: reversed(passages), Judgments(), settings, threads=1)
+        write_single_hop(lambda: reversed(passages), Stages(1), settings)
     assert len(one.prompts) == 6 and one.prompts == other.prompts
 
 
@@ -149,7 +151,7 @@ PAIR = [
 )
 def test_what_is_no_compound_question_is_left_out_and_counted(reply, reason):
     with scripted({s.JoinQuestions: reply}):
-        built = build_compound(PAIR, Judgments(), SETTINGS)
+        built = build_compound(PAIR, Stages(), SETTINGS)
     assert built.rows == []
     [said] = [why for why in built.left_out if why.startswith("compound")]
     assert reason in said
@@ -162,9 +164,9 @@ def test_what_the_lm_is_too_slow_for_is_left_out_with_its_reason_and_all_else_go
         return LMTimeoutError("no reply in 120 s") if "thing 3" in prompt else joined(prompt)
 
     with scripted({s.JoinQuestions: slow}):
-        built = build_compound(singles, Judgments(), SETTINGS, threads=1)
+        built = build_compound(singles, Stages(1), SETTINGS)
     with scripted({s.JoinQuestions: joined}):
-        whole = build_compound(singles, Judgments(), SETTINGS, threads=1)
+        whole = build_compound(singles, Stages(1), SETTINGS)
     assert built.rows == [row for row in whole.rows if row["entity"] != "thing 3"]
     [(reason, count)] = built.left_out.items()
     assert reason.startswith("compound questions: LM 'scripted/lm' cannot be used") and "no reply in 120 s" in reason
@@ -176,30 +178,30 @@ def test_an_lm_that_refuses_all_that_it_is_asked_ends_the_build_with_its_words(e
     singles = [SingleHop(f"What is part {n} of {e}?", f"p{n}", f"{e}") for e in range(entities) for n in range(3)]
     refusal = LMInvalidRequestError("no such model")
     with scripted({s.JoinQuestions: refusal}) as engine, pytest.raises(LMUnavailable, match="no such model"):
-        build_compound(singles, Judgments(), SETTINGS, threads=1)
+        build_compound(singles, Stages(1), SETTINGS)
     assert len(engine.prompts) <= 5
     passages = [Passage(f"{e}-{n}", f"{e} has part {n}.", f"Thing {e}") for e in range(entities) for n in range(2)]
     limited = SETTINGS.model_copy(update={"limit": 1})
     with scripted({s.AskAboutEntity: refusal}) as engine, pytest.raises(LMUnavailable, match="no such model"):
-        write_single_hop(lambda: passages, Judgments(), limited, threads=1)
+        write_single_hop(lambda: passages, Stages(1), limited)
     assert len(engine.prompts) <= 5
 
 
 def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
     singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(6) for n in range(3)]
-    store = Judgments(tmp_path / "store.sqlite")
     calls = []
 
     def dies(prompt):
         calls.append(prompt)
         return joined(prompt) if len(calls) <= 4 else gone()
 
-    with scripted({s.JoinQuestions: dies}), pytest.raises(LMUnavailable):
-        build_compound(singles, store, SETTINGS, threads=1)
-    with scripted({s.JoinQuestions: joined}) as engine:
-        built = build_compound(singles, Judgments(tmp_path / "store.sqlite"), SETTINGS, threads=1)
+    with use_reply_store(tmp_path / "replies"):
+        with scripted({s.JoinQuestions: dies}), pytest.raises(LMUnavailable):
+            build_compound(singles, Stages(1), SETTINGS)
+        with scripted({s.JoinQuestions: joined}) as engine:
+            built = build_compound(singles, Stages(1), SETTINGS)
     with scripted({s.JoinQuestions: joined}) as whole:
-        assert build_compound(singles, Judgments(), SETTINGS).rows == built.rows
+        assert build_compound(singles, Stages(), SETTINGS).rows == built.rows
     assert len(engine.prompts) == len(whole.prompts) - 4
 
 
@@ -219,7 +221,7 @@ def asked(prompt: str) -> dict:
 
 def test_single_questions_are_written_on_passages_of_an_entity():
     with scripted({s.AskAboutEntity: asked}) as engine:
-        singles, report = write_single_hop(lambda: PASSAGES, Judgments(), SETTINGS)
+        singles, report = write_single_hop(lambda: PASSAGES, Stages(), SETTINGS)
     assert len(engine.prompts) == 2
     assert [(x.question, x.answer, x.entity, x.relevant[0].id) for x in singles] == [
         ("What makes gas in Bread dough?", "Yeast", "Bread", "1")
@@ -241,7 +243,7 @@ def test_single_questions_are_written_on_passages_of_an_entity():
 def test_questions_that_are_of_no_use_are_left_out(question, answer, reason):
     with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": answer}}}):
         passages = [PASSAGES[0], Passage("5", "Yeast.", "Bread")]
-        singles, report = write_single_hop(lambda: passages, Judgments(), SETTINGS)
+        singles, report = write_single_hop(lambda: passages, Stages(), SETTINGS)
     assert singles == [] and any(reason in why for why in report.left_out)
 
 
@@ -261,6 +263,6 @@ def test_questions_that_are_of_no_use_are_left_out(question, answer, reason):
 def test_an_entity_is_named_also_by_its_possessive_and_without_what_is_in_brackets_behind_it(title, question, named):
     passages = [Passage(str(n), f"The answer is forty-{n}.", title) for n in range(2)]
     with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": "forty-1"}}}):
-        singles, report = write_single_hop(lambda: passages, Judgments(), SETTINGS)
+        singles, report = write_single_hop(lambda: passages, Stages(), SETTINGS)
     assert [single.question for single in singles] == [question] * named
     assert report.left_out["single questions: the entity does not stand in the question"] == (not named)

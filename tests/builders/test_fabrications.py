@@ -7,12 +7,13 @@ import pytest
 
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.builders import FabricationsSettings, build_fabrications, write_built
+from typedrag.builders import Fabrications, build_fabrications
 from typedrag.datasets import AnswerKind, load_dataset
 from typedrag.errors import InputError
-from typedrag.metrics import Judgments
+from typedrag.files.text_files import write_json_lines
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference, SubQuestion
+from typedrag.runs.stages import Stages
 
 YEARS = {"Who opened the bridge?": "Anna Berg", "When was it opened?": "1890", "When was it closed?": "1954"}
 
@@ -38,7 +39,7 @@ def built(questions, replies=None):
         **(replies or {}),
     }
     with scripted(scripts):
-        return build_fabrications(questions, Judgments(), FabricationsSettings(retries=0))
+        return build_fabrications(questions, Stages(), Fabrications(retries=0))
 
 
 def candidates(row):
@@ -56,7 +57,7 @@ def test_a_right_answer_stands_beside_a_wrong_one_of_each_kind(tmp_path):
     assert when[AnswerKind.OFF_SUBJECT] in (candidates(made.rows[n])[AnswerKind.RIGHT] for n in (0, 2))
     assert AnswerKind.EXCHANGED not in candidates(made.rows[0])  # no other name
     assert made.left_out == {"exchanged: none could be made": 1}
-    write_built(made, tmp_path / "made.jsonl")
+    write_json_lines(tmp_path / "made.jsonl", made.rows)
     example = load_dataset("fabrications", tmp_path / "made.jsonl").examples[1]
     assert example.candidates[0].kind is AnswerKind.RIGHT and example.references[0].label == 3
 

@@ -1,39 +1,44 @@
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import dspy
 import pytest
 from dspy.utils.exceptions import LMTimeoutError
 
 from tests.scripted import gone, scripted
 from typedrag import signatures as s
-from typedrag.builders import NonFactoidSettings, select_non_factoid
+from typedrag.builders import select_non_factoid
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import example
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.metrics import Judgments
+from typedrag.lms.replies import use_reply_store
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
 from typedrag.question_types import QuestionType as T
 from typedrag.records import Reference
+from typedrag.runs.stages import Stages
 
 BREAD = example(id="1", question="Why does  bread rise?", answers=("yeast", "gas"), subset="validation")
 WHEN = example(id="2", question="When was the telephone invented?", answers=("1876",))
-SETTINGS = NonFactoidSettings()
 
 
-def select(questions, classifier=None, store=None, settings=SETTINGS, **more):
-    return select_non_factoid(
-        questions,
-        classifier or LinearTypeClassifier(),
-        Judgments() if store is None else store,
-        settings,
-        **more,
-    )
+class Selected(NamedTuple):
+    patterns: bool = True
+    per_subset: int | None = 300
+    seed: int = 0
+
+
+SETTINGS = Selected()
+
+
+def select(questions, classifier=None, settings=SETTINGS, stages=None):
+    return select_non_factoid(questions, classifier or LinearTypeClassifier(), stages or Stages(1), settings)
 
 
 def test_non_factoid_questions_are_kept_with_their_ground_truth_and_type():
     done = []
-    selected, report = select({"nq": [BREAD, WHEN]}, on_done=done.append)
+    selected, report = select({"nq": [BREAD, WHEN]}, stages=Stages(listener=lambda p: done.append(p.done)))
     assert [e.toDict() for e in selected] == [
         {
             "id": "nq_1",
@@ -44,11 +49,11 @@ def test_non_factoid_questions_are_kept_with_their_ground_truth_and_type():
         }
     ]
     assert report.left_out == {"questions: worded like no non-factoid question": 1}
-    assert done == [1]
+    assert done == [0, 1, 1]
 
 
 def test_without_patterns_the_classifier_decides_alone():
-    selected, report = select({"nq": [BREAD, WHEN]}, settings=NonFactoidSettings(patterns=False))
+    selected, report = select({"nq": [BREAD, WHEN]}, settings=Selected(patterns=False))
     assert [e.id for e in selected] == ["nq_1"]
     assert report.left_out == {"questions: classified as factoid": 1}
 
@@ -79,15 +84,15 @@ def test_a_large_subset_is_drawn_from_in_turn_by_type():
         def forward(self, question):
             return dspy.Prediction(question_type=types[question[0].lower()])
 
-    settings = NonFactoidSettings(per_subset=6)
+    settings = Selected(per_subset=6)
     selected, report = select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=settings)
     kept = [e.id for e in selected]
     assert len(kept) == 7 and sum(i.startswith("many_h") for i in kept) == 3 and "few_1" in kept
     assert report.left_out == {"questions: more than the 6 wanted of their subset": 27}
     assert [e.id for e in select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=settings)[0]] == kept
-    other = settings.model_copy(update={"seed": 1})
+    other = settings._replace(seed=1)
     assert [e.id for e in select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=other)[0]] != kept
-    every = NonFactoidSettings(per_subset=None)
+    every = Selected(per_subset=None)
     assert len(select({"many": [*whys, *hows]}, ByWord(), settings=every)[0]) == 33
 
 
@@ -101,15 +106,12 @@ def test_types_that_an_lm_named_are_not_paid_for_again(tmp_path):
         calls.append(prompt)
         return {"question_type": "reason"} if len(calls) <= 2 else gone()
 
-    with scripted({s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
-        select(MANY, LMTypeClassifier(Options()), Judgments(tmp_path / "store"), threads=1)
-    with scripted() as engine:
-        selected, _ = select(MANY, LMTypeClassifier(Options()), Judgments(tmp_path / "store"), threads=1)
+    with use_reply_store(tmp_path / "replies"):
+        with scripted({s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
+            select(MANY, LMTypeClassifier(Options()))
+        with scripted() as engine:
+            selected, _ = select(MANY, LMTypeClassifier(Options()))
     assert len(selected) == 5 and len(engine.prompts) == 3
-    with scripted() as engine:
-        options = Options(type_classifier="hub:other/model")
-        select(MANY, LMTypeClassifier(options), Judgments(tmp_path / "store"), options=options)
-    assert len(engine.prompts) == 5  # what another make said is another thing
 
 
 def test_a_question_whose_type_cannot_be_read_is_left_out():
@@ -123,7 +125,7 @@ def test_a_question_that_the_lm_fails_at_is_left_out_with_its_reason():
         return LMTimeoutError("no reply in 120 s") if "number 2" in prompt else {"question_type": "reason"}
 
     with scripted({s.ClassifyQuestion: slow}):
-        selected, report = select(MANY, LMTypeClassifier(Options(retries=0)), threads=1)
+        selected, report = select(MANY, LMTypeClassifier(Options(retries=0)))
     assert [e.id for e in selected] == ["nq_0", "nq_1", "nq_3", "nq_4"]
     [(reason, count)] = report.left_out.items()
     assert "no reply in 120 s" in reason and count == 1
@@ -132,7 +134,7 @@ def test_a_question_that_the_lm_fails_at_is_left_out_with_its_reason():
 def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):
     labelled = load_dataset("nf-cats", shared_data / "nf_cats", subset="valid").examples
     given = [example(id=e.id, question=e.question, answers=("x",)) for e in labelled]
-    settings = NonFactoidSettings(patterns=False, per_subset=None)
+    settings = Selected(patterns=False, per_subset=None)
     kept = {e.question.casefold() for e in select({"v": given}, settings=settings)[0]}
 
     def share(types) -> float:
@@ -143,6 +145,6 @@ def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):
     # not-a-question is there whatever has no question mark, half of it what people ask for without one
     assert share([T.FACTOID]) < 0.15 and share([T.NOT_A_QUESTION]) < 0.45
     published = load_dataset("wiki-nfqa", shared_data / "wiki_nfqa").examples
-    selected, report = select({"wiki": published}, settings=NonFactoidSettings(per_subset=None))
+    selected, report = select({"wiki": published}, settings=Selected(per_subset=None))
     assert len(selected) / len(published) > 0.6
     assert len(selected) + sum(report.left_out.values()) == len(published)

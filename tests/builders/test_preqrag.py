@@ -9,13 +9,15 @@ from dspy.utils.exceptions import LMServerError, LMTimeoutError
 
 from tests.scripted import gone, scripted
 from typedrag import signatures as s
-from typedrag.builders import PreQRAGSettings, build_preqrag, write_built
+from typedrag.builders import PreQRAGQuestions, build_preqrag
 from typedrag.builders.question_categories import CHOICES, draw
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError, LMUnavailable
-from typedrag.metrics import Judgments
+from typedrag.files.text_files import write_json_lines
+from typedrag.lms.replies import use_reply_store
 from typedrag.question_types import DocumentScope, QuestionType
 from typedrag.records import Passage
+from typedrag.runs.stages import Stages
 
 
 def given(prompt: str, field: str):
@@ -35,19 +37,17 @@ def written(prompt: str) -> dict:
 
 
 REPLIES = {s.AskOfOnePassage: written, s.AskOfTwoPassages: written}
-SETTINGS = PreQRAGSettings(single=8, multi=6, retries=0)
+SETTINGS = PreQRAGQuestions(single=8, multi=6, retries=0)
 
 
-def build(retriever, settings=SETTINGS, store=None, replies=REPLIES, **more):
+def build(retriever, settings=SETTINGS, replies=REPLIES, stages=None):
     with scripted(replies) as engine:
-        return build_preqrag(
-            retriever.passages(), retriever, Judgments() if store is None else store, settings, **more
-        ), engine
+        return build_preqrag(retriever.passages(), retriever, stages or Stages(1), settings), engine
 
 
 def test_as_many_of_each_scope_as_are_wanted_with_their_kinds(sample_retriever, tmp_path):
     done = []
-    built, _ = build(sample_retriever, on_done=done.append)
+    built, _ = build(sample_retriever, stages=Stages(listener=lambda p: done.append(p.done)))
     by_id = {p.id: p for p in sample_retriever.passages()}
     assert Counter(row["subset"] for row in built.rows) == {"single-document": 8, "multi-document": 6}
     assert done[-1] == 14
@@ -62,7 +62,7 @@ def test_as_many_of_each_scope_as_are_wanted_with_their_kinds(sample_retriever, 
     twice = Counter(i for row in built.rows if row["subset"] == "multi-document" for i in row["passage_ids"])
     assert max(twice.values()) == 1
     assert len({c for row in built.rows for c in row["categories"].values()}) > 9
-    write_built(built, tmp_path / "made.jsonl")
+    write_json_lines(tmp_path / "made.jsonl", built.rows)
     dataset = load_dataset("file", tmp_path / "made.jsonl")
     assert len(dataset.examples) == 14
     for example, row in zip(dataset.examples, built.rows, strict=True):
@@ -80,16 +80,16 @@ def test_the_same_seed_gives_the_same_and_another_another(sample_retriever):
 
 
 def test_what_was_written_is_not_paid_for_again(sample_retriever, tmp_path):
-    store = Judgments(tmp_path / "store.sqlite")
     calls = []
 
     def dying(prompt):
         calls.append(prompt)
         return gone() if len(calls) == 5 else written(prompt)
 
-    with pytest.raises(LMUnavailable):
-        build(sample_retriever, store=store, replies=dict.fromkeys(REPLIES, dying), threads=1)
-    rest, engine = build(sample_retriever, store=Judgments(tmp_path / "store.sqlite"))
+    with use_reply_store(tmp_path / "replies"):
+        with pytest.raises(LMUnavailable):
+            build(sample_retriever, replies=dict.fromkeys(REPLIES, dying))
+        rest, engine = build(sample_retriever)
     assert len(engine.asked()) == 14 - 4
     assert rest.rows == build(sample_retriever)[0].rows
 
@@ -101,7 +101,7 @@ def test_another_is_tried_in_the_place_of_what_the_lm_is_too_slow_for(sample_ret
         calls.append(prompt)
         return LMTimeoutError("no reply in 120 s") if len(calls) in (8, 9) else written(prompt)
 
-    built, _ = build(sample_retriever, replies=dict.fromkeys(REPLIES, slow), threads=1)
+    built, _ = build(sample_retriever, replies=dict.fromkeys(REPLIES, slow))
     assert Counter(row["subset"] for row in built.rows) == {"single-document": 8, "multi-document": 6}
     [(reason, count)] = built.left_out.items()
     assert reason.startswith("single-document: ") and "no reply in 120 s" in reason and count == 2
@@ -115,7 +115,7 @@ def test_a_server_that_fails_from_somewhere_on_ends_it(sample_retriever):
         return LMServerError("overloaded") if len(calls) > 6 else written(prompt)
 
     with pytest.raises(LMUnavailable, match="overloaded"):
-        build(sample_retriever, replies=dict.fromkeys(REPLIES, failing), threads=1)
+        build(sample_retriever, replies=dict.fromkeys(REPLIES, failing))
     assert len(calls) == 6 + 5  # over several rounds
 
 
@@ -131,7 +131,7 @@ def test_a_server_that_fails_from_somewhere_on_ends_it(sample_retriever):
     ],
 )
 def test_what_cannot_be_used_is_left_out_with_its_reason_and_another_tried(sample_retriever, reply, reason):
-    settings = PreQRAGSettings(single=2, multi=1, attempts=2, retries=0, only={"length": ("long",)})
+    settings = PreQRAGQuestions(single=2, multi=1, attempts=2, retries=0, only={"length": ("long",)})
     built, engine = build(sample_retriever, settings, replies=dict.fromkeys(REPLIES, reply))
     assert not built.rows and len(engine.asked()) == 6
     found = {left.split(": ")[0]: n for left, n in built.left_out.items() if reason in left}
@@ -144,7 +144,7 @@ def test_a_question_of_another_length_or_that_repeats_one_is_left_out(sample_ret
         return {"asked": {**written(prompt)["asked"], "question": "Could you tell me all about bread and about cats?"}}
 
     only = {"length": ("long",), "premise": ("direct",)}
-    settings = PreQRAGSettings(single=3, multi=0, attempts=1, retries=0, only=only)
+    settings = PreQRAGQuestions(single=3, multi=0, attempts=1, retries=0, only=only)
     built, _ = build(sample_retriever, settings, replies={s.AskOfOnePassage: same})
     assert len(built.rows) == 1 and built.left_out["single-document: it repeats another"] == 2
     settings = settings.model_copy(update={"only": {**only, "length": ("short",)}})
@@ -157,7 +157,7 @@ def test_an_answer_must_use_something_of_both_passages(sample_retriever):
         [first, _] = given(prompt, "passages")
         return {"asked": {**written(prompt)["asked"], "answer": first["text"]}}
 
-    settings = PreQRAGSettings(single=0, multi=2, attempts=1, retries=0)
+    settings = PreQRAGQuestions(single=0, multi=2, attempts=1, retries=0)
     built, _ = build(sample_retriever, settings, replies={s.AskOfTwoPassages: half})
     assert not built.rows and built.left_out["multi-document: the answer uses nothing of a passage"] == 2
 
@@ -168,7 +168,7 @@ def test_one_passage_has_no_partner():
             return [[Passage("1", "Bread rises.", "Bread")] for _ in queries]
 
     with scripted(REPLIES):
-        built = build_preqrag([Passage("1", "Bread rises.", "Bread")], Alone(), Judgments(), SETTINGS)
+        built = build_preqrag([Passage("1", "Bread rises.", "Bread")], Alone(), Stages(), SETTINGS)
     assert len(built.rows) == 1  # and no pair
     assert built.left_out == {
         "single-document: too few passages or usable questions": 7,
@@ -195,11 +195,11 @@ def test_categories_are_drawn_evenly_and_short_questions_have_no_premise():
 )
 def test_categories_that_there_are_not_are_refused(sample_retriever, only, problem):
     with pytest.raises(InputError, match=problem):
-        build(sample_retriever, PreQRAGSettings(single=1, multi=0, only=only))
+        build(sample_retriever, PreQRAGQuestions(single=1, multi=0, only=only))
 
 
 def test_what_only_one_scope_can_be_is_refused_before_anything_is_written(sample_retriever):
     only = {"length": ("short",)}
     with scripted() as engine, pytest.raises(InputError, match="no multi-document question has the wanted 'length'"):
-        build(sample_retriever, PreQRAGSettings(single=1, multi=1, only=only))
+        build(sample_retriever, PreQRAGQuestions(single=1, multi=1, only=only))
     assert not engine.asked()

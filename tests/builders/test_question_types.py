@@ -7,17 +7,19 @@ from click.testing import CliRunner
 
 from tests.scripted import gone, scripted
 from typedrag import signatures as s
-from typedrag.builders import QuestionTypesSettings, build_question_types, write_built
+from typedrag.builders import QuestionTypes, build_question_types
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.errors import LMUnavailable
-from typedrag.metrics import Judgments
+from typedrag.files.text_files import write_json_lines
+from typedrag.lms.replies import use_reply_store
 from typedrag.question_types import QuestionForm, QuestionType
+from typedrag.runs.stages import Stages
 
-SETTINGS = QuestionTypesSettings(
-    domains=("a bakery: bakers", "a bank: pensioners"),
-    types=(QuestionType.REASON, QuestionType.FACTOID),
-    forms=(QuestionForm.KEYWORDS,),
+SETTINGS = QuestionTypes(
+    domain=("a bakery: bakers", "a bank: pensioners"),
+    type=(QuestionType.REASON, QuestionType.FACTOID),
+    form=(QuestionForm.KEYWORDS,),
     retries=0,
 )
 
@@ -35,11 +37,11 @@ def labelled(prompt: str) -> dict:
 
 def test_questions_stay_whose_type_a_second_label_confirms(tmp_path):
     with scripted({s.WriteQuestions: written, s.ClassifyQuestion: labelled}) as engine:
-        built = build_question_types(Judgments(), SETTINGS)
+        built = build_question_types(Stages(), SETTINGS)
     assert engine.asked().count("WriteQuestions") == 4 and engine.asked().count("ClassifyQuestion") == 9
     assert built.left_out == {"it repeats another": 3, "two labels differ": 3}  # "why or not" twice, and "Bread"
     assert [(row["type"], row["form"]) for row in built.rows].count(("reason", "keywords")) == 2
-    write_built(built, tmp_path / "made.jsonl")
+    write_json_lines(tmp_path / "made.jsonl", built.rows)
     read = load_dataset("everyday", tmp_path / "made.jsonl").examples
     assert [(e.question, e.question_type, e.subset) for e in read] == [
         (row["question"], row["type"], row["form"]) for row in built.rows
@@ -53,10 +55,11 @@ def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
         calls.append(prompt)
         return labelled(prompt) if len(calls) <= 2 else gone()
 
-    with scripted({s.WriteQuestions: written, s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
-        build_question_types(Judgments(tmp_path / "store"), SETTINGS, threads=1)
-    with scripted({s.WriteQuestions: written, s.ClassifyQuestion: labelled}) as engine:
-        build_question_types(Judgments(tmp_path / "store"), SETTINGS, threads=1)
+    with use_reply_store(tmp_path / "replies"):
+        with scripted({s.WriteQuestions: written, s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
+            build_question_types(Stages(1), SETTINGS)
+        with scripted({s.WriteQuestions: written, s.ClassifyQuestion: labelled}) as engine:
+            build_question_types(Stages(1), SETTINGS)
     assert engine.asked() == ["ClassifyQuestion"] * 7
 
 

@@ -9,15 +9,14 @@ from tests.datasets.files import write_jsonl
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.builders import (
-    RevelatorSettings,
-    RevelatorSources,
+    RevelatorData,
     build_revelator,
     label_relevance,
-    write_built,
 )
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
-from typedrag.metrics import Judgments
+from typedrag.files.text_files import write_json_lines
+from typedrag.runs.stages import Stages
 
 
 @pytest.fixture
@@ -30,14 +29,14 @@ def rows_of(built, role, **wanted):
 
 
 def test_each_source_teaches_the_roles_that_the_paper_draws_from_it(files, tmp_path):
-    sources = RevelatorSources(
-        straightforward=files["commonsense"],
-        single_step=(files["nq"], files["dpr"]),
-        musique=files["musique"],
-        two_wiki=files["two_wiki"],
-        compound=files["compound"],
-    )
-    built = build_revelator(sources, RevelatorSettings())
+    sources = {
+        "straightforward": files["commonsense"],
+        "single_step": (files["nq"], files["dpr"]),
+        "musique": files["musique"],
+        "two_wiki": files["two_wiki"],
+        "compound": files["compound"],
+    }
+    built = build_revelator(RevelatorData(**sources))
     assert Counter((r["role"], r["origin"]) for r in built.rows) == {
         ("router", "straightforward"): 1,
         ("router", "single-step"): 2,
@@ -53,13 +52,13 @@ def test_each_source_teaches_the_roles_that_the_paper_draws_from_it(files, tmp_p
         ("ending", "musique"): 3,
         ("ending", "2wikimultihopqa"): 2,
     }
-    write_built(built, tmp_path / "made.jsonl")
+    write_json_lines(tmp_path / "made.jsonl", built.rows)
     dataset = load_dataset("revelator", tmp_path / "made.jsonl")
     assert len(dataset.examples) == len(built.rows)
 
 
 def test_steps_teach_what_is_next_and_when_it_ends(files):
-    built = build_revelator(RevelatorSources(musique=files["musique"]), RevelatorSettings())
+    built = build_revelator(RevelatorData(musique=files["musique"]))
     refined = sorted(rows_of(built, "refiner"), key=lambda r: len(r["solved"]))
     assert [r["query"] for r in refined] == [
         "Who designed the Forth Bridge?",
@@ -79,32 +78,30 @@ def test_compound_questions_about_one_entity_are_in_one_part(tmp_path):
         for e in range(20)
         for n in range(3)
     ]
-    settings = RevelatorSettings(validation_share=0.3, test_share=0.3)
-    built = build_revelator(RevelatorSources(compound=write_jsonl(tmp_path / "compound.jsonl", *rows)), settings)
+    settings = {"validation_share": 0.3, "test_share": 0.3}
+    built = build_revelator(RevelatorData(compound=write_jsonl(tmp_path / "compound.jsonl", *rows), **settings))
     parts = [{r["part"] for r in built.rows if f"bridge {e} " in r["question"]} for e in range(20)]
     assert all(len(found) == 1 for found in parts) and len(set.union(*parts)) == 3
     assert all("entity" not in row for row in built.rows)
 
 
 def test_relevance_is_labelled_by_the_source(files):
-    built = build_revelator(RevelatorSources(musique=files["musique"]), RevelatorSettings(noise_per_query=1))
+    built = build_revelator(RevelatorData(musique=files["musique"], noise=1))
     about = rows_of(built, "relevance", question="Where was John Fowler born?")
     assert {(r["passage"]["title"] == "John Fowler", r["relevant"]) for r in about} == {(True, True), (False, False)}
     assert len(about) == 2
 
 
 def test_questions_typed_into_a_search_engine_are_refined_to_themselves(files):
-    built = build_revelator(RevelatorSources(single_step=(files["nq"],)), RevelatorSettings())
+    built = build_revelator(RevelatorData(single_step=(files["nq"],)))
     [row] = rows_of(built, "refiner")
     assert (row["question"], row["solved"], row["query"]) == ("where is leeds", [], "where is leeds?")
 
 
-def test_what_is_tested_on_is_not_learnt(files):
-    built = build_revelator(
-        RevelatorSources(single_step=(files["nq"],), straightforward=files["commonsense"]),
-        RevelatorSettings(),
-        exclude=["Where is Leeds?"],
-    )
+def test_what_is_tested_on_is_not_learnt(files, tmp_path):
+    tested = write_jsonl(tmp_path / "tested.jsonl", {"question": "Where is Leeds?"})
+    data = RevelatorData(single_step=(files["nq"],), straightforward=files["commonsense"], exclude=(tested,))
+    built = build_revelator(data)
     assert [r["origin"] for r in built.rows] == ["straightforward"]
     assert built.left_out == {"the question is tested on": 2}
 
@@ -112,13 +109,13 @@ def test_what_is_tested_on_is_not_learnt(files):
 def test_the_limit_is_the_rows_of_a_kind_that_are_trained_on(tmp_path):
     rows = [{"question": f"where is town {n}", "answer": ["here"]} for n in range(100)]
     file = write_jsonl(tmp_path / "nq.jsonl", *rows)
-    settings = RevelatorSettings(limit=10, validation_share=0.2, test_share=0.3)
-    built = build_revelator(RevelatorSources(single_step=(file,)), settings)
+    settings = {"limit": 10, "validation_share": 0.2, "test_share": 0.3}
+    built = build_revelator(RevelatorData(single_step=(file,), **settings))
     assert Counter((r["role"], r["part"]) for r in built.rows) == {
         (role, part): n for role in ("router", "refiner") for part, n in (("train", 10), ("validation", 4), ("test", 6))
     }
     assert built.left_out == {"more than the 10 wanted of their kind": 160}
-    again = build_revelator(RevelatorSources(single_step=(file,)), settings)
+    again = build_revelator(RevelatorData(single_step=(file,), **settings))
     assert again.rows == built.rows
 
 
@@ -131,8 +128,8 @@ def test_a_route_has_one_limit_whatever_its_questions_come_from(tmp_path):
         for n in range(30)
     ]  # fmt: skip
     musique = write_jsonl(tmp_path / "musique.jsonl", *chains)
-    settings = RevelatorSettings(limit=20, validation_share=0, test_share=0)
-    built = build_revelator(RevelatorSources(single_step=(single,), musique=musique), settings)
+    settings = {"limit": 20, "validation_share": 0, "test_share": 0}
+    built = build_revelator(RevelatorData(single_step=(single,), musique=musique, **settings))
     routed = rows_of(built, "router", route="single-step")
     assert len(routed) == 20 and {r["origin"] for r in routed} == {"single-step", "musique"}
     assert len(rows_of(built, "refiner", origin="single-step")) == 20
@@ -142,7 +139,7 @@ def test_rows_that_cannot_be_written_or_contradict_are_left_out(tmp_path):
     same = {"question": "where is leeds", "answer": ["x"]}
     single = write_jsonl(tmp_path / "nq.jsonl", same, same, {"question": "who? or what is it", "answer": ["x"]})
     stem = write_jsonl(tmp_path / "easy.jsonl", {"question": {"stem": "where is leeds"}})
-    built = build_revelator(RevelatorSources(stem, (single,)), RevelatorSettings())
+    built = build_revelator(RevelatorData(straightforward=stem, single_step=(single,)))
     assert built.left_out == {
         "it came before with another label": 2,
         "it came before": 1,
@@ -152,27 +149,23 @@ def test_rows_that_cannot_be_written_or_contradict_are_left_out(tmp_path):
 
 def test_shares_leave_something_to_train_on():
     with pytest.raises(InputError, match="Lower the shares for validation and test"):
-        RevelatorSettings(validation_share=0.5, test_share=0.5)
+        RevelatorData(validation_share=0.5, test_share=0.5)
 
 
 def test_without_a_file_there_is_nothing_to_learn_from():
     with pytest.raises(InputError, match="nothing to learn from"):
-        build_revelator(RevelatorSources(), RevelatorSettings())
+        build_revelator(RevelatorData())
 
 
 def test_an_lm_may_label_relevance(files):
-    built = build_revelator(RevelatorSources(musique=files["musique"]), RevelatorSettings())
-    store = Judgments()
+    built = build_revelator(RevelatorData(musique=files["musique"]))
 
     def judged(prompt):
         return "torn" if "Tay Bridge" in prompt else {"relevant": "John Fowler designed" in prompt}
 
     with scripted({s.JudgeRelevance: judged}):
-        labelled = label_relevance(built, store)
+        labelled = label_relevance(built, Stages())
     assert {r["passage"]["title"] for r in rows_of(labelled, "relevance", relevant=True)} == {"Forth Bridge"}
     torn = sum(r["passage"]["title"] == "Tay Bridge" for r in rows_of(built, "relevance"))
     assert labelled.left_out["relevance: no label could be read"] == torn > 0
     assert rows_of(labelled, "refiner") == rows_of(built, "refiner")
-    with scripted({s.JudgeRelevance: judged}) as engine:
-        label_relevance(labelled, store)
-    assert engine.prompts == []

@@ -26,6 +26,6 @@ def test_each_route_has_as_many_questions_and_each_of_its_origins_an_equal_share
 
 
 def test_a_question_is_asked_once():
-    built = build_router_test({Route.SINGLE_STEP: {"nq": ["who is it", "Who is it?"], "squad": ["Who is it?"]}})
+    built = build_router_test({Route.SINGLE_STEP: {"nq": ["who is it", "Who is it?"], "squad": ["Who is it?"]}}, each=9)
     assert len(built.rows) == 1
     assert built.left_out["it came before"] == 2

@@ -10,17 +10,19 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.scripted import ScriptedEngine, gone
 from typedrag import signatures as s
-from typedrag.builders import ReferenceLMs, WikiNFQASettings, build_wiki_nfqa, write_built
+from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import example
 from typedrag.errors import InputError, LMUnavailable
+from typedrag.files.text_files import write_json_lines
 from typedrag.lms import lm as lms_module
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.metrics import Judgments
+from typedrag.lms.replies import use_reply_store
 from typedrag.question_types import QuestionType
 from typedrag.records import Reference
+from typedrag.runs.stages import Stages
 
-SETTINGS = WikiNFQASettings(retries=0)
+SETTINGS = WikiNFQA(questions=("mine",), retries=0)
 QUESTIONS = [
     example(
         id=f"nq_{n}",
@@ -61,7 +63,7 @@ class Writer:
         self.name = name
         scripts = {s.WriteWorseAnswers: self.write, s.RewriteAnswer: rewrite, s.LabelAnswers: labels}
         self.engine = ScriptedEngine({**scripts, **(replies or {})})
-        self.lm = dspy.LM(f"scripted/{name}", engine=self.engine, num_retries=0, cache=False)
+        self.lm = dspy.LM(f"scripted/{name}", engine=self.engine, num_retries=0, cache=True)
 
     def write(self, prompt: str) -> dict:
         self.asked[thing(prompt)] += 1
@@ -75,15 +77,15 @@ def panel(annotator: dict | None = None, superior: dict | None = None, writers: 
     return ReferenceLMs(tuple(w.lm for w in three), best.lm, judge.lm), [*three, best, judge]
 
 
-def build(lms, store=None, questions=QUESTIONS, settings=SETTINGS, **more):
-    return build_wiki_nfqa(questions, lms, Judgments() if store is None else store, settings, **more)
+def build(lms, questions=QUESTIONS, settings=SETTINGS, stages=None):
+    return build_wiki_nfqa(questions, lms, stages or Stages(1), settings)
 
 
 def test_nine_references_a_superior_one_and_the_ground_truth_are_labelled():
     lms, everyone = panel()
     done = []
-    built = build(lms, on_done=done.append)
-    assert len(built.rows) == 4 and not built.left_out and done[-4:] == [3, 3, 3, 4] and done == sorted(done)
+    built = build(lms, stages=Stages(listener=lambda p: done.append((p.run, p.done))))
+    assert len(built.rows) == 4 and not built.left_out and done[-1] == ("labelled questions", 4)
     row = built.rows[1]
     assert (row["question_id"], row["question_text"], row["subset"]) == ("nq_1", "Why is thing 1 odd?", "nq")
     assert list(row["answer_dict"]) == ["ground_truth", "sue", "ada", "bob", "cyd"]
@@ -98,7 +100,7 @@ def test_nine_references_a_superior_one_and_the_ground_truth_are_labelled():
 
 def test_what_is_made_is_read_and_evaluated_as_the_dataset(tmp_path):
     built = build(panel()[0])
-    write_built(built, tmp_path / "made.jsonl")
+    write_json_lines(tmp_path / "made.jsonl", built.rows)
     dataset = load_dataset("wiki-nfqa", tmp_path / "made.jsonl")
     assert len(dataset.examples) == 4 and dataset.skipped == ()
     found = dataset.examples[2]
@@ -125,7 +127,7 @@ def test_lms_write_and_label_at_the_papers_temperatures():
     said = [(model, c.temperature, c.top_p, c.max_tokens) for model, c in seen]
     assert [each[1:] for each in said] == [(0.8, 0.95, 512), (0.8, 0.95, 512), (0.1, 0.95, 512)]
     seen.clear()
-    settings = WikiNFQASettings(temperature=0.5, annotation_temperature=0.2, top_p=0.9, max_tokens=99)
+    settings = WikiNFQA(questions=("mine",), temperature=0.5, annotation_temperature=0.2, top_p=0.9, max_tokens=99)
     build(ReferenceLMs((writer,), writer, judge), questions=QUESTIONS[:1], settings=settings)
     assert [(c.temperature, c.top_p, c.max_tokens) for _, c in seen] == [(0.5, 0.9, 99)] * 2 + [(0.2, 0.9, 99)]
 
@@ -141,7 +143,7 @@ def test_the_annotator_sees_answers_in_an_order_drawn_by_hash():
     first = build(panel({s.LabelAnswers: listen})[0])
     assert len(orders) > 2 and all(row["answer_label"] == [2, 3, *[2, 1, 0] * 3] for row in first.rows)
     before = set(orders)
-    build(panel({s.LabelAnswers: listen})[0], settings=WikiNFQASettings(retries=0, seed=1))
+    build(panel({s.LabelAnswers: listen})[0], settings=SETTINGS.model_copy(update={"seed": 1}))
     assert orders > before
 
 
@@ -175,7 +177,7 @@ def test_an_lm_that_fails_at_one_question_loses_its_own_part_of_it_alone():
         return LMTimeoutError("no label in 120 s") if "thing 2" in prompt else labels(prompt)
 
     lms, _ = panel({s.LabelAnswers: slow_annotator}, writers={"bob": {s.WriteWorseAnswers: slow_writer}})
-    built = build(lms, threads=1)
+    built = build(lms)
     assert [row["question_id"] for row in built.rows] == ["nq_0", "nq_1", "nq_3"]
     assert [row["num_answers"] for row in built.rows] == [11, 8, 11]
     assert [(reason.split(":")[0], n) for reason, n in built.left_out.items()] == [("references", 3), ("questions", 1)]
@@ -184,11 +186,12 @@ def test_an_lm_that_fails_at_one_question_loses_its_own_part_of_it_alone():
 
 def test_a_writer_that_refuses_all_that_it_is_asked_ends_the_build_with_its_words(tmp_path):
     lms, everyone = panel(writers={"bob": {s.WriteWorseAnswers: LMInvalidRequestError("no schema, please")}})
-    with pytest.raises(LMUnavailable, match="no schema, please"):
-        build(lms, Judgments(tmp_path / "store"))
-    paid = [len(each.engine.prompts) for each in everyone]
-    lms, everyone = panel()
-    build(lms, Judgments(tmp_path / "store"))
+    with use_reply_store(tmp_path / "replies"):
+        with pytest.raises(LMUnavailable, match="no schema, please"):
+            build(lms)
+        paid = [len(each.engine.prompts) for each in everyone]
+        lms, everyone = panel()
+        build(lms)
     assert paid == [4, 4, 0, 4, 0] and [len(each.engine.prompts) for each in everyone] == [0, 4, 4, 0, 4]
 
 
@@ -214,23 +217,26 @@ def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
         return labels(prompt) if len(calls) <= 2 else gone()
 
     lms, everyone = panel({s.LabelAnswers: dies})
-    with pytest.raises(LMUnavailable):
-        build(lms, Judgments(tmp_path / "store"), threads=1)
+    with use_reply_store(tmp_path / "replies"), pytest.raises(LMUnavailable):
+        build(lms)
     paid = [len(each.engine.prompts) for each in everyone]
     assert paid == [4, 4, 4, 4, 3]
     lms, everyone = panel()
-    again = build(lms, Judgments(tmp_path / "store"), threads=1)
+    with use_reply_store(tmp_path / "replies"):
+        again = build(lms)
     assert [len(each.engine.prompts) for each in everyone] == [0, 0, 0, 0, 2]
     assert again.rows == build(panel()[0]).rows
     lms, everyone = panel()
-    build(lms, Judgments(tmp_path / "store"))
+    with use_reply_store(tmp_path / "replies"):
+        build(lms)
     assert not any(each.engine.prompts for each in everyone)
 
 
 def test_what_could_not_be_read_is_asked_for_again_by_the_next_run(tmp_path):
-    build(panel(writers={"bob": {s.WriteWorseAnswers: "torn"}})[0], Judgments(tmp_path / "store"))
-    lms, everyone = panel()
-    built = build(lms, Judgments(tmp_path / "store"))
+    with use_reply_store(tmp_path / "replies"):
+        build(panel(writers={"bob": {s.WriteWorseAnswers: "torn"}})[0])
+        lms, everyone = panel()
+        built = build(lms)
     assert [len(each.engine.prompts) for each in everyone] == [0, 4, 0, 0, 4]  # and labelled with the new ones
     assert not built.left_out
 

@@ -92,7 +92,7 @@ def test_one_file_makes_a_whole_table(evaluate, server, tmp_path):
     done = evaluate("--config", "table.yaml", "--out", "table", "--limit", 6)
     assert done.exit_code == 0, done.output
     assert {f.name for f in Path("table").iterdir() if f.is_dir()} == {"direct", "rag", "typed"}
-    assert Path("table/judgments.sqlite").is_file()
+    assert Path("table/replies.sqlite").is_file()
     header = done.stdout.partition("all runs")[2].split()
     assert header[:3] == ["direct", "rag", "typed"]
     assert read_run(tmp_path / "table" / "rag").planned == 6

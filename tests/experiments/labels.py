@@ -10,6 +10,7 @@ import dspy
 import pytest
 
 from tests.scripted import Reply, ScriptedEngine
+from typedrag.lms.replies import CALL_OBSERVER
 from typedrag.signatures import (
     ClassifyQuestion,
     CompareAnswers,
@@ -102,7 +103,8 @@ def write_questions(file: Path) -> None:
 def scripted_scorer(**replies: Reply) -> dspy.LM:
     """An LM that judges as the labels have it, but for the replies given by the signature's name."""
     known = {s: replies.get(s.__name__, reply) for s, reply in _RIGHT.items()}
-    return dspy.LM("scripted/lm", engine=ScriptedEngine(known), num_retries=0, cache=False, temperature=0.0)
+    settings = {"num_retries": 0, "cache": True, "temperature": 0.0}
+    return dspy.LM("scripted/lm", engine=ScriptedEngine(known), callbacks=[CALL_OBSERVER], **settings)
 
 
 def quality(text: str) -> int:

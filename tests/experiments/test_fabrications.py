@@ -9,7 +9,7 @@ from tests.experiments.labels import field, no_embeddings, said, scripted_scorer
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.experiments.judges.check import check_judges
 from typedrag.experiments.judges.records import CheckSettings, Scorer
-from typedrag.metrics.judges.judgments import Judgments
+from typedrag.lms.replies import use_reply_store
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference, SubQuestion
 
@@ -43,7 +43,7 @@ def dataset(**more):
 
 
 def rows(scorers=(), **more):
-    [made] = check_judges({"fabrications": dataset(**more)}, scorers, Judgments(), CheckSettings(threads=2)).checks
+    [made] = check_judges({"fabrications": dataset(**more)}, scorers, CheckSettings(threads=2)).checks
     return {a.judge: a for a in made.agreements}
 
 
@@ -67,7 +67,7 @@ def test_a_row_without_references_is_left_out_of_what_needs_them_and_the_check_g
     labelled = dataset()
     first, second = labelled.examples
     lacking = replace(labelled, examples=(first.copy(references=()), second))
-    [made] = check_judges({"fabrications": lacking}, (), Judgments(), CheckSettings(threads=2)).checks
+    [made] = check_judges({"fabrications": lacking}, (), CheckSettings(threads=2)).checks
     compared = {a.judge: a.n for a in made.agreements}
     assert compared["truthfulness, by support"] == compared["LINKAGE, combined"] == 3
     assert compared["similarity to the question"] == 6
@@ -78,7 +78,7 @@ def test_bertscore_is_of_the_gold_answers():
     assert measures == {"fabricated": 1, "exchanged": 1, "falsified": 1, "nothing-found": 1}
 
 
-def test_coverage_is_of_a_row_s_own_sub_questions_or_of_those_that_a_scorer_writes():
+def test_coverage_is_of_a_row_s_own_sub_questions_or_of_those_that_a_scorer_writes(tmp_path):
     own = "coverage, core, of the example's sub-questions"
     assert own not in rows()
     asked = (SubQuestion("It was opened in 1890 by her", SubQuestionType.CORE),)
@@ -92,7 +92,8 @@ def test_coverage_is_of_a_row_s_own_sub_questions_or_of_those_that_a_scorer_writ
         GradeCorrectness=said(grade=0),
         CompareAnswers=said(verdict="tie"),
     )
-    by_judge = rows([Scorer("scripted", lm)])
+    with use_reply_store(tmp_path / "replies"):
+        by_judge = rows([Scorer("scripted", lm)])
     assert by_judge["coverage, core"].n == 6 and own not in by_judge
     assert lm.engine.asked().count("DecomposeIntoSubQuestions") == 2  # once for all answers to a question
 

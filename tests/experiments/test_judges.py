@@ -1,19 +1,17 @@
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 
 from tests.experiments import labels
 from tests.experiments.labels import said, scripted_scorer
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.errors import InputError
 from typedrag.experiments.judges import answers, readings
 from typedrag.experiments.judges.check import check_judges
 from typedrag.experiments.judges.page import judges_page
 from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.judges.pairwise import Verdicts
 
@@ -23,12 +21,11 @@ def data(tmp_path_factory):
     return labels.write_labels(tmp_path_factory.mktemp("labels"))
 
 
-def check(name, folder, lm=None, judgments=None, **settings):
+def check(name, folder, lm=None, **settings):
     options = {"subset": "valid"} if name == "nf-cats" else {}
     dataset = load_dataset(name, folder, **options)
     scorers = [] if lm is None else [Scorer("scripted", lm)]
-    store = Judgments() if judgments is None else judgments
-    [found] = check_judges({name: dataset}, scorers, store, CheckSettings(**{"threads": 2, **settings})).checks
+    [found] = check_judges({name: dataset}, scorers, CheckSettings(**{"threads": 2, **settings})).checks
     return found
 
 
@@ -144,24 +141,18 @@ def test_failures_are_counted_and_in_no_measure(data):
 
 
 def test_what_judges_said_is_not_asked_again(data, tmp_path):
-    store = Judgments(tmp_path / "judgments.sqlite")
-    first = check("antique", data / "linkage", scripted_scorer(), store)
+    with use_reply_store(tmp_path / "replies"):
+        first = check("antique", data / "linkage", scripted_scorer())
     assert {c.judge: c.judgments for c in first.costs}["relevance"] == 12
     calls = {c.judge: c.spent.usage.lm_calls for c in first.costs}
     assert calls.pop("coverage") == 6  # a question's sub-questions are written and typed once
     assert all(calls[c.judge] >= c.judgments for c in first.costs if c.judge in calls)
     lm = scripted_scorer()
-    again = check("antique", data / "linkage", lm, Judgments(tmp_path / "judgments.sqlite"))
+    with use_reply_store(tmp_path / "replies"):
+        again = check("antique", data / "linkage", lm)
     assert lm.engine.prompts == []
     assert again.agreements == first.agreements
     assert sum(c.spent.usage.lm_calls for c in again.costs) == 0
-
-
-def test_what_was_judged_before_a_fault_is_kept(data):
-    store = Judgments()
-    with pytest.raises(LMUnavailable):
-        check("antique", data / "linkage", scripted_scorer(GradeRelevance=RuntimeError("gone")), store)
-    assert len(store) == 24  # two conventions of LINKAGE
 
 
 def test_types_of_sub_questions(data):
@@ -262,11 +253,11 @@ def test_several_scorers_have_rows_of_their_own(data):
     other = scripted_scorer(ClassifyQuestion=said(question_type="not-a-question"))
     other.kwargs["temperature"] = 0.5
     scorers = [Scorer("one", scripted_scorer()), Scorer("other", other)]
-    [found] = check_judges({"nf-cats": dataset}, scorers, Judgments()).checks
+    [found] = check_judges({"nf-cats": dataset}, scorers).checks
     accuracies = {a.scorer: a.measures["accuracy"].value for a in found.agreements if a.judge == "LM"}
     assert accuracies == {"one": 0.5, "other": 0.25}
     with pytest.raises(InputError, match="twice"):
-        check_judges({"nf-cats": dataset}, [scorers[0], scorers[0]], Judgments())
+        check_judges({"nf-cats": dataset}, [scorers[0], scorers[0]])
 
 
 def test_preferences(tmp_path):
@@ -290,29 +281,19 @@ def test_preferences(tmp_path):
 
 def test_a_dataset_without_labels_for_judges_is_refused(data):
     with pytest.raises(InputError, match="sample"):
-        check_judges({"sample": load_dataset("nf-cats", data / "nf_cats")}, [], Judgments())
+        check_judges({"sample": load_dataset("nf-cats", data / "nf_cats")}, [])
 
 
 def test_stages_say_what_is_judged_and_how_far(data):
-    stages = []
-
-    @contextmanager
-    def stage(what, total):
-        stages.append([what, total, 0])
-
-        def show(done):
-            stages[-1][2] = done
-
-        yield show
-
-    dataset = load_dataset("nf-cats", data / "nf_cats")
-    check_judges({"nf-cats": dataset}, [Scorer("scripted", scripted_scorer())], Judgments(), stage=stage)
-    assert stages == [["nf-cats: linear", 4, 4], ["nf-cats: LM, scripted", 4, 4]]
+    heard = {}
+    dataset, scorers = load_dataset("nf-cats", data / "nf_cats"), [Scorer("scripted", scripted_scorer())]
+    check_judges({"nf-cats": dataset}, scorers, listener=lambda p: heard.update({p.run: (p.planned, p.done)}))
+    assert heard == {"nf-cats: linear": (4, 4), "nf-cats: LM, scripted": (4, 4)}
 
 
 def test_the_page_has_every_row_with_its_intervals(data):
     dataset = {"nf-cats": load_dataset("nf-cats", data / "nf_cats")}
-    found = check_judges(dataset, [Scorer("scripted", scripted_scorer())], Judgments())
+    found = check_judges(dataset, [Scorer("scripted", scripted_scorer())])
     page = judges_page(found, "typedrag judges check --data labels")
     assert "typedrag judges check --data labels" in page
     assert found.date in page

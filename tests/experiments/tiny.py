@@ -35,15 +35,15 @@ class Tiny(Metric):
     name: ClassVar[str] = "tiny"
     judged: ClassVar[bool] = True
 
-    def __init__(self, scorer=None, judgments=None, bonus: float = 0.0) -> None:
-        super().__init__(scorer, judgments)
+    def __init__(self, scorer=None, bonus: float = 0.0) -> None:
+        super().__init__(scorer)
         self.bonus = bonus
         self.judge = _Judge()
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         inputs = {"question": example.question, "answer": prediction.answer}
-        said = self.judgments.get_or_make(self.judge, inputs, lambda: {"is_good": self.judge(**inputs).is_good})
-        return Scored(float(said["is_good"]), "said so", {"good": said["is_good"] + self.bonus}, said)
+        good = self.judge(**inputs).is_good
+        return Scored(float(good), "said so", {"good": good + self.bonus}, {"is_good": good})
 
 
 @metric

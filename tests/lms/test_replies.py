@@ -21,7 +21,6 @@ from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import HELD, TABLES, Leases, ReplyStore, replies_file, use_reply_store
 from typedrag.lms.trace import Stopwatch, count_replays
-from typedrag.metrics import Judgments
 from typedrag.programs import DirectLM
 
 BEAT = 0.2
@@ -139,15 +138,6 @@ def test_a_reply_is_of_the_adapter_that_was_configured(place, server):
     specs = [f"vllm:base+stub={folder}@{server.api_base}" for folder in ("org/one", "org/two", "org/one")]
     answers_of(place, *specs)
     assert len(server.calls) == 2
-
-
-def test_judgments_are_of_the_scorer_that_was_configured(server):
-    judge, judgments = dspy.Predict("question -> grade"), Judgments()
-    with lm_server() as other:
-        for base in (server.api_base, other.api_base, server.api_base):
-            with use_lm(open_lm(f"vllm:stub@{base}", cache=False)):
-                judgments.get_or_make(judge, {"question": "Why?"}, lambda: dict(judge(question="Why?")))
-        assert (len(server.calls), len(other.calls)) == (1, 1)
 
 
 # leases

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextvars
+import os
+import signal
 import threading
 
 import pytest
@@ -44,3 +46,13 @@ def test_after_a_fault_none_begins_and_those_under_way_end():
     with pytest.raises(OSError, match="gone"):
         given.extend(run_jobs(lambda: next(jobs, None), threads=2))
     assert given == ["done"]
+
+
+def test_a_signal_that_this_process_ignores_stops_nothing():
+    """As Ctrl-C is ignored by what a shell runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        jobs = iter([lambda: os.kill(os.getpid(), signal.SIGINT), lambda: "second", lambda: "third"])
+        assert list(run_jobs(lambda: next(jobs, None), threads=1)) == [None, "second", "third"]
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -51,4 +51,4 @@ class LogprobsEngine(SchemaEngine):
 def scripted_judge(replies: dict[type[dspy.Signature], Any], **settings: Any) -> tuple[dspy.LM, SchemaEngine]:
     """An LM that replies by script, and its engine, which counts."""
     engine = SchemaEngine(replies)
-    return dspy.LM("scripted/judge", engine=engine, num_retries=0, **{"cache": False, **settings}), engine
+    return dspy.LM("scripted/judge", engine=engine, num_retries=0, **{"cache": True, **settings}), engine

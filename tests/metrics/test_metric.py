@@ -7,7 +7,7 @@ import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError
-from typedrag.metrics import Judgments, Metric, Scored, build_metric, metric_class
+from typedrag.metrics import Metric, Scored, build_metric, metric_class
 from typedrag.signatures import AnswerWithoutPassages
 
 EXAMPLE = dspy.Example(question="Why?", answer="Because.").with_inputs("question")
@@ -68,11 +68,6 @@ def test_a_judge_asks_the_scorer_and_leaves_no_trace():
 def test_a_judge_without_a_scorer_is_refused():
     with pytest.raises(InputError, match="--scorer"):
         Asked()
-
-
-def test_a_store_of_judgments_that_is_still_empty_is_used():
-    judgments = Judgments()
-    assert Same(judgments=judgments).judgments is judgments
 
 
 def test_a_summary_is_the_mean_of_what_answers_have():

@@ -7,7 +7,8 @@ import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, NotMeasurable
-from typedrag.metrics import Judgments, Preference, Scored
+from typedrag.lms.replies import use_reply_store
+from typedrag.metrics import Preference, Scored
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference, SubQuestion
 from typedrag.signatures import CompareAnswers, DecomposeIntoSubQuestions, FindAnsweringSentences, TypeSubQuestions
@@ -67,11 +68,12 @@ def test_the_rating_prefers_what_people_prefer(first, second, preference, accura
     assert set(engine.asked()) == {"FindAnsweringSentences"}
 
 
-def test_other_weights_prefer_others_and_cost_no_lm_call():
-    example, judgments = compared("bakery", "yeast", 1.0), Judgments()
+def test_other_weights_prefer_others_and_cost_no_lm_call(tmp_path):
+    example = compared("bakery", "yeast", 1.0)
     by_weights = {}
     for weights in ((1, 0.5, -1), (0, 0, 1)):
-        result, engine = measured(example, judgments=judgments, weights=weights)
+        with use_reply_store(tmp_path / "replies"):
+            result, engine = measured(example, weights=weights)
         by_weights[weights] = result.score, len(engine.prompts)
     assert by_weights == {(1, 0.5, -1): (0.0, 2), (0, 0, 1): (1.0, 0)}
 

@@ -8,17 +8,15 @@ import pytest
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.errors import InputError, NotMeasurable, StepFailed
 from typedrag.lms import models
-from typedrag.metrics import Judgments, Scored, build_metric
+from typedrag.lms.replies import use_reply_store
+from typedrag.metrics import Scored, build_metric
 from typedrag.metrics.arithmetic.coverage import Judged, coverage_measures
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.records import ELSEWHERE, Passage, Step, SubQuestion
-from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 from typedrag.signatures.roles import Role
-from typedrag.sub_questions.coverage_judge import SimilarityCoverageJudge
-from typedrag.sub_questions.evidence import FEATURES
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 TYPES = {
@@ -66,9 +64,9 @@ def prediction(answer: str = ANSWER, passages=PASSAGES) -> dspy.Prediction:
     return dspy.Prediction(answer=answer, passages=passages)
 
 
-def coverage(example=EXAMPLE, predicted=None, judgments=None, replies=None, **options):
+def coverage(example=EXAMPLE, predicted=None, replies=None, **options):
     lm, engine = scripted_judge({**REPLIES, **(replies or {})})
-    metric = SubQuestionCoverage(lm, judgments, **{"cite": "words", **options})
+    metric = SubQuestionCoverage(lm, **{"cite": "words", **options})
     return metric(example, predicted or prediction()), engine
 
 
@@ -202,43 +200,32 @@ def test_a_question_is_decomposed_and_typed_where_the_example_has_no_sub_questio
     assert len(result.details["sub_questions"]) == 10
 
 
-def test_a_search_over_weights_costs_no_lm_call():
-    judgments = Judgments()
+@pytest.fixture
+def kept(tmp_path):
+    with use_reply_store(tmp_path / "replies"):
+        yield
+
+
+def test_a_search_over_weights_costs_no_lm_call(kept):
     example = dspy.Example(id="q1", question="Why does bread rise?")
-    first, engine = coverage(example=example, judgments=judgments)
+    first, engine = coverage(example=example)
     assert len(engine.prompts) == 5
     ratings = set()
     for weights in ((1, 0.5, -1), (1, 0, 0), (0, 0, -1), (1, 1, 1), (0.3, 0.2, -0.1)):
-        result, engine = coverage(example=example, judgments=judgments, weights=weights)
+        result, engine = coverage(example=example, weights=weights)
         assert not engine.prompts
         ratings.add(round(result.measures["rating"], 6))
         assert result.measures["core"] == first.measures["core"]
     assert len(ratings) == 5
 
 
-def test_another_answer_reuses_the_sub_questions_and_what_is_known_of_the_passages():
-    judgments = Judgments()
+def test_another_answer_reuses_the_sub_questions_and_what_is_known_of_the_passages(kept):
     example = dspy.Example(id="q1", question="Why does bread rise?")
-    coverage(example=example, judgments=judgments)
-    _, engine = coverage(example=example, judgments=judgments, predicted=prediction("It is magic."))
+    coverage(example=example)
+    _, engine = coverage(example=example, predicted=prediction("It is magic."))
     assert engine.asked() == ["FindAnswers"]
-    _, engine = coverage(example=example, judgments=judgments, predicted=prediction("It is magic.", PASSAGES[1:]))
+    _, engine = coverage(example=example, predicted=prediction("It is magic.", PASSAGES[1:]))
     assert engine.asked() == []
-
-
-def test_judgments_survive_the_process(tmp_path):
-    example = dspy.Example(id="q1", question="Why does bread rise?")
-    first, _ = coverage(example=example, judgments=Judgments(tmp_path / "judgments.db"))
-    second, engine = coverage(example=example, judgments=Judgments(tmp_path / "judgments.db"))
-    assert not engine.prompts
-    assert second.toDict() == first.toDict()
-
-
-def test_how_many_are_judged_in_a_call_is_part_of_the_judgment():
-    judgments = Judgments()
-    coverage(judgments=judgments, passages=False)
-    _, engine = coverage(judgments=judgments, passages=False, sub_questions_per_call=1)
-    assert len(engine.prompts) == 5
 
 
 def test_words_that_are_not_in_the_answer_are_counted_and_cover_nothing():
@@ -255,11 +242,11 @@ def test_words_that_are_not_in_the_answer_are_counted_and_cover_nothing():
     assert len(engine.prompts) == 4
 
 
-def test_a_judge_that_cannot_be_read_is_a_failure_and_nothing_is_stored():
-    judgments = Judgments()
+def test_a_judge_that_cannot_be_read_is_a_failure_and_is_asked_again(kept):
     with pytest.raises(StepFailed, match="judge coverage"):
-        coverage(judgments=judgments, replies={FindAnswers: "I cannot say."})
-    assert len(judgments) == 0
+        coverage(replies={FindAnswers: "I cannot say."})
+    _, engine = coverage()
+    assert engine.prompts
 
 
 def test_without_a_sub_question_that_has_a_weight_nothing_can_be_measured():
@@ -357,15 +344,3 @@ def test_a_judge_that_asks_an_lm_needs_a_scorer(options):
     with pytest.raises(InputError, match="'coverage' needs a scorer"):
         SubQuestionCoverage.check_scorer(None, **options)
     SubQuestionCoverage.check_scorer(None)
-
-
-def test_verdicts_of_other_weights_are_other_judgments():
-    def stored(words: float) -> int:
-        judge = SimilarityCoverageJudge(
-            LogisticModel(intercept=0.0, weights=dict.fromkeys(FEATURES, 0.0) | {"words": words})
-        )
-        SubQuestionCoverage(judgments=judgments, judge=judge, passages=False)(EXAMPLE, prediction(" "))
-        return len(judgments)
-
-    judgments = Judgments()
-    assert [stored(1.0), stored(1.0), stored(2.0)] == [1, 1, 2]

@@ -181,7 +181,7 @@ def test_a_build_that_is_killed_and_resumed_gives_the_same(tmp_path, milvus, bui
     index, command = MilvusIndex(spec), ["index", "build", str(file), "--to", spec]
     kill_build(command, lambda: rows_sent(index) >= 1024)
     assert 0 < rows_sent(index) < 20_000
-    with pytest.raises(RetrievalError, match=r"did not finish\. Continue it: .* --resume"):
+    with pytest.raises(RetrievalError, match=r"did not finish\. Build it: .* --resume"):
         open_retriever(spec)
     with pytest.raises(InputError, match="begun and not finished"):
         build([file], spec)

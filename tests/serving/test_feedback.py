@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from tests.lm_server import lm_server
 from tests.serving.server import program, served
-from typedrag.builders.feedback import Feedback, FeedbackFile, Rating, rows_from_feedback
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
+from typedrag.datasets.feedback import Feedback, FeedbackFile, Rating, rows_from_feedback
 from typedrag.records import Answer
 
 

@@ -19,7 +19,7 @@ from tests.lm_server import LMServer, lm_server
 from tests.serving import uniforms
 from tests.serving.server import Server, program, served
 from tests.serving.uniforms import ANSWER, QUESTION
-from typedrag.builders.feedback import FeedbackFile
+from typedrag.datasets.feedback import FeedbackFile
 from typedrag.lms import models
 from typedrag.programs import build_program
 from typedrag.records import Passage

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from math import exp
 
 import pytest
@@ -53,11 +52,11 @@ def test_the_probability_is_the_logistic_of_the_weighed_evidence():
 
 
 def test_evidence_is_of_the_nearest_sentences_and_of_shared_words():
-    [found] = find_evidence("Yeast makes gas. Cats purr. The bank raised its rates.", ["Which gas does yeast make?"])
+    [found] = find_evidence("Yeast makes gas. Cats purr. The bank raised its rates.", ("Which gas does yeast make?",))
     assert found.fragment == "Yeast makes gas. Cats purr."
     assert found.sentence > found.two_sentences > found.text > 0
     assert found.words == 1 and found.kind == 0
-    [alone] = find_evidence("Yeast makes gas", ["Who keeps a cat?"])
+    [alone] = find_evidence("Yeast makes gas", ("Who keeps a cat?",))
     assert (alone.fragment, alone.words, alone.kind) == ("Yeast makes gas", 0, -1)
     assert alone.sentence == pytest.approx(alone.two_sentences, abs=1e-6)
 
@@ -120,13 +119,6 @@ def test_ways_of_citing():
     assert isinstance(build_coverage_judge(), SimilarityCoverageJudge)
     with pytest.raises(InputError, match="cannot cite 'pages'"):
         build_coverage_judge("pages")
-
-
-def test_what_verdicts_depend_on_is_told_as_json():
-    assert build_coverage_judge("words", 5).settings == {"sub_questions_per_call": 5}
-    cascade = build_coverage_judge("cascade", 5).settings
-    assert cascade == json.loads(json.dumps(cascade))
-    assert cascade.keys() == {"intercept", "weights", "unsure", "sub_questions_per_call"}
 
 
 def test_without_the_model_it_is_said_how_to_get_it(monkeypatch, tmp_path):

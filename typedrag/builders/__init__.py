@@ -1,27 +1,44 @@
 """Builders, which make datasets: from others' files, and with an LM that writes or labels."""
 
-from typedrag.builders.aspects import build_aspects
-from typedrag.builders.compound import CompoundSettings, build_compound, write_single_hop
-from typedrag.builders.fabrications import FabricationsSettings, build_fabrications
-from typedrag.builders.non_factoid import NonFactoidSettings, select_non_factoid
-from typedrag.builders.preqrag import PreQRAGSettings, build_preqrag
-from typedrag.builders.question_types import QuestionTypesSettings, build_question_types
-from typedrag.builders.revelator import RevelatorSettings, RevelatorSources, build_revelator, label_relevance
-from typedrag.builders.router_test import build_router_test
-from typedrag.builders.rows import Built, write_built
-from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQASettings, build_wiki_nfqa
+from typedrag.builders.aspects import Aspects, build_aspects
+from typedrag.builders.builder import Builder, Built
+from typedrag.builders.compound import Compound, build_compound, write_single_hop
+from typedrag.builders.fabrications import Fabrications, build_fabrications
+from typedrag.builders.non_factoid import select_non_factoid
+from typedrag.builders.preqrag import PreQRAGQuestions, build_preqrag
+from typedrag.builders.question_types import QuestionTypes, build_question_types
+from typedrag.builders.revelator import RevelatorData, build_revelator, label_relevance
+from typedrag.builders.router_test import RouterTest, build_router_test
+from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQA, build_wiki_nfqa
+
+BUILDERS: dict[str, type[Builder]] = {
+    builder.name: builder
+    for builder in (
+        Aspects,
+        Compound,
+        Fabrications,
+        PreQRAGQuestions,
+        QuestionTypes,
+        RevelatorData,
+        RouterTest,
+        WikiNFQA,
+    )
+}
+"""The builders by the names of their commands."""
 
 __all__ = [
+    "BUILDERS",
+    "Aspects",
+    "Builder",
     "Built",
-    "CompoundSettings",
-    "FabricationsSettings",
-    "NonFactoidSettings",
-    "PreQRAGSettings",
-    "QuestionTypesSettings",
+    "Compound",
+    "Fabrications",
+    "PreQRAGQuestions",
+    "QuestionTypes",
     "ReferenceLMs",
-    "RevelatorSettings",
-    "RevelatorSources",
-    "WikiNFQASettings",
+    "RevelatorData",
+    "RouterTest",
+    "WikiNFQA",
     "build_aspects",
     "build_compound",
     "build_fabrications",
@@ -32,6 +49,5 @@ __all__ = [
     "build_wiki_nfqa",
     "label_relevance",
     "select_non_factoid",
-    "write_built",
     "write_single_hop",
 ]

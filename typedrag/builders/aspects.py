@@ -6,17 +6,20 @@ are the answer, whole and in its order, whatever LM divides it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import ClassVar, Literal
 
 import dspy
+from pydantic import FilePath
 
-from typedrag.builders.rows import Built, Row, why
+from typedrag.builders.builder import Built, OfDataset, OpenLM, Row, usable
+from typedrag.datasets.dataset import load_dataset
 from typedrag.errors import InputError
 from typedrag.lms.asking import ask
+from typedrag.lms.lm import use_lm
 from typedrag.metrics.gold import best_references
-from typedrag.metrics.judges.judgments import Judgments
-from typedrag.runs.work import Failed, run_each
+from typedrag.runs.stages import Stages
 from typedrag.signatures import DivideAnswer, predictor
 from typedrag.signatures.fields import AnswerPart, AnswerParts
 from typedrag.texts.sentences import sentences
@@ -50,14 +53,37 @@ class AnswerDivider(dspy.Module):
         return {"aspects": [" ".join(p.sub_aspect.split()) for p in parts], "begins": [p.begins for p in parts]}
 
 
+class Aspects(OfDataset):
+    """Divide the long answer of each question into sub-answers, and name their sub-aspects (RichRAG).
+
+    The result is read by --dataset file.
+    """
+
+    name: ClassVar[str] = "aspects"
+    counted: ClassVar[tuple[str, ...]] = ("subset",)
+    of: ClassVar[str] = "questions"
+
+    dataset: str = "wikipassageqa"
+    """A dataset with long answers."""
+    split: Literal["all", "train", "validation", "test"] | None = "all"
+    """The part of it to divide."""
+    demonstrations: FilePath | None = None
+    """Questions with aspects and sub_answers that show the LM how, as for --dataset file."""
+
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """See `Builder.build`."""
+        questions = self.drawn()
+        shown = load_dataset("file", self.demonstrations).examples if self.demonstrations else ()
+        with use_lm(open_lm(None)):
+            return build_aspects(questions, stages, demonstrations=shown, retries=self.retries)
+
+
 def build_aspects(
     examples: Sequence[dspy.Example],
-    store: Judgments,
+    stages: Stages,
     *,
     demonstrations: Sequence[dspy.Example] = (),
     retries: int = 2,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
 ) -> Built:
     """Divide the best reference of each question, in the layout of dataset `file`, with `aspects` and `sub_answers`.
 
@@ -66,7 +92,7 @@ def build_aspects(
 
     Args:
         examples: Questions with references.
-        store: Keeps the LM's replies: after a kill, the same call pays only for missing ones.
+        stages: Ask the LM in use.
         demonstrations: See `AnswerDivider`.
         retries: See `AnswerDivider`.
 
@@ -83,13 +109,11 @@ def build_aspects(
         built.left_out["the answer has a single sentence"] = short
 
     def divide(example: dspy.Example) -> Row:
-        inputs = {"question": example.question, "answer": answers[str(example.id)]}
-        return store.get_or_make(divider, inputs, lambda: divider(**inputs))
+        divided: Row = divider(question=example.question, answer=answers[str(example.id)])
+        return divided
 
-    for example, parts in zip(divisible, run_each(divide, divisible, threads, on_done), strict=True):
-        if isinstance(parts, Failed):
-            built.left_out[why(parts)] += 1
-        elif reason := _unusable(parts, len(answers[str(example.id)])):
+    for example, parts in usable(divisible, stages.run("questions", divide, divisible), built):
+        if reason := _unusable(parts, len(answers[str(example.id)])):
             built.left_out[reason] += 1
         else:
             built.rows.append(_row(example, answers[str(example.id)], parts))

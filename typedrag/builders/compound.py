@@ -7,22 +7,24 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
+from pathlib import Path
 from random import Random
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.rows import Built, Row, part_by_hash, why
+from typedrag.builders.builder import Builder, Built, OpenLM, Row, part_by_hash, usable
 from typedrag.datasets.dataset import hash_of, id_of
-from typedrag.datasets.question_sets import SingleHop
+from typedrag.datasets.question_sets import SingleHop, read_single_hop
+from typedrag.errors import InputError
 from typedrag.lms.asking import ask
-from typedrag.metrics.judges.judgments import Judgments
+from typedrag.lms.lm import use_lm
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
 from typedrag.question_types import Route
 from typedrag.records import Passage
-from typedrag.runs.failures import FailureTracker
-from typedrag.runs.work import Failed, run_each
+from typedrag.retrieval import read_passages
+from typedrag.runs.stages import Stages
 from typedrag.signatures import AskAboutEntity, JoinQuestions
 from typedrag.signatures.fields import number_passages
 from typedrag.texts.words import content_words
@@ -34,31 +36,48 @@ _QUALIFIER = re.compile(r"\s+\([^()]*\)$")
 """Wikipedia's addition that tells entities of one name apart; no question says it."""
 
 
-class CompoundSettings(BaseModel):
-    """The settings of compound questions."""
+class Compound(Builder):
+    """Join single questions about one entity into compound ones, each with its parts and answers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: ClassVar[str] = "compound"
+    counted: ClassVar[tuple[str, ...]] = ("subset",)
 
+    questions: tuple[Path, ...] = ()
+    """Single questions: SQuAD 1.1's files, or rows with entity, question and answer. Repeatable."""
+    passages: tuple[Path, ...] = ()
+    """Instead: passages with titles, for the LM to write single questions on. Repeatable."""
     entities: PositiveInt | None = None
-    """The number of entities, drawn by the hashes of their names; None takes all."""
+    """Number of entities to write questions about; default: all."""
     documents: PositiveInt = 10
-    """The most passages of an entity that single questions are written from (appendix C.1: 10)."""
+    """Maximum passages of an entity that single questions are written from (appendix C.1: 10)."""
     per_entity: PositiveInt = 6
-    """The most compound questions that are tried for an entity (60,000 for 10,000 entities: 6)."""
+    """Compound questions to try for each entity (60,000 for 10,000 entities: 6)."""
     hops: tuple[Annotated[int, Field(ge=2, le=5)], ...] = (2, 3, 4)
-    """The numbers of questions that are joined (appendix C.1: 2 to 4), drawn evenly."""
+    """A number of questions that are joined (appendix C.1: 2 to 4), drawn evenly. Repeatable."""
     limit: PositiveInt | None = None
-    """The most compound questions that are tried in all; None tries all. Single ones are written only for these."""
+    """Compound questions to try in all; single questions are written only for these. Default: all."""
     validation_share: float = Field(default=8 / 60, ge=0, lt=1)
-    """The share of the entities for validation (8,000 of 60,000)."""
+    """Share of the entities for validation (8,000 of 60,000)."""
     test_share: float = Field(default=2 / 60, ge=0, lt=1)
-    """The share of the entities for the test (2,000 of 60,000)."""
+    """Share of the entities for the test (2,000 of 60,000)."""
     passage_words: PositiveInt = 200
     """Words of a passage that the LM sees."""
     retries: NonNegativeInt = 2
-    """The number of times that a reply which cannot be read is asked for again."""
+    """How often a reply that cannot be read is asked for again."""
     seed: int = 0
-    """The seed of all draws."""
+    """Random seed."""
+
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """See `Builder.build`."""
+        if bool(self.questions) == bool(self.passages):
+            raise InputError("either single questions or passages are needed", "Give --questions or --passages")
+        with use_lm(open_lm(None)):
+            singles, report = [single for path in self.questions for single in read_single_hop(path)], Built()
+            if self.passages:
+                singles, report = write_single_hop(lambda: read_passages(self.passages), stages, self)
+            built = build_compound(singles, stages, self)
+        built.left_out.update(report.left_out)
+        return built
 
 
 class QuestionWriter(dspy.Module):
@@ -92,11 +111,8 @@ class QuestionJoiner(dspy.Module):
 
 def write_single_hop(
     passages: Callable[[], Iterable[Passage]],
-    store: Judgments,
-    settings: CompoundSettings,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    stages: Stages,
+    settings: Compound,
 ) -> tuple[list[SingleHop], Built]:
     """Write questions from passages, whose titles are the entities.
 
@@ -107,7 +123,7 @@ def write_single_hop(
     Args:
         passages: Returns them anew at each call. They are read twice, to draw entities and to pick their passages, so
             that a corpus may be larger than memory. Passages without a title are left out.
-        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
+        stages: Ask the LM in use.
 
     Returns:
         The questions, and a report of what was left out.
@@ -126,26 +142,25 @@ def write_single_hop(
     writer = QuestionWriter(settings.retries)
 
     def write(passage: Passage) -> Row:
-        inputs = {"passage": passage.text, "title": passage.title, "words": settings.passage_words}
-        return store.get_or_make(writer, inputs, lambda: writer(passage=passage, words=settings.passage_words))
+        written: Row = writer(passage=passage, words=settings.passage_words)
+        return written
 
     singles: list[SingleHop] = []
-    done = tried = 0
-    faults = FailureTracker()
-
-    def tell(more: int) -> None:
-        on_done(done + more)
-
+    tried = 0
     while waiting and (settings.limit is None or tried < settings.limit):
         size = len(waiting) if settings.limit is None else ceil((settings.limit - tried) / settings.per_entity)
         chosen = [passage for group in waiting[:size] for passage in group]
         del waiting[:size]
-        replies = run_each(write, chosen, threads, tell, failures=faults)
-        usable = _of_use(zip(chosen, replies, strict=True), report)
-        done += len(chosen)
-        tried += len(_combinations(usable, settings, Built()))
-        singles += usable
-    faults.finish()
+        usable_singles = []
+        replies = stages.run("single questions", write, chosen, more=True)
+        for passage, row in usable(chosen, replies, report, "single questions: "):
+            if reason := _useless(row, passage):
+                report.left_out[f"single questions: {reason}"] += 1
+            else:
+                usable_singles.append(SingleHop(row["question"], row["answer"], passage.title, (passage,)))
+        tried += len(_combinations(usable_singles, settings, Built()))
+        singles += usable_singles
+    stages.end("single questions")
     if waiting:
         report.left_out["entities that the limit has no need of"] = len(waiting)
     return singles, report
@@ -153,11 +168,8 @@ def write_single_hop(
 
 def build_compound(
     singles: Iterable[SingleHop],
-    store: Judgments,
-    settings: CompoundSettings,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    stages: Stages,
+    settings: Compound,
 ) -> Built:
     """Build compound questions in the layout of dataset `compound`.
 
@@ -167,7 +179,7 @@ def build_compound(
 
     Args:
         singles: Questions without an entity or an answer are left out.
-        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
+        stages: Ask the LM in use.
 
     Raises:
         LMUnavailable: If the LM cannot be used; its texts so far are kept.
@@ -177,21 +189,19 @@ def build_compound(
     joiner = QuestionJoiner(settings.retries)
 
     def join(group: Sequence[SingleHop]) -> Row:
-        inputs = {"entity": group[0].entity, "questions": [single.question for single in group]}
-        return store.get_or_make(joiner, inputs, lambda: joiner(**inputs))
+        joined: Row = joiner(entity=group[0].entity, questions=[single.question for single in group])
+        return joined
 
-    for group, joined in zip(groups, run_each(join, groups, threads, on_done), strict=True):
-        reason = why(joined) if isinstance(joined, Failed) else _no_compound(joined, group)
-        if reason:
+    replies = stages.run("compound questions", join, groups)
+    for group, joined in usable(groups, replies, built, "compound questions: "):
+        if reason := _no_compound(joined, group):
             built.left_out[f"compound questions: {reason}"] += 1
-        elif not isinstance(joined, Failed):
+        else:
             built.rows.append(_row(joined["question"], group, settings))
     return built
 
 
-def _combinations(
-    singles: Iterable[SingleHop], settings: CompoundSettings, built: Built
-) -> list[tuple[SingleHop, ...]]:
+def _combinations(singles: Iterable[SingleHop], settings: Compound, built: Built) -> list[tuple[SingleHop, ...]]:
     """The groups of questions to join: drawn by entity, so that one more entity changes no other's groups."""
     of_entity: dict[str, dict[str, SingleHop]] = defaultdict(dict)
     for single in singles:
@@ -214,7 +224,7 @@ def _combinations(
     return [groups[key] for key in order[: settings.limit]]
 
 
-def _drawn(entities: Sequence[str], settings: CompoundSettings, built: Built) -> list[str]:
+def _drawn(entities: Sequence[str], settings: Compound, built: Built) -> list[str]:
     """The entities for questions, in the order in which they are drawn."""
     chosen = sorted(entities, key=lambda entity: hash_of(entity, settings.seed))[: settings.entities]
     if more := len(entities) - len(chosen):
@@ -222,7 +232,7 @@ def _drawn(entities: Sequence[str], settings: CompoundSettings, built: Built) ->
     return chosen
 
 
-def _of_each(entities: Iterable[str], passages: Iterable[Passage], settings: CompoundSettings) -> list[list[Passage]]:
+def _of_each(entities: Iterable[str], passages: Iterable[Passage], settings: Compound) -> list[list[Passage]]:
     """The passages of each entity, drawn by the hashes of their ids; never more are held than needed."""
     held: dict[str, list[Passage]] = {entity: [] for entity in entities}
     for passage in passages:
@@ -232,7 +242,7 @@ def _of_each(entities: Iterable[str], passages: Iterable[Passage], settings: Com
     return list(held.values())
 
 
-def _row(question: str, group: Sequence[SingleHop], settings: CompoundSettings) -> Row:
+def _row(question: str, group: Sequence[SingleHop], settings: Compound) -> Row:
     entity = group[0].entity
     shares = {"validation": settings.validation_share, "test": settings.test_share}
     return {
@@ -246,18 +256,6 @@ def _row(question: str, group: Sequence[SingleHop], settings: CompoundSettings) 
         "sub_answers": [s.answer for s in group],
         "passage_ids": list(dict.fromkeys(p.id for s in group for p in s.relevant)),
     }
-
-
-def _of_use(written: Iterable[tuple[Passage, Row | Failed]], report: Built) -> list[SingleHop]:
-    """The questions that can be joined; those left out are counted."""
-    singles = []
-    for passage, row in written:
-        reason = why(row) if isinstance(row, Failed) else _useless(row, passage)
-        if reason:
-            report.left_out[f"single questions: {reason}"] += 1
-        elif not isinstance(row, Failed):
-            singles.append(SingleHop(row["question"], row["answer"], passage.title, (passage,)))
-    return singles
 
 
 def _useless(written: Row, passage: Passage) -> str:

@@ -6,22 +6,22 @@ A judge that ranks a fabrication above the right answer rewards a program for ma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
-from typedrag.builders.rows import Built, Row, why
+from typedrag.builders.builder import Built, OfDataset, OpenLM, Row, counted, usable
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
-from typedrag.metrics.judges.judgments import Judgments
+from typedrag.lms.lm import use_lm
 from typedrag.metrics.judges.short_gold import MOST_WORDS
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
-from typedrag.runs.work import Failed, run_each
+from typedrag.runs.stages import Stages
 from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
 NOTHING_FOUND = (
@@ -33,17 +33,30 @@ NOTHING_FOUND = (
 _DIGIT = re.compile(r"\d")
 
 
-class FabricationsSettings(BaseModel):
-    """The settings of fabrications."""
+class Fabrications(OfDataset):
+    """Write a right answer and fabrications of the same length and style to each question.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    `typedrag judges check --path fabrications=FILE` then tests judges with them.
+    """
 
+    name: ClassVar[str] = "fabrications"
+    counted: ClassVar[tuple[str, ...]] = ("kind",)
+    of: ClassVar[str] = "answers"
+
+    dataset: str = "wiki-nfqa"
+    """A dataset with gold answers."""
     gold_words: PositiveInt = MOST_WORDS
     """Words of a gold answer at most: for a longer one no rule tells whether an answer holds it."""
-    retries: NonNegativeInt = Field(default=2)
-    """The number of times that a reply which cannot be read is asked for again."""
-    seed: int = 0
-    """The seed of the draws: the question whose name, date or number replaces the right one."""
+
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """See `Builder.build`."""
+        questions = self.drawn()
+        with use_lm(open_lm(None)):
+            return build_fabrications(questions, stages, self)
+
+    def counts(self, built: Built) -> dict[str, int]:
+        """The number of answers of each kind."""
+        return counted([candidate for row in built.rows for candidate in row["candidates"]], *self.counted)
 
 
 class AnswerWriter(dspy.Module):
@@ -73,11 +86,8 @@ class AnswerWriter(dspy.Module):
 
 def build_fabrications(
     questions: Sequence[dspy.Example],
-    store: Judgments,
-    settings: FabricationsSettings,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    stages: Stages,
+    settings: Fabrications,
 ) -> Built:
     """Build questions with a right answer and fabrications, in the layout of dataset `fabrications`.
 
@@ -87,24 +97,23 @@ def build_fabrications(
 
     Args:
         questions: Questions with short gold `answers`; references are passed on.
-        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
+        stages: Ask the LM in use.
 
     Raises:
         LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     built = Built()
-    usable = []
+    suited = []
     for question in questions:
         if reason := _unusable(question, settings):
             built.left_out[f"questions: {reason}"] += 1
         else:
-            usable.append(question)
+            suited.append(question)
     writers = {s: AnswerWriter(s, settings.retries) for s in (StateAnswer, GuessAnswer, ProposeWrongAnswer)}
 
     def write(signature: type[dspy.Signature], **inputs: str) -> str:
-        writer = writers[signature]
         try:
-            return str(store.get_or_make(writer, inputs, lambda: {"answer": writer(**inputs)})["answer"])
+            return str(writers[signature](**inputs))
         except StepFailed:
             return ""
 
@@ -114,18 +123,14 @@ def build_fabrications(
         return _Written(write(StateAnswer, **known), write(GuessAnswer, **inputs), write(ProposeWrongAnswer, **known))
 
     written: list[tuple[dspy.Example, _Written]] = []
-    for question, texts in zip(usable, run_each(make, usable, threads, on_done), strict=True):
-        if isinstance(texts, Failed):
-            built.left_out[f"questions: {why(texts)}"] += 1
-        else:
-            written.append((question, texts))
+    written += usable(suited, stages.run("questions", make, suited), built, "questions: ")
     stated = {str(question.id): texts.right for question, texts in written if _is_right(texts.right, question)}
     for question, texts in written:
         if str(question.id) not in stated:
             built.left_out["questions: the right answer was not stated"] += 1
             continue
         candidates = [MadeAnswer(AnswerKind.RIGHT, texts.right)]
-        for candidate in _wrong_answers(question, texts, usable, stated, settings.seed):
+        for candidate in _wrong_answers(question, texts, suited, stated, settings.seed):
             if not candidate.text:
                 built.left_out[f"{candidate.kind}: none could be made"] += 1
             elif _is_right(candidate.text, question):
@@ -144,7 +149,7 @@ class _Written(NamedTuple):
     wrong: str
 
 
-def _unusable(question: dspy.Example, settings: FabricationsSettings) -> str:
+def _unusable(question: dspy.Example, settings: Fabrications) -> str:
     answers = question.get("answers")
     if not answers:
         return "no gold answer"

@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import dspy
-from pydantic import BaseModel, ConfigDict, PositiveInt
 
+from typedrag.builders.builder import Built, usable
 from typedrag.builders.question_patterns import types_by_pattern
-from typedrag.builders.rows import Built, why
 from typedrag.datasets.dataset import example, sample
 from typedrag.errors import InputError
-from typedrag.metrics.judges.judgments import Judgments
-from typedrag.programs.options import Options
 from typedrag.question_types import QuestionType
-from typedrag.runs.work import Failed, run_each
+from typedrag.runs.stages import Stages
 
 
-class NonFactoidSettings(BaseModel):
-    """The settings that decide which questions are kept."""
+class Selection(Protocol):
+    """The settings that decide which questions are kept; see `WikiNFQA`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    patterns: bool = True
-    """If True, a question must also have a pattern of `question_patterns`, of any type."""
-    per_subset: PositiveInt | None = 300
-    """The most questions of a subset, drawn in turn from each type (Wiki-NFQA's largest subset has 300);
-    None keeps all."""
-    seed: int = 0
-    """The seed of all draws."""
+    patterns: bool
+    per_subset: int | None
+    seed: int
 
 
 def select_non_factoid(
     questions: Mapping[str, Iterable[dspy.Example]],
     classifier: dspy.Module,
-    store: Judgments,
-    settings: NonFactoidSettings,
-    *,
-    options: Options | None = None,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    stages: Stages,
+    settings: Selection,
 ) -> tuple[list[dspy.Example], Built]:
     """Select the non-factoid questions, with all that is needed to write references for them.
 
@@ -52,9 +39,7 @@ def select_non_factoid(
         questions: By the name of the subset to make. The ground truth of each is the first of its
             `answers`, or else the best of its `references`.
         classifier: A type classifier; if it asks an LM, it asks the one in use.
-        store: Keeps the types that an LM names: after a kill, the same call pays only for missing
-            ones.
-        options: The options that the classifier was made with.
+        stages: Ask the classifier.
 
     Returns:
         Examples with `id` (SUBSET_ID), `question`, `subset`, `answers` (the ground truth first) and
@@ -66,23 +51,14 @@ def select_non_factoid(
     """
     report = Built()
     candidates = _candidates(questions, settings, report)
-    options = options or Options()
-    made_with = options.model_dump(include={"type_classifier"})
-    asks_lm = bool(classifier.predictors())
 
     def classify(candidate: dspy.Example) -> QuestionType:
-        def make() -> dict[str, Any]:
-            return {"question_type": classifier(question=candidate.question).question_type.value}
-
-        inputs = {"question": candidate.question, **made_with}
-        reply = store.get_or_make(classifier, inputs, make) if asks_lm else make()
-        return QuestionType(reply["question_type"])
+        return QuestionType(classifier(question=candidate.question).question_type)
 
     selected: dict[str, list[dspy.Example]] = defaultdict(list)
-    for candidate, named in zip(candidates, run_each(classify, candidates, threads, on_done), strict=True):
-        if isinstance(named, Failed):
-            report.left_out[f"questions: {why(named, 'no type could be read')}"] += 1
-        elif named not in QuestionType.non_factoid():
+    replies = stages.run("classified questions", classify, candidates)
+    for candidate, named in usable(candidates, replies, report, "questions: ", "no type could be read"):
+        if named not in QuestionType.non_factoid():
             report.left_out[f"questions: classified as {named}"] += 1
         else:
             selected[candidate.subset].append(example(**candidate.toDict(), question_type=named))
@@ -90,7 +66,7 @@ def select_non_factoid(
 
 
 def _candidates(
-    questions: Mapping[str, Iterable[dspy.Example]], settings: NonFactoidSettings, report: Built
+    questions: Mapping[str, Iterable[dspy.Example]], settings: Selection, report: Built
 ) -> list[dspy.Example]:
     candidates: dict[str, dspy.Example] = {}
     ids: set[str] = set()
@@ -116,7 +92,7 @@ def _candidates(
     return list(candidates.values())
 
 
-def _drawn(questions: list[dspy.Example], settings: NonFactoidSettings, report: Built) -> list[dspy.Example]:
+def _drawn(questions: list[dspy.Example], settings: Selection, report: Built) -> list[dspy.Example]:
     limit = settings.per_subset
     if limit is None or len(questions) <= limit:
         return questions

@@ -5,23 +5,26 @@ The authors let DataMorgana make them; here any LM writes them from passages of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from heapq import nsmallest
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import dspy
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
+from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable
 from typedrag.builders.question_categories import SHORTEST_LONG, Category, check, draw
-from typedrag.builders.rows import Built, Row, why
 from typedrag.datasets.dataset import hash_of, id_of
+from typedrag.errors import InputError
 from typedrag.lms.asking import ask
-from typedrag.metrics.judges.judgments import Judgments
+from typedrag.lms.lm import use_lm
 from typedrag.question_types import DocumentScope, QuestionType
 from typedrag.records import Passage
-from typedrag.retrieval import Retriever
-from typedrag.runs.failures import FailureTracker
-from typedrag.runs.work import Failed, run_each
+from typedrag.retrieval import Retriever, build_index, open_retriever, read_passages
+from typedrag.runs.stages import Stages
 from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
 from typedrag.signatures.fields import number_passages
 from typedrag.texts.words import content_words, first_words
@@ -33,26 +36,59 @@ _OF_PASSAGES = ("passage", "passages", "excerpt", "excerpts")
 _TYPES = {"factoid": QuestionType.FACTOID, "comparison": QuestionType.COMPARISON}
 
 
-class PreQRAGSettings(BaseModel):
-    """The numbers and kinds of questions to make."""
+class PreQRAGQuestions(Builder):
+    """Have an LM write single- and multi-document questions of all kinds, with answers and passages.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The result is read by --dataset file; its subsets are single-document and multi-document.
+    """
 
+    name: ClassVar[str] = "preqrag"
+    counted: ClassVar[tuple[str, ...]] = ("subset",)
+
+    index: Path | None = None
+    """Index of passages to write questions on. Default: TYPEDRAG_INDEX, else a sample corpus."""
+    passages: tuple[Path, ...] = ()
+    """Instead: files or folders of passages, as for typedrag index build. Repeatable."""
+    retriever: str = "bm25"
+    """Finds a second passage in --index: bm25, dense, hybrid, hybrid:WEIGHT or auto."""
     single: NonNegativeInt = 110
-    """The number of single-document questions (table D.1: 110)."""
+    """Number of single-document questions (table D.1: 110)."""
     multi: NonNegativeInt = 106
-    """The number of multi-document questions (table D.1: 106)."""
+    """Number of multi-document questions (table D.1: 106)."""
     only: Mapping[str, tuple[str, ...]] = {}
-    """The categories to use, by choice (see `question_categories`); by default all, with the same chance
-    (table D.1)."""
+    """Use only these categories of a choice, such as turn=first-turn. Repeatable; default: all."""
     attempts: PositiveInt = 3
-    """The most that are tried for each question to make: some cannot be used."""
+    """Maximum attempts for each question: some cannot be used."""
     passage_words: PositiveInt = 200
     """Words of a passage that the LM sees."""
     retries: NonNegativeInt = 2
-    """The number of times that a reply which cannot be read is asked for again."""
+    """How often a reply that cannot be read is asked for again."""
     seed: int = 0
-    """The seed of all draws."""
+    """Random seed."""
+
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """See `Builder.build`."""
+        if self.index and self.passages:
+            raise InputError("both an index and passages are named", "Give --index or --passages")
+        if self.passages and self.retriever not in ("bm25", "auto"):
+            raise InputError(
+                f"--passages are searched by BM25, not by '{self.retriever}'", "Build an index, and give --index"
+            )
+        self.check()
+        with TemporaryDirectory() as folder:
+            index = self.index
+            if self.passages:
+                index = Path(folder, "index")
+                build_index(read_passages(self.passages), index, sources=[str(p) for p in self.passages])
+            searched = open_retriever(self.retriever, index)
+            drawn_from = searched.passages()  # refused before an LM is opened
+            with use_lm(open_lm(None)):
+                return build_preqrag(drawn_from, searched, stages, self)
+
+    def check(self) -> None:
+        """Raise an `InputError` if a category is unknown, or impossible for the questions of a scope."""
+        counts = {DocumentScope.SINGLE: self.single, DocumentScope.MULTI: self.multi}
+        check([scope for scope, count in counts.items() if count], self.only)
 
 
 class QuestionOfPassages(dspy.Module):
@@ -77,11 +113,8 @@ class QuestionOfPassages(dspy.Module):
 def build_preqrag(
     passages: Iterable[Passage],
     retriever: Retriever,
-    store: Judgments,
-    settings: PreQRAGSettings,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    stages: Stages,
+    settings: PreQRAGQuestions,
 ) -> Built:
     """Build questions in the layout of dataset `file`, with their scope as `subset`.
 
@@ -92,57 +125,52 @@ def build_preqrag(
 
     Args:
         passages: All passages that questions may be about.
-        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
+        stages: Ask the LM in use.
 
     Raises:
         InputError: If a category is unknown, or impossible for a scope's questions.
         LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
-    counts = {DocumentScope.SINGLE: settings.single, DocumentScope.MULTI: settings.multi}
-    check([scope for scope, count in counts.items() if count], settings.only)
+    settings.check()
     built = Built()
     most = settings.attempts * max(settings.single, 2 * settings.multi)
     drawn = nsmallest(most, passages, key=lambda p: hash_of(p.id, settings.seed))
     writer = QuestionOfPassages(settings.retries)
     earlier: set[frozenset[str]] = set()
-    faults = FailureTracker()
 
     def write(plan: _Plan) -> Row:
-        return store.get_or_make(writer, plan.inputs, lambda: writer(**plan.arguments))
+        written: Row = writer(**plan.arguments)
+        return written
 
     def make(scope: DocumentScope, count: int, groups: Sequence[tuple[Passage, ...]]) -> None:
         plans = [_Plan(scope, group, settings) for group in groups[: settings.attempts * count]]
         before = len(built.rows)
         while plans and (missing := count - len(built.rows) + before) > 0:
             batch, plans = plans[:missing], plans[missing:]
-            for plan, written in zip(batch, run_each(write, batch, threads, failures=faults), strict=True):
-                reason = why(written) if isinstance(written, Failed) else plan.useless(written, earlier)
-                if reason:
+            for plan, written in usable(batch, stages.run("questions", write, batch, more=True), built, f"{scope}: "):
+                if reason := plan.useless(written, earlier):
                     built.left_out[f"{scope}: {reason}"] += 1
-                elif not isinstance(written, Failed):
+                else:
                     earlier.add(content_words(written["question"]))
                     built.rows.append(plan.row(written))
-            on_done(len(built.rows))
         if missing := count - len(built.rows) + before:
             built.left_out[f"{scope}: too few passages or usable questions"] += missing
 
     make(DocumentScope.SINGLE, settings.single, [(p,) for p in drawn])
     make(DocumentScope.MULTI, settings.multi, _pairs(drawn, retriever, settings))
-    faults.finish()
+    stages.end("questions")
     return built
 
 
 class _Plan:
     """A question to be written: its passages and its categories."""
 
-    def __init__(self, scope: DocumentScope, passages: tuple[Passage, ...], settings: PreQRAGSettings) -> None:
+    def __init__(self, scope: DocumentScope, passages: tuple[Passage, ...], settings: PreQRAGQuestions) -> None:
         self.scope, self.passages = scope, passages
         luck = Random(f"{settings.seed}:{scope}:{passages[0].id}")
         self.categories: dict[str, Category] = draw(scope, luck, settings.only)
         requirements = [category.requirement for category in self.categories.values()]
         self.arguments = {"passages": passages, "requirements": requirements, "words": settings.passage_words}
-        texts = [[p.title, p.text] for p in passages]
-        self.inputs = {"passages": texts, "requirements": requirements, "words": settings.passage_words}
 
     def useless(self, written: Row, earlier: Container[frozenset[str]]) -> str:
         """The reason why the question cannot be used beside the earlier ones; empty if it can."""
@@ -174,7 +202,7 @@ class _Plan:
         }
 
 
-def _pairs(drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGSettings) -> list[tuple[Passage, ...]]:
+def _pairs(drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGQuestions) -> list[tuple[Passage, ...]]:
     """Pairs of a passage and a related one of another document; no passage is in two pairs."""
     firsts = drawn[: 2 * settings.attempts * settings.multi]
     queries = [first_words(" ".join(f"{p.title} {p.text}".split()), _QUERY_WORDS) for p in firsts]

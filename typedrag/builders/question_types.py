@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
+from typing import ClassVar
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.rows import Built, Row, why
+from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable
 from typedrag.lms.asking import ask
-from typedrag.metrics.judges.judgments import Judgments
+from typedrag.lms.lm import use_lm
 from typedrag.question_types import QuestionForm, QuestionType
-from typedrag.runs.work import Failed, run_each
+from typedrag.runs.stages import Failed, Stages
 from typedrag.signatures import ClassifyQuestion, WriteQuestions
 from typedrag.texts.words import question_key
 
 
-class QuestionTypesSettings(BaseModel):
-    """The settings of questions by type and form."""
+class QuestionTypes(Builder):
+    """Write questions in domains of yours, as people type them, and keep those whose type two labels agree on.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The result is read by --dataset everyday. An LM that writes good questions is a large one.
+    """
 
-    domains: tuple[str, ...] = Field(min_length=1)
-    """What the questions are about, and who asks them: "a hospital's guidelines: nurses on shift"."""
-    types: tuple[QuestionType, ...] = tuple(QuestionType)
-    """The types of questions."""
-    forms: tuple[QuestionForm, ...] = tuple(QuestionForm)
-    """The forms of questions."""
+    name: ClassVar[str] = "question-types"
+    counted: ClassVar[tuple[str, ...]] = ("type", "form")
+
+    domain: tuple[str, ...] = Field(min_length=1)
+    """What the questions are about and who asks: "a bank's help pages: pensioners". Repeatable."""
+    type: tuple[QuestionType, ...] = tuple(QuestionType)
+    """A type to write questions of; repeatable. Default: all."""
+    form: tuple[QuestionForm, ...] = tuple(QuestionForm)
+    """A form to write them in; repeatable. Default: all."""
     each: PositiveInt = Field(default=5, le=20)
-    """Questions to write of each type and form in each domain."""
+    """Questions of each type and form in each domain."""
     retries: NonNegativeInt = 2
-    """The number of times that a reply which cannot be read is asked for again."""
+    """How often a reply that cannot be read is asked for again."""
+
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """See `Builder.build`."""
+        with use_lm(open_lm(None)):
+            return build_question_types(stages, self)
 
 
 Cell = tuple[str, QuestionType, QuestionForm]
@@ -69,11 +79,8 @@ class QuestionLabeller(dspy.Module):
 
 
 def build_question_types(
-    store: Judgments,
-    settings: QuestionTypesSettings,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    stages: Stages,
+    settings: QuestionTypes,
 ) -> Built:
     """Write questions and label them a second time, in the layout of dataset `everyday`.
 
@@ -81,30 +88,26 @@ def build_question_types(
     another type: the questions that stay are clear cases.
 
     Args:
-        store: Keeps the LM's texts: after a kill, the same call pays only for missing ones.
+        stages: Ask the LM in use.
 
     Raises:
         LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     built = Built()
     writer, labeller = QuestionsWriter(settings.retries), QuestionLabeller(settings.retries)
-    cells: list[Cell] = list(product(settings.domains, settings.types, settings.forms))
+    cells: list[Cell] = list(product(settings.domain, settings.type, settings.form))
 
     def write(cell: Cell) -> Row:
         domain, question_type, form = cell
-        inputs = {"domain": domain, "question_type": question_type, "form": form, "number": settings.each}
-        return store.get_or_make(writer, inputs, lambda: writer(**inputs))
+        written: Row = writer(domain=domain, question_type=question_type, form=form, number=settings.each)
+        return written
 
-    def label(row: Row) -> Row:
-        inputs = {"question": row["question"]}
-        return store.get_or_make(labeller, inputs, lambda: labeller(**inputs))
+    def label(row: Row) -> str:
+        return str(labeller(question=row["question"])["question_type"])
 
-    rows = _rows(cells, run_each(write, cells, threads, on_done), built)
-    labels = run_each(label, rows, threads, lambda done: on_done(len(cells) + done))
-    for row, label_row in zip(rows, labels, strict=True):
-        if isinstance(label_row, Failed):
-            built.left_out[why(label_row)] += 1
-        elif label_row["question_type"] != row["type"]:
+    rows = _rows(cells, stages.run("texts", write, cells), built)
+    for row, named in usable(rows, stages.run("labels", label, rows), built):
+        if named != row["type"]:
             built.left_out["two labels differ"] += 1
         else:
             built.rows.append(row)
@@ -113,10 +116,7 @@ def build_question_types(
 
 def _rows(cells: Sequence[Cell], written: Sequence[Row | Failed], built: Built) -> list[Row]:
     rows: dict[str, Row] = {}
-    for (_, question_type, form), reply in zip(cells, written, strict=True):
-        if isinstance(reply, Failed):
-            built.left_out[why(reply)] += 1
-            continue
+    for (_, question_type, form), reply in usable(cells, written, built):
         for question in reply["questions"]:
             row = {"question": question.strip(), "type": str(question_type), "form": str(form), "source": "written"}
             if rows.setdefault(question_key(question), row) is not row:

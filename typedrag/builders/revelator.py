@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from heapq import nsmallest
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
+    FilePath,
     NonNegativeInt,
     PositiveInt,
     TypeAdapter,
@@ -23,18 +21,18 @@ from pydantic import (
     model_validator,
 )
 
-from typedrag.builders.rows import Built, Row, part_by_hash, why
+from typedrag.builders.builder import Builder, Built, OpenLM, Row, part_by_hash, usable
 from typedrag.datasets import load_compound
 from typedrag.datasets.dataset import hash_of, id_of
 from typedrag.datasets.question_sets import read_single_hop
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
 from typedrag.errors import InputError
-from typedrag.metrics.judges.judgments import Judgments
+from typedrag.lms.lm import use_lm
 from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.options import Options
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
-from typedrag.runs.work import Failed, run_each
+from typedrag.runs.stages import Stages
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 from typedrag.texts.words import question_key
 
@@ -48,42 +46,40 @@ _ENTITY = "entity"
 """The field by which a row is dealt out instead of by its question; removed from the built row."""
 
 
-@dataclass(frozen=True)
-class RevelatorSources:
-    """The files to learn from; none is required, but without one its rows are missing.
+class RevelatorData(Builder):
+    """Turn the files of other datasets into rows for the revelator's five roles.
 
-    Attributes:
-        straightforward: Questions that take no retrieval: CommonsenseQA's train_rand_split.jsonl.
-        single_step: Questions that take one retrieval: NQ-open.train.jsonl, or DPR's biencoder-nq-train.json,
-            whose contexts teach relevance; any file that `read_single_hop` reads.
-        musique: musique_ans_v1.0_train.jsonl.
-        two_wiki: 2WikiMultihopQA's train.json.
-        compound: A dataset of `build_compound`, of which the train subset is read.
+    An LM is needed only for --label-relevance. No file is required, but without one its rows are missing.
     """
 
-    straightforward: Path | None = None
-    single_step: tuple[Path, ...] = ()
-    musique: Path | None = None
-    two_wiki: Path | None = None
-    compound: Path | None = None
+    name: ClassVar[str] = "revelator"
+    counted: ClassVar[tuple[str, ...]] = ("role", "part")
 
-
-class RevelatorSettings(BaseModel):
-    """The amounts to take from each source."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+    straightforward: FilePath | None = None
+    """CommonsenseQA's train_rand_split.jsonl: questions that take no retrieval."""
+    single_step: tuple[FilePath, ...] = ()
+    """NQ-open.train.jsonl, or DPR's biencoder-nq-train.json, whose passages teach relevance. Repeatable."""
+    musique: FilePath | None = None
+    """musique_ans_v1.0_train.jsonl."""
+    two_wiki: FilePath | None = None
+    """2WikiMultihopQA's train.json."""
+    compound: FilePath | None = None
+    """The output of datasets build compound; its train subset is used."""
+    exclude: tuple[FilePath, ...] = ()
+    """Test questions to leave out, one a row. Repeatable."""
     limit: PositiveInt = 50_000
-    """The most rows to train on of one role, origin and label, of the router of one route whatever its origin, and the
-    most chains of one origin, drawn by hash (appendix C: 50,000)."""
-    noise_per_query: NonNegativeInt = 2
-    """Passages that do not help, for each query with a passage that does."""
+    """Maximum rows to train on of one role, origin and label, of the router of one route whatever its origin, and
+    maximum chains of one origin, drawn by hash (appendix C: 50,000)."""
+    noise: NonNegativeInt = 2
+    """Irrelevant passages for each query with a relevant one."""
     validation_share: float = Field(default=0.05, ge=0, lt=1)
-    """The share of the questions for validation during training."""
+    """Share of the questions for validation during training."""
     test_share: float = Field(default=0.05, ge=0, lt=1)
-    """The share of the questions that are never trained on."""
+    """Share of the questions for the test."""
     seed: int = 0
-    """The seed of all draws."""
+    """Random seed."""
+    label_relevance: bool = False
+    """Let --lm label relevance, instead of using the files' labels."""
 
     @model_validator(mode="after")
     def _leaves_something_to_train_on(self) -> Self:
@@ -96,38 +92,43 @@ class RevelatorSettings(BaseModel):
         """The most rows of one kind in each part.
 
         Example:
-            >>> RevelatorSettings(limit=900).limits
+            >>> RevelatorData(limit=900).limits
             {'train': 900, 'validation': 50, 'test': 50}
         """
         whole = self.limit / (1 - self.validation_share - self.test_share)
         shares = {"validation": self.validation_share, "test": self.test_share}
         return {"train": self.limit, **{part: round(whole * share) for part, share in shares.items()}}
 
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """See `Builder.build`."""
+        built = build_revelator(self)
+        if not self.label_relevance:
+            return built
+        with use_lm(open_lm(None)):
+            return label_relevance(built, stages)
 
-def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, exclude: Collection[str] = ()) -> Built:
+
+def build_revelator(settings: RevelatorData) -> Built:
     """Build the rows of all roles, in the layout of dataset `revelator`.
 
     A row is left out if the role's signature does not allow its output, if an earlier row has the same inputs,
     or if its question is excluded.
-
-    Args:
-        exclude: The questions of a test; rows for them are left out.
 
     Raises:
         InputError: If a row of a file does not fit its layout, or no file is named.
     """
     rows_of_sources = list(
         chain(
-            _straightforward(sources.straightforward) if sources.straightforward else (),
-            *(_single_step(path, settings) for path in sources.single_step),
-            _chained("musique", musique_chains(sources.musique), settings) if sources.musique else (),
-            _chained("2wikimultihopqa", two_wiki_chains(sources.two_wiki), settings) if sources.two_wiki else (),
-            _compound(sources.compound) if sources.compound else (),
+            _straightforward(settings.straightforward) if settings.straightforward else (),
+            *(_single_step(path, settings) for path in settings.single_step),
+            _chained("musique", musique_chains(settings.musique), settings) if settings.musique else (),
+            _chained("2wikimultihopqa", two_wiki_chains(settings.two_wiki), settings) if settings.two_wiki else (),
+            _compound(settings.compound) if settings.compound else (),
         )
     )
     if not rows_of_sources:
         raise InputError("the revelator has nothing to learn from", "Name one of the files: --musique FILE, …")
-    tested = {question_key(question) for question in exclude}
+    tested = {question_key(single.question) for path in settings.exclude for single in read_single_hop(path)}
     built = Built()
     rows: dict[str, Row] = {}
     for row in rows_of_sources:
@@ -149,17 +150,11 @@ def build_revelator(sources: RevelatorSources, settings: RevelatorSettings, *, e
     return built
 
 
-def label_relevance(
-    built: Built,
-    store: Judgments,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
-) -> Built:
+def label_relevance(built: Built, stages: Stages) -> Built:
     """The same rows with relevance as the LM in use labels it (section 4.2), instead of the sources' labels.
 
     Args:
-        store: Keeps the labels: after a kill, the same call pays only for missing ones.
+        stages: Ask the LM in use.
 
     Raises:
         LMUnavailable: If the LM cannot be used; its labels so far are kept.
@@ -171,18 +166,17 @@ def label_relevance(
     def label(row: Row) -> bool:
         passage = Passage("", row["passage"]["text"], row["passage"]["title"])
         [shown] = number_passages([passage], options.passage_words)
+        return bool(judge(question=row["question"], passage=shown).relevant)
 
-        def make() -> dict[str, Any]:
-            return {"relevant": judge(question=row["question"], passage=shown).relevant}
-
-        inputs = {"question": row["question"], "passage": shown.model_dump()}
-        return bool(store.get_or_make(judge, inputs, make)["relevant"])
-
-    labels = dict(zip([r["id"] for r in rows], run_each(label, rows, threads, on_done), strict=True))
-    failed = {i: result for i, result in labels.items() if isinstance(result, Failed)}
-    left_out = built.left_out + Counter(f"relevance: {why(f, 'no label could be read')}" for f in failed.values())
-    labelled = [row for row in built.rows if row["id"] not in failed]
-    return Built([{**r, "relevant": labels[r["id"]]} if r["id"] in labels else r for r in labelled], left_out)
+    result = Built(left_out=built.left_out.copy())
+    replies = stages.run("labels", label, rows)
+    labels = {row["id"]: named for row, named in usable(rows, replies, result, "relevance: ", "no label could be read")}
+    for row in built.rows:
+        if row["role"] != RevelatorRole.RELEVANCE:
+            result.rows.append(row)
+        elif row["id"] in labels:
+            result.rows.append({**row, "relevant": labels[row["id"]]})
+    return result
 
 
 def _straightforward(path: Path) -> Iterator[Row]:
@@ -190,7 +184,7 @@ def _straightforward(path: Path) -> Iterator[Row]:
         yield role_row(RevelatorRole.ROUTER, "straightforward", single.question, route=Route.STRAIGHTFORWARD.value)
 
 
-def _single_step(path: Path, settings: RevelatorSettings) -> Iterator[Row]:
+def _single_step(path: Path, settings: RevelatorData) -> Iterator[Row]:
     """Yield routes, relevance, and refinements of one-step questions to themselves (appendix C.4)."""
     for single in read_single_hop(path):
         yield role_row(RevelatorRole.ROUTER, "single-step", single.question, route=Route.SINGLE_STEP.value)
@@ -200,7 +194,7 @@ def _single_step(path: Path, settings: RevelatorSettings) -> Iterator[Row]:
         yield from _relevance("single-step", single.question, single.relevant[:1], single.noise, settings)
 
 
-def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorSettings) -> Iterator[Row]:
+def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorData) -> Iterator[Row]:
     """Yield the rows of the steps to an answer: each step is the next query, and only the last one ends them."""
     for reasoning in nsmallest(settings.limit, chains, key=lambda c: hash_of(c.id, settings.seed)):
         if origin == "musique":
@@ -228,9 +222,9 @@ def _compound(path: Path) -> Iterator[Row]:
 
 
 def _relevance(
-    origin: str, query: str, relevant: Sequence[Passage], noise: Sequence[Passage], settings: RevelatorSettings
+    origin: str, query: str, relevant: Sequence[Passage], noise: Sequence[Passage], settings: RevelatorData
 ) -> Iterator[Row]:
-    drawn = sorted(noise, key=lambda p: hash_of(f"{query} {p.id}", settings.seed))[: settings.noise_per_query]
+    drawn = sorted(noise, key=lambda p: hash_of(f"{query} {p.id}", settings.seed))[: settings.noise]
     for passage, label in chain(((p, True) for p in relevant), ((p, False) for p in drawn if relevant)):
         shown = {"title": passage.title, "text": passage.text}
         yield role_row(RevelatorRole.RELEVANCE, origin, query, passage=shown, relevant=label)
@@ -264,7 +258,7 @@ def _fits(row: Row) -> bool:
     return True
 
 
-def _drawn(rows: list[Row], settings: RevelatorSettings, built: Built) -> list[Row]:
+def _drawn(rows: list[Row], settings: RevelatorData, built: Built) -> list[Row]:
     """The rows, of each kind at most `limit` to train on and as many for validation and test as their shares allow."""
     strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: hash_of(row["id"], settings.seed)):

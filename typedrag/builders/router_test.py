@@ -4,20 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
+from typing import ClassVar
 
+from pydantic import Field, FilePath, PositiveInt
+
+from typedrag.builders.builder import Builder, Built, OpenLM
 from typedrag.builders.revelator import role_row
-from typedrag.builders.rows import Built
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import hash_of, load_dataset
+from typedrag.datasets.question_sets import read_single_hop
 from typedrag.question_types import RevelatorRole, Route
+from typedrag.runs.stages import Stages
 from typedrag.texts.words import question_key
 
-EACH = 1_500
-"""Questions of each route (HANRAG, appendix D)."""
+
+class RouterTest(Builder):
+    """Draw as many questions of each route, and measure routers on them by `typedrag revelator evaluate`.
+
+    Of a dataset, those of its test split are drawn from; an LM is not needed.
+    """
+
+    name: ClassVar[str] = "router-test"
+    counted: ClassVar[tuple[str, ...]] = ("route", "origin")
+    asks_lm: ClassVar[bool] = False
+
+    straightforward: tuple[FilePath, ...] = Field(min_length=1)
+    """CommonsenseQA's dev_rand_split.jsonl, and its test file. Repeatable."""
+    single_step: tuple[str, ...] = Field(min_length=1)
+    """A dataset of single-step questions, such as squad=dev-v1.1.json. Repeatable."""
+    complex: tuple[str, ...] = Field(min_length=1)
+    """A dataset of complex questions, such as musique=FOLDER. Repeatable."""
+    compound: FilePath
+    """The output of datasets build compound; its test subset is used."""
+    each: PositiveInt = 1_500
+    """Questions of each route (HANRAG, appendix D)."""
+    seed: int = 0
+    """Random seed."""
+
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """See `Builder.build`."""
+        easy = [single.question for path in self.straightforward for single in read_single_hop(path)]
+        questions = {
+            Route.STRAIGHTFORWARD: {"straightforward": easy},
+            Route.SINGLE_STEP: dict(map(_tested, self.single_step)),
+            Route.COMPOUND: dict([_tested(f"compound={self.compound}")]),
+            Route.COMPLEX: dict(map(_tested, self.complex)),
+        }
+        return build_router_test(questions, each=self.each, seed=self.seed)
 
 
-def build_router_test(
-    questions: Mapping[Route, Mapping[str, Sequence[str]]], *, each: int = EACH, seed: int = 0
-) -> Built:
+def _tested(named: str) -> tuple[str, list[str]]:
+    """The name of a dataset and the questions of its test split, from NAME or NAME=PATH."""
+    name, _, path = named.partition("=")
+    dataset = load_dataset(name, path or None)
+    return name, [example.question for example in dataset.split(dataset.default_split)]
+
+
+def build_router_test(questions: Mapping[Route, Mapping[str, Sequence[str]]], *, each: int, seed: int = 0) -> Built:
     """Draw the questions, as rows of dataset `revelator` whose part is test.
 
     Args:

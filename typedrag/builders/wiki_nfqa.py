@@ -6,21 +6,25 @@ The LMs and their temperatures are in appendices B.4 and B.5 of the paper, the p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.rows import Built, Row, why
+from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable, why
+from typedrag.builders.non_factoid import select_non_factoid
 from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.question_sets import read_question_set
 from typedrag.errors import InputError
+from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.lm import lm_identity, use_lm
-from typedrag.metrics.judges.judgments import Judgments
-from typedrag.runs.work import Failed, run_each
+from typedrag.programs import Options
+from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
+from typedrag.runs.stages import Failed, Stages
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
 from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.texts.words import folded
@@ -45,11 +49,34 @@ class ReferenceLMs:
     annotator: dspy.LM
 
 
-class WikiNFQASettings(BaseModel):
-    """The settings for writing and labelling references."""
+class WikiNFQA(Builder):
+    """Select the non-factoid questions of QA datasets, and have LMs write references and label them 0 to 3.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The result is read by --dataset wiki-nfqa --path FILE.
+    """
 
+    name: ClassVar[str] = "wiki-nfqa"
+    counted: ClassVar[tuple[str, ...]] = ("subset", "predicted_type")
+
+    questions: tuple[str, ...] = Field(min_length=1)
+    """DATASET, DATASET:PATH, or a file of questions with answers. Repeatable."""
+    subset: str | None = None
+    """Subset of the datasets, such as validation; default: all."""
+    type_classifier: str | None = None
+    """Finds the non-factoid questions; as option type_classifier. The paper: hub:Lurunchik/nf-cats."""
+    program: str | None = None
+    """Instead: a compiled program, whose type classifier is used."""
+    patterns: bool = True
+    """Whether a question must also have one of the taxonomy's patterns, of any type."""
+    per_subset: PositiveInt | None = 300
+    """Maximum questions of a subset, drawn in turn from each type (Wiki-NFQA's largest subset has 300)."""
+    lm: tuple[str, ...] = ()
+    """LM that writes three references: embedded[:NAME], vllm:MODEL or a DSPy name, with @URL behind it for its server.
+    Repeatable; one that is named again draws anew."""
+    superior: str | None = None
+    """LM that rewrites the ground truth; default: the annotator."""
+    annotator: str | None = None
+    """LM that labels answers, and names types if the classifier asks an LM; default: the first --lm."""
     temperature: float = Field(default=0.8, ge=0)
     """The temperature of writing references (appendix B.4: 0.8)."""
     annotation_temperature: float = Field(default=0.1, ge=0)
@@ -59,9 +86,32 @@ class WikiNFQASettings(BaseModel):
     max_tokens: PositiveInt = 512
     """The most tokens of a reply (appendix B.4: 512)."""
     retries: NonNegativeInt = 2
-    """The number of times that a reply which cannot be read is asked for again."""
+    """How often a reply that cannot be read is asked for again."""
     seed: int = 0
-    """The seed of the order in which the annotator sees the answers."""
+    """Random seed."""
+
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """See `Builder.build`."""
+        if self.type_classifier and self.program:
+            raise InputError("both a type classifier and a program are named", "Give --type-classifier or --program")
+        if self.program:
+            classifier, _ = load_type_classifier(self.program)
+        else:
+            named = {"type_classifier": self.type_classifier} if self.type_classifier else {}
+            classifier = build_type_classifier(Options().with_given(named))
+        writers = tuple(open_lm(spec) for spec in self.lm or (None,))
+        annotator = open_lm(self.annotator) if self.annotator else writers[0]
+        superior = open_lm(self.superior) if self.superior else annotator
+        sets = [read_question_set(where, self.subset) for where in self.questions]
+        by_name: dict[str, list[dspy.Example]] = {}
+        for each in sets:
+            by_name.setdefault(each.name, []).extend(each.examples)
+        with use_lm(annotator):
+            selected, report = select_non_factoid(by_name, classifier, stages, self)
+        report.left_out["rows: their loader leaves them out"] += sum(each.skipped for each in sets)
+        built = build_wiki_nfqa(selected, ReferenceLMs(writers, superior, annotator), stages, self)
+        built.left_out.update(report.left_out)
+        return built
 
 
 class ReferenceWriter(dspy.Module):
@@ -116,11 +166,8 @@ class Annotator(dspy.Module):
 def build_wiki_nfqa(
     questions: Sequence[dspy.Example],
     lms: ReferenceLMs,
-    store: Judgments,
-    settings: WikiNFQASettings,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    stages: Stages,
+    settings: WikiNFQA,
 ) -> Built:
     """Build questions with labelled references in the layout of dataset `wiki-nfqa`.
 
@@ -132,7 +179,7 @@ def build_wiki_nfqa(
     their places.
 
     Args:
-        store: Keeps the LMs' texts: after a kill, the same call pays only for missing ones.
+        stages: Ask the LMs.
 
     Raises:
         InputError: If there is no LM to write.
@@ -144,31 +191,26 @@ def build_wiki_nfqa(
     annotator = Annotator(settings.retries)
     annotating = lms.annotator.copy(**_sampling(settings, settings.annotation_temperature))
 
-    stages = len(authors) + 1
-
-    def tell(stage: int) -> Callable[[int], None]:
-        return lambda done: on_done((stage * len(questions) + done) // stages)
-
     built = Built()
     replies = [
-        run_each(partial(author.references, store=store, retries=settings.retries), questions, threads, tell(stage))
-        for stage, author in enumerate(authors)
+        stages.run(f"references of {author.name}", partial(author.references, retries=settings.retries), questions)
+        for author in authors
     ]
     written = [
         _of_use(question, dict(zip(authors, of_question, strict=True)), built)
         for question, *of_question in zip(questions, *replies, strict=True)
     ]
-    answered_questions = list(zip(questions, written, strict=True))
+    answered = list(zip(questions, written, strict=True))
 
     def label(answered: tuple[dspy.Example, dict[str, list[str]]]) -> list[int]:
-        return _labels(answered[0], _answers(answered[1]), annotator, store, settings.seed)
+        return _labels(answered[0], _answers(answered[1]), annotator, settings.seed)
 
     with use_lm(annotating):
-        labelled = run_each(label, answered_questions, threads, tell(len(authors)))
-    for (question, texts), labels in zip(answered_questions, labelled, strict=True):
-        if isinstance(labels, Failed):
-            built.left_out[f"questions: {why(labels, 'their answers could not be labelled')}"] += 1
-        elif len(set(labels)) < 2:
+        labelled = stages.run("labelled questions", label, answered)
+    for (question, texts), labels in usable(
+        answered, labelled, built, "questions: ", "their answers could not be labelled"
+    ):
+        if len(set(labels)) < 2:
             built.left_out["questions: all their answers have the same label"] += 1
         else:
             built.rows.append(_row(question, texts, labels))
@@ -191,23 +233,20 @@ class _Author:
     writer: ReferenceWriter
     draw: int
 
-    def references(self, question: dspy.Example, store: Judgments, retries: int) -> list[str]:
-        """The answers that it writes, or has written before.
+    def references(self, question: dspy.Example, retries: int) -> list[str]:
+        """The answers that it writes.
 
         Raises:
             StepFailed: If no reply can be read.
             LMUnavailable: If the LM cannot be used.
         """
         inputs = {"question": question.question, "right_answer": _ground_truth(question)}
-        again = {"rollout_id": self.draw * (retries + 1)} if self.draw else {}  # past DSPy's cache
+        again = {"rollout_id": self.draw * (retries + 1)} if self.draw else {}  # another draw than theirs
         with use_lm(self.lm):
-            reply = store.get_or_make(
-                self.writer, {**inputs, "draw": self.draw}, lambda: {"answers": self.writer(**inputs, settings=again)}
-            )
-        return list(reply["answers"])
+            return list(self.writer(**inputs, settings=again))
 
 
-def _authors(lms: ReferenceLMs, settings: WikiNFQASettings) -> Iterator[_Author]:
+def _authors(lms: ReferenceLMs, settings: WikiNFQA) -> Iterator[_Author]:
     """Yield the superior LM and the others, in the order of Wiki-NFQA's rows."""
     sampling = _sampling(settings, settings.temperature)
     superior, inferior = SuperiorWriter(settings.retries), InferiorWriter(settings.retries)
@@ -234,7 +273,7 @@ def _ground_truth(question: dspy.Example) -> str:
     return str(answers) if len(answers) > 1 else str(answers[0])
 
 
-def _sampling(settings: WikiNFQASettings, temperature: float) -> dict[str, Any]:
+def _sampling(settings: WikiNFQA, temperature: float) -> dict[str, Any]:
     return {"temperature": temperature, "top_p": settings.top_p, "max_tokens": settings.max_tokens}
 
 
@@ -265,14 +304,11 @@ def _answers(written: dict[str, list[str]]) -> list[str]:
     return [text for texts in written.values() for text in texts]
 
 
-def _labels(
-    question: dspy.Example, answers: Sequence[str], annotator: Annotator, store: Judgments, seed: int
-) -> list[int]:
+def _labels(question: dspy.Example, answers: Sequence[str], annotator: Annotator, seed: int) -> list[int]:
     """The label of each answer."""
     order = sorted(range(len(answers)), key=lambda n: hash_of(f"{question.id} {n}", seed))
-    inputs = {"question": question.question, "answers": [answers[n] for n in order]}
-    drawn_labels = store.get_or_make(annotator, inputs, lambda: {"labels": annotator(**inputs)})["labels"]
-    labels = dict(zip(order, drawn_labels, strict=True))
+    drawn = annotator(question=question.question, answers=[answers[n] for n in order])
+    labels = dict(zip(order, drawn, strict=True))
     return [labels[n] for n in range(len(answers))]
 
 

@@ -51,7 +51,8 @@ def read_environment(command: click.Command, prefix: str) -> None:
     """
     options = [option for option in command.params if isinstance(option, click.Option) and not option.is_eager]
     for option in options:
-        option.envvar = f"{prefix}_{variable(max(option.opts, key=len))}"
+        name = next(name for name in option.opts if name.startswith("--"))
+        option.envvar = f"{prefix}_{variable(name)}"
         option.show_envvar = option.envvar in os.environ
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():

@@ -10,7 +10,7 @@ import click
 
 from typedrag.cli import options
 from typedrag.cli.opening import say
-from typedrag.cli.progress import RunsProgress, counting, in_words
+from typedrag.cli.progress import RunsProgress, in_words
 
 if TYPE_CHECKING:
     from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
@@ -79,7 +79,9 @@ def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @options.scorer_options("The LM behind judges.")
 @options.speed_options("Questions")
 @click.option("--seed", type=int, help="Random seed; default: 0.")
-@click.option("--judgments", type=click.Path(path_type=Path), help="File that stores judgments; default: in --out.")
+@click.option(
+    "--replies", "--judgments", type=click.Path(path_type=Path), help="Store of LM replies; default: in --out."
+)
 @click.option("--register", "register_as", help="Register the result in MLflow as a version of the model of this name.")
 @options.tracking_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -106,8 +108,8 @@ def command(
     if estimate_only:
         _say_plan(plan_compile(job, out))
         return
-    with RunsProgress(lambda: is_begun(out)) as runs:
-        watching = CompileProgress(plan=_say_plan, candidate=_say_candidate, test=runs.show, stage=counting, notice=say)
+    with RunsProgress(lambda: is_begun(out)) as runs, RunsProgress(label="{}") as stages:
+        watching = CompileProgress(_say_plan, _say_candidate, runs.show, stages.show, say)
         result = run_compile(job, out, resume=resume, watching=watching)
     if result.outcome.stopped:
         say(f"{result.target}: stopped: {result.outcome.stopped}; the best so far is kept")

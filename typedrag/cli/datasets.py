@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from typedrag.cli.commands import Commands
+from typedrag.cli.build import Builders
 from typedrag.cli.options import field_option, listed, together
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def from_traces(file: Path, out: Path) -> None:
     What users said of a question's type becomes its question_type. Questions that have bad answers only, and no type,
     are left out.
     """
-    from typedrag.builders.feedback import FeedbackFile, rows_from_feedback
     from typedrag.cli.opening import claim_file, say
+    from typedrag.datasets.feedback import FeedbackFile, rows_from_feedback
     from typedrag.files.text_files import write_json_lines
 
     entries = list(FeedbackFile(file))
@@ -113,24 +113,7 @@ def from_traces(file: Path, out: Path) -> None:
     say(f"{len(rows)} questions of {len({answer.question for answer, _ in entries})} that something was said of: {out}")
 
 
-class _Builders(Commands):
-    """The builders, each in a file `build_NAME`."""
-
-    names = (
-        "aspects",
-        "compound",
-        "fabrications",
-        "preqrag",
-        "question-types",
-        "revelator",
-        "router-test",
-        "wiki-nfqa",
-    )
-    variables = "TYPEDRAG_DATASETS_BUILD"
-    modules = "typedrag.cli.build_"
-
-
-@command.command(cls=_Builders)
+@command.command(cls=Builders)
 def build() -> None:
     """Build a dataset from files, with an LM if needed."""
 

@@ -65,7 +65,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, 1),
     help="Stop if a larger share of answers fails; default: 0.3.",
 )
-@click.option("--judgments", type=click.Path(path_type=Path), help="Store of judgments; default: beside --out.")
+@click.option(
+    "--replies", "--judgments", type=click.Path(path_type=Path), help="Store of LM replies; default: beside --out."
+)
 @options.tracking_options
 @click.option(
     "--tracing/--no-tracing", "tracking__tracing", default=None,

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from typedrag.cli.opening import claim_file, say
 from typedrag.cli.options import Decorator, timeout_option, together
-from typedrag.cli.progress import counting
+from typedrag.cli.progress import RunsProgress
 from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
 
@@ -47,7 +47,7 @@ def _scorer_options(multiple: bool) -> Decorator:
         ),
         timeout_option,
         click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="Judgments at once."),
-        click.option("--judgments", type=click.Path(path_type=Path), help="File that stores judgments."),
+        click.option("--replies", "--judgments", type=click.Path(path_type=Path), help="File that stores LM replies."),
     )
 
 
@@ -77,7 +77,7 @@ def check(
     scorers: tuple[str, ...],
     scorer_api_base: str | None,
     threads: int,
-    judgments: Path | None,
+    replies: Path | None,
     data: Path | None,
     paths: tuple[str, ...],
     limit: int | None,
@@ -91,7 +91,7 @@ def check(
 
     The judges are those of answers (LINKAGE, grades, pairwise), of sub-questions (types, coverage) and of
     question types, beside baselines without an LM; --scorer none checks only these. Without --data and
-    --path, labels are read from their public homes. Judgments are stored in --judgments as they
+    --path, labels are read from their public homes. The LM's replies are stored in --replies as they
     come (by default in typedrag's cache folder): after an interruption, the same command makes only the
     missing ones.
 
@@ -103,22 +103,22 @@ def check(
     from typedrag.experiments.judges.records import CheckSettings, Scorer
     from typedrag.lms.lm import default_spec
     from typedrag.lms.models import cache_dir
+    from typedrag.lms.replies import use_reply_store
     from typedrag.lms.vllm import split_address
-    from typedrag.metrics.judges.judgments import Judgments
     from typedrag.optimizers.compile.checked_judge import check_saved_judge
 
     out = out and claim_file(out)
     datasets = _read_labels(data, paths)
     specs = [spec for spec in scorers or (default_spec(),) if spec != _NO_LM]
     lms = [Scorer(split_address(spec)[0], _open(spec, scorer_api_base, threads)) for spec in specs]
-    store = Judgments(judgments or cache_dir() / "judgments.sqlite")
     settings = CheckSettings(limit=limit, candidates=candidates, seed=seed, threads=threads)
-    if compiled:
-        checks = [
-            (f, s, check_saved_judge(f, datasets, s, store, settings, stage=counting)) for f in compiled for s in lms
-        ]
-        ctx.exit(_show_checks(checks, as_json))
-    report = check_judges(datasets, lms, store, settings, stage=counting)
+    with use_reply_store(replies or cache_dir() / "judges-replies.sqlite"), RunsProgress(label="{}") as shown:
+        if compiled:
+            checks = [
+                (f, s, check_saved_judge(f, datasets, s, settings, listener=shown.show)) for f in compiled for s in lms
+            ]
+            ctx.exit(_show_checks(checks, as_json))
+        report = check_judges(datasets, lms, settings, listener=shown.show)
     page = judges_page(report, _command_line(ctx))
     if out:
         write_text(out, page)
@@ -139,26 +139,25 @@ def pairwise(
     scorer: str | None,
     scorer_api_base: str | None,
     threads: int,
-    judgments: Path | None,
+    replies: Path | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
     """Compare the answers of finished RUNs, each pair in both orders.
 
-    Verdicts are stored in --judgments as they come (by default judgments.sqlite beside the first
+    The LM's replies are stored in --replies as they come (by default replies.sqlite beside the first
     RUN): after an interruption, the same command makes only the missing ones.
     """
-    from typedrag.experiments.evaluate.evaluate import JUDGMENTS
     from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.experiments.judges.pairwise import FILE, compare_pairwise, write_pairwise
-    from typedrag.metrics.judges.judgments import Judgments
+    from typedrag.lms.replies import REPLIES, use_reply_store
 
     runs = [read_run(folder) for folder in folders]
     beside = folders[0].resolve().parent
     out = claim_file(out or beside / FILE)
-    store = Judgments(judgments or beside / JUDGMENTS)
     lm = _open(scorer, scorer_api_base, threads)
-    comparison = compare_pairwise(runs, lm, store, threads=threads, stage=counting)
+    with use_reply_store(replies or beside / REPLIES), RunsProgress(label="{}") as shown:
+        comparison = compare_pairwise(runs, lm, threads=threads, listener=shown.show)
     write_pairwise(comparison, out)
     if as_json:
         click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
@@ -174,7 +173,7 @@ def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
     from typedrag.lms.lm import open_lm
 
     limit_calls_in_flight(threads)
-    return open_lm(spec, api_base=api_base, role="scorer", cache=False)
+    return open_lm(spec, api_base=api_base, role="scorer", cache=True)
 
 
 def _show_checks(checks: list[tuple[Path, Scorer, JudgeCheck]], as_json: bool) -> int:

@@ -11,7 +11,7 @@ import click
 
 from typedrag.cli import options
 from typedrag.cli.opening import say
-from typedrag.cli.progress import RunsProgress, counting
+from typedrag.cli.progress import RunsProgress
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def run(
             "Set them, or name --lm, --scorer, --index, or only a --variant",
         )
     account, results = CostTracker(), dict[str, Results]()
-    with RunsProgress(out.exists, _AGAIN) as display:
-        hooks = Hooks(display.show, say, counting)
+    with RunsProgress(out.exists, _AGAIN) as display, RunsProgress(label="{}") as comparisons:
+        hooks = Hooks(display.show, say, comparisons.show)
         if only_estimated:
             ask_samples(table, experiments, out, limit, hooks)
             say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")

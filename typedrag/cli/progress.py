@@ -83,15 +83,22 @@ def counting(unit: str, total: int | None = None) -> Iterator[OnProgress]:
 
 
 class RunsProgress:
-    """Shows the progress of the runs of an evaluation, one after the other.
+    """Shows the progress of runs, or of stages of work, one after the other.
 
     Args:
         resumable: Tells whether anything is kept, after an error of LM or index or an interruption.
         again: The hint on how to continue.
+        label: What is shown of a run, with {} for its name.
     """
 
-    def __init__(self, resumable: Callable[[], bool] = lambda: False, again: str = "continue with --resume") -> None:
-        self._resumable, self._again = resumable, again
+    def __init__(
+        self,
+        resumable: Callable[[], bool] = lambda: False,
+        again: str = "continue with --resume",
+        *,
+        label: str = "questions: {}",
+    ) -> None:
+        self._resumable, self._again, self._label = resumable, again, label
         self._stack = ExitStack()
         self._run: str | None = None
         self._bar: OnProgress | None = None
@@ -101,7 +108,7 @@ class RunsProgress:
         if self._bar is None or self._run != progress.run:
             self.end()
             self._run = progress.run
-            self._bar = self._stack.enter_context(counting(f"questions: {progress.run}", total=progress.planned))
+            self._bar = self._stack.enter_context(counting(self._label.format(progress.run), total=progress.planned))
         self._bar(progress.done, in_words(progress.spent) + (f", {progress.failed} failed" if progress.failed else ""))
 
     def end(self) -> None:

@@ -157,20 +157,21 @@ def pools(
 
 def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> dict[str, list[str]]:
     """The sub-aspects that the explorer of a program names for questions."""
-    from typedrag.cli.progress import counting
+    from typedrag.cli.progress import RunsProgress
     from typedrag.errors import InputError
     from typedrag.experiments.loading import program_source
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
+    from typedrag.runs.stages import Stages
 
     source = program_source(program)
     built = source.without_index(source.options(as_published=False))
     if not isinstance(built, RichRAG):
         raise InputError(f"program '{source.name}' has no sub-aspect explorer", "Name richrag, or a compiled one")
     limit_calls_in_flight(threads)
-    with counting("questions", len(examples)) as show:
-        named = predicted_aspects(examples, built.strategy.explorer, threads=threads, on_done=show)
+    with RunsProgress(label="{}") as shown:
+        named = predicted_aspects(examples, built.strategy.explorer, Stages(threads, listener=shown.show))
     if unread := sum(not aspects for aspects in named.values()):
         say(f"the sub-aspects of {unread} of {len(examples)} questions cannot be read: they are searched for alone")
     return named
@@ -206,7 +207,7 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     Train first with --stage sft from an encoder, then optionally with --stage dpo from the resulting
     ranker, by the answers that a generator writes from its lists.
     """
-    from typedrag.cli.progress import counting
+    from typedrag.cli.progress import RunsProgress, counting
     from typedrag.experiments.evaluate.config_file import read_into
     from typedrag.optimizers.list_ranker.config import RankerTrainConfig
     from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
@@ -216,13 +217,13 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     if flags["training__minutes"] is not None:
         paths.append(f"training.minutes={flags['training__minutes']}")
     training = read_into(RankerTrainConfig, "ranker train", config, nested(flags), paths)
-    with counting("steps") as on_progress:
+    with counting("steps") as on_progress, RunsProgress(label="{}") as shown:
         trained = train_ranker(
             training,
             out,
             resume=resume,
             watching=TrainingProgress(
-                stage=counting, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
+                listener=shown.show, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
             ),
         )
     outcome = trained.outcome

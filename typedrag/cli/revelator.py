@@ -13,7 +13,7 @@ import click
 
 from typedrag.cli.opening import say
 from typedrag.cli.options import assignments, chosen, timeout_option, together
-from typedrag.cli.progress import counting
+from typedrag.cli.progress import RunsProgress, counting
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
@@ -159,8 +159,10 @@ def evaluate(
         using = use_lm(open_lm(lm, api_base=api_base))
     else:
         using = dspy.context()
-    with using, counting("rows") as show:
-        scores = evaluate_roles(dataset, hanrag, roles=measured, part=part, limit=limit, threads=threads, on_done=show)
+    with using, RunsProgress(label="{}") as shown:
+        scores = evaluate_roles(
+            dataset, hanrag, roles=measured, part=part, limit=limit, threads=threads, listener=shown.show
+        )
     if as_json:
         click.echo(json.dumps([asdict(score) for score in scores], indent=1))
     else:

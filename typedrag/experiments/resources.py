@@ -24,9 +24,8 @@ from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.judges.saved import SavedJudge, load_judge
 from typedrag.experiments.loading import program_source
 from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings, with_cache
-from typedrag.lms.replies import REPLIES
-from typedrag.metrics import Judgments, Metric, build_metric, metric_class, takes_scorer
+from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
+from typedrag.metrics import Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
@@ -57,22 +56,19 @@ class Resources:
 
     Args:
         config: The configuration of the evaluation.
-        judgments: The file of stored judgments.
+        replies: The file of LM replies.
         among: The ids of questions to draw from; by default all of the split.
         sources: Programs that were read already, by the configuration's word for them.
-        keep: Keep the scorer's unreadable replies too, so that a resumed compile does not pay for them again.
     """
 
     def __init__(
         self,
         config: EvaluationConfig,
-        judgments: Path,
+        replies: Path,
         among: Collection[str] | None = None,
         sources: Mapping[str, ProgramSource] | None = None,
-        *,
-        keep: bool = False,
     ) -> None:
-        self.config, self._judgments, self._among, self._keep = config, judgments, among, keep
+        self.config, self._replies, self._among = config, replies, among
         self._rerankers: dict[str, Reranker] = {}
         self._retrievers: dict[tuple[str, tuple[tuple[BM25Setting, float], ...]], IndexRetriever] = {}
         self._sources = dict(sources or {})
@@ -151,11 +147,11 @@ class Resources:
 
     @cached_property
     def scorer(self) -> dspy.LM | None:
-        """The LM behind judges."""
+        """The LM behind judges; what it is asked again, the store of replies answers."""
         if self.config.scorer is None:
             return None
-        scorer = open_metered(self.config.scorer.beside(self.config.lm), "scorer")
-        return with_cache(scorer) if self._keep else scorer
+        scorer = self.config.scorer.beside(self.config.lm)
+        return open_metered(scorer.model_copy(update={"cache": True}), "scorer")
 
     @property
     def addresses(self) -> list[str]:
@@ -203,8 +199,8 @@ class Resources:
         if options.type_classifier == UNSAID:
             return list(examples)  # `question_type_of` names their types when they are needed
         lm = self.lm if TYPE_CLASSIFIERS.parse(options.type_classifier).kind == "lm" else None
-        replies, threads = self._judgments.with_name(REPLIES), self.config.threads
-        return with_types(examples, classifier_of(source, options), lm, replies=replies, threads=threads)
+        classifier, threads = classifier_of(source, options), self.config.threads
+        return with_types(examples, classifier, lm, replies=self._replies, threads=threads)
 
     @property
     def type_classifier(self) -> str:
@@ -231,12 +227,8 @@ class Resources:
     @cached_property
     def metrics(self) -> dict[str, Metric]:
         """The metrics by name, in the order of the configuration."""
-        return self.metrics_with(Judgments(self._judgments))
-
-    def metrics_with(self, judgments: Judgments) -> dict[str, Metric]:
-        """The metrics by name, with a store of judgments."""
         return {
-            m.name: build_metric(m.name, self.scorer, judgments, **with_judges(m.name, m.options, self.scorer))
+            m.name: build_metric(m.name, self.scorer, **with_judges(m.name, m.options, self.scorer))
             for m in self.config.metrics
         }
 
@@ -246,7 +238,7 @@ class Resources:
         Raises:
             InputError: If there is one; it names the measures that the metric has, or what the questions lack.
         """
-        examples, metrics = self.examples, self.metrics_with(Judgments())  # in memory, so that a refusal leaves no file
+        examples, metrics = self.examples, self.metrics
         for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
             if name in metrics:
                 _check_measure(metrics[name], measure)

@@ -14,6 +14,7 @@ from dspy.utils import exceptions as dspy_errors
 from typedrag.call_context import call_context, use_context
 from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.lms.lm import role_of
+from typedrag.lms.replies import forget_unreadable
 from typedrag.lms.streaming import stream_answer
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
 from typedrag.records import CUT_OFF, Step, Usage
@@ -82,14 +83,18 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     unread: list[Step] = []
     with _counting() as calls:
         try:
-            prediction = _predict(step, predictor, retries, inputs, unread)
+            with forget_unreadable():
+                prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
             question, usage = _asked(inputs), calls.usage
             count_tokens(usage)
             add_step(Step(step, question, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
             raise
-    if dropped := (*_dropped(prediction), *_shortened(prediction)):
-        add_step(Step(step, _asked(inputs), dropped=dropped))
+    lists = ((name, getattr(value, "dropped", ())) for name, value in prediction.items())
+    dropped = [printable(f"{name}: {item}") for name, items in lists for item in items]
+    dropped += _cut_repetitions(prediction)
+    if dropped:
+        add_step(Step(step, _asked(inputs), dropped=tuple(dropped)))
     if tokens := calls.tokens_when_cut_off:
         record_fallback(f"step '{step}': {CUT_OFF}, {tokens}", "it is taken as far as it goes")
     usage = calls.usage
@@ -107,7 +112,7 @@ def _predict(
         try:
             with stream_answer(predictor):
                 prediction = predictor(**inputs, **again)
-            _tell(answered=True)
+            _note_outcome(answered=True)
             if not _is_blank(prediction):
                 return _printable(prediction)
             problem = "the LM's answer is blank"
@@ -120,10 +125,13 @@ def _predict(
                     raise fault from error
                 continue
             if isinstance(error, dspy_errors.LMInvalidRequestError):
-                problem = _refusal(_words_of(error))
-                _tell(refusal=f"the LM refused the request ({_words_of(error)})")
+                problem = f"the LM refused the request ({_words_of(error)})"
+                _note_outcome(refusal=problem)
+                if call_context().discreet:
+                    logger.warning("%s", problem)
+                    problem = "the LM refused the request"
                 break
-            _tell(answered=True)
+            _note_outcome(answered=True)
             problem = f"the LM's reply could not be read ({_words_of(error)})"
             if isinstance(error, dspy_errors.AdapterParseError):
                 words = printable(" ".join(str(error.lm_response).split())[:_SHOWN])
@@ -138,20 +146,7 @@ def hide_server_messages() -> AbstractContextManager[None]:
     return use_context(discreet=True)
 
 
-def _refusal(words: str) -> str:
-    if not call_context().discreet:
-        return f"the LM refused the request ({words})"
-    logger.warning("the LM refused a request: %s", words)
-    return "the LM refused the request"
-
-
-def _dropped(prediction: dspy.Prediction) -> tuple[str, ...]:
-    """The items that a prediction's lists left out, each with its field's name."""
-    lists = ((name, getattr(value, "dropped", ())) for name, value in prediction.items())
-    return tuple(printable(f"{name}: {item}") for name, dropped in lists for item in dropped)
-
-
-def _shortened(prediction: dspy.Prediction) -> tuple[str, ...]:
+def _cut_repetitions(prediction: dspy.Prediction) -> list[str]:
     """Remove repeated text from the ends of a prediction's texts; servers other than ours let an LM repeat itself.
 
     Returns:
@@ -162,10 +157,10 @@ def _shortened(prediction: dspy.Prediction) -> tuple[str, ...]:
         if type(value) is str and (shortened := without_repetitions(value)) != value:
             prediction[name] = shortened
             removed.append(f"{name}: {beginning(value[len(shortened) :], _SHOWN_WORDS)} (it was there before)")
-    return tuple(removed)
+    return removed
 
 
-class Replied:
+class CallOutcome:
     """The outcome of a question's LM calls: if any was answered, and the last refusal."""
 
     def __init__(self) -> None:
@@ -173,15 +168,15 @@ class Replied:
         self.refusal = ""
 
 
-def _tell(*, answered: bool = False, refusal: str = "") -> None:
-    calls: Replied | None = call_context().outcome
+def _note_outcome(*, answered: bool = False, refusal: str = "") -> None:
+    calls: CallOutcome | None = call_context().outcome
     if calls is not None:
         calls.any = calls.any or answered
         calls.refusal = refusal or calls.refusal
 
 
 @contextmanager
-def detect_refusals() -> Iterator[Replied]:
+def detect_refusals() -> Iterator[CallOutcome]:
     """Run the LM calls of one question within: an LM that refuses all of them is at fault, not the steps.
 
     Yields:
@@ -190,7 +185,7 @@ def detect_refusals() -> Iterator[Replied]:
     Raises:
         CallFailed: If the LM has refused calls and answered none; it then replaces a `StepFailed`.
     """
-    calls = Replied()
+    calls = CallOutcome()
     failure: StepFailed | None = None
     try:
         with use_context(outcome=calls):
@@ -199,10 +194,10 @@ def detect_refusals() -> Iterator[Replied]:
         failure = error
     if calls.refusal and not calls.any:
         of_schema = any(word in calls.refusal.lower() for word in _OF_SCHEMA)
-        mend = (
+        hint = (
             "Let its server take a JSON schema, or set the LM's adapter to chat" if of_schema else "Mend what it says"
         )
-        raise CallFailed(f"LM '{_lm()}' cannot be used: {calls.refusal}", mend) from failure
+        raise CallFailed(f"LM '{_lm()}' cannot be used: {calls.refusal}", hint) from failure
     if failure is not None:
         raise failure
 
@@ -232,24 +227,27 @@ def unavailable_error(error: Exception) -> LMUnavailable | None:
     """The system's fault behind an error of a call; None if only the request or the reply is bad."""
     if not isinstance(error, dspy_errors.LMError):
         return None
+    lm, words = f"{role_of(dspy.settings.lm)} '{_lm()}'", _words_of(error)
     if isinstance(error, dspy_errors.LMInvalidRequestError):
-        return _unknown(error)
-    if isinstance(error, dspy_errors.LMServerError) and _is_malformed_reply(error):
-        return None
-    return _unavailable(error)
-
-
-def _unknown(error: Exception) -> LMUnavailable | None:
-    """The fault behind a refused request that names an LM which does not exist; None for other refusals."""
-    if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
-        return None
-    mend = "Write PROVIDER/MODEL as DSPy and the provider's server know them"
-    return LMUnavailable(f"there is no {role_of(dspy.settings.lm)} '{_lm()}': {_words_of(error)}", mend)
-
-
-def _is_malformed_reply(error: Exception) -> bool:
-    # llama.cpp parses a reply by its grammar and reports one that breaks off as a fault of the server
-    return "does not match the expected" in str(error)
+        if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
+            return None
+        hint = "Write PROVIDER/MODEL as DSPy and the provider's server know them"
+        return LMUnavailable(f"there is no {lm}: {words}", hint)
+    if isinstance(error, dspy_errors.LMServerError) and "does not match the expected" in str(error):
+        return None  # llama.cpp parses a reply by its grammar and reports one that breaks off as a fault of the server
+    problem = f"{lm} cannot be used: {words}"
+    if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
+        return LMUnavailable(problem, "Set its API key in the environment")
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ConnectionRefusedError | socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    # nothing listens at the LM's address, or every other call would fail too
+    kind = LMUnavailable if cause is not None or isinstance(error, _OF_ALL_CALLS) else CallFailed
+    if isinstance(error, dspy_errors.LMTimeoutError):
+        return kind(problem, "Look at its server, or give it longer: --timeout SECONDS")
+    if isinstance(error, dspy_errors.LMTransportError):
+        return kind(problem, "Is its server running? See: typedrag doctor")
+    return kind(problem, "Look at its server's log")
 
 
 def _words_of(error: Exception) -> str:
@@ -274,27 +272,6 @@ def _counting() -> Iterator[CallTracker]:
 
 def _lm() -> str:
     return str(getattr(dspy.settings.lm, "model", "the LM"))
-
-
-def _unavailable(error: Exception) -> LMUnavailable:
-    problem = f"{role_of(dspy.settings.lm)} '{_lm()}' cannot be used: {_words_of(error)}"
-    if isinstance(error, dspy_errors.LMAuthError | dspy_errors.LMConfigurationError):
-        return LMUnavailable(problem, "Set its API key in the environment")
-    kind = LMUnavailable if isinstance(error, _OF_ALL_CALLS) or _is_out_of_reach(error) else CallFailed
-    if isinstance(error, dspy_errors.LMTimeoutError):
-        return kind(problem, "Look at its server, or give it longer: --timeout SECONDS")
-    if isinstance(error, dspy_errors.LMTransportError):
-        return kind(problem, "Is its server running? See: typedrag doctor")
-    return kind(problem, "Look at its server's log")
-
-
-def _is_out_of_reach(error: BaseException | None) -> bool:
-    """True if nothing listens at the LM's address."""
-    while error is not None:
-        if isinstance(error, ConnectionRefusedError | socket.gaierror):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def with_settings(predictor: dspy.Module, settings: Mapping[str, Any]) -> Callable[..., dspy.Prediction]:

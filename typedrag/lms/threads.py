@@ -163,7 +163,9 @@ class HeldSignals:
     def __init__(self) -> None:
         self.first: int | None = None
         self._came = 0.0
-        self._handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        # a shell lets what it runs in the background ignore Ctrl-C
+        self._handlers = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
 
     def hold(self, number: int, frame: FrameType | None) -> None:
         """Hold a signal, as its handler; a second one is not held."""
@@ -234,3 +236,22 @@ def thread_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
         raise
     finally:
         pool.shutdown(wait=not interrupted, cancel_futures=interrupted)
+
+
+_idle: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
+
+
+@contextmanager
+def reused_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for jobs that end within; they are used again later, as starting them takes longer than many a job."""
+    idle = _idle.setdefault((os.getpid(), threads), [])  # threads do not come along to a process that is forked
+    try:
+        pool = idle.pop()
+    except IndexError:
+        pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    except (KeyboardInterrupt, GeneratorExit):
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    idle.append(pool)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from dspy.utils.usage_tracker import UsageTracker
 from typedrag.call_context import Budget, Replays, call_context, carry, use_context
 from typedrag.errors import StepFailed
 from typedrag.events import StepEnded, emit
-from typedrag.lms.threads import stop_if_cancelled, thread_pool
+from typedrag.lms.threads import reused_pool, stop_if_cancelled
 from typedrag.records import FALLBACK, Step, Usage
 from typedrag.sharing import Shared
 
@@ -184,7 +185,7 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
     Raises:
         Exception: The error of the first item that raised one, once all have ended.
     """
-    if len(items) < 2:
+    if min(threads, len(items)) < 2:
         return [function(item) for item in items]
     branches: list[tuple[Replays, list[Step]]] = [(Replays(), []) for _ in items]
 
@@ -192,8 +193,9 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
         with use_context(replays=replays, steps=steps), dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
-    with thread_pool(min(threads, len(items))) as pool:
+    with reused_pool(min(threads, len(items))) as pool:
         futures = [pool.submit(carry(run), item, *branch) for item, branch in zip(items, branches, strict=True)]
+        wait(futures)
     add_replay(max(replays.seconds for replays, _ in branches))  # the branches ran at once
     if (collected := call_context().steps) is not None:
         collected.extend(step for _, steps in branches for step in steps)

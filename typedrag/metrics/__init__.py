@@ -3,7 +3,6 @@
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.defects import Defects
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Relevance
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import Linkage
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
@@ -29,7 +28,6 @@ __all__ = [
     "Estimate",
     "ExactMatch",
     "Faithfulness",
-    "Judgments",
     "LabelMatch",
     "Linkage",
     "Metric",

@@ -1,4 +1,4 @@
-"""Faults of an answer that show without knowing the right answer."""
+"""FailureTracker of an answer that show without knowing the right answer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Defects(Metric):
         super().__post_init__()
         if self.make != BY_WORDS and not self.make.startswith("nli:"):
             raise InputError(f"contradictions cannot be told by '{self.make}'", f"Write {BY_WORDS} or nli:NAME")
-        self._support = None if self.make == BY_WORDS else open_support(self.make, self.judgments)
+        self._support = None if self.make == BY_WORDS else open_support(self.make)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         """Count the faults of an answer and of its program's fallbacks."""

@@ -12,7 +12,6 @@ import dspy
 
 from typedrag.errors import NotMeasurable
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.question_types import QuestionType
 
@@ -173,9 +172,9 @@ class QuestionTypeMatch(LabelMatch):
 
     name: ClassVar[str] = "question-type"
 
-    def __init__(self, scorer: dspy.LM | None = None, judgments: Judgments | None = None) -> None:
+    def __init__(self, scorer: dspy.LM | None = None) -> None:
         definitions = {t.value: f"a question that {t.definition}, such as «{t.example}»" for t in QuestionType}
-        super().__init__(scorer, judgments, field="question_type", definitions=definitions)  # type: ignore[arg-type]
+        super().__init__(scorer, field="question_type", definitions=definitions)
 
 
 def _as_words(field: str) -> str:

@@ -18,7 +18,6 @@ from typedrag.errors import InputError
 from typedrag.lms.asking import detect_refusals
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.registry import Registry, check_options
 
 
@@ -42,7 +41,7 @@ class Scored:
 
 @dataclass(eq=False, repr=False)
 class Metric:
-    """Scores answers. Stateless except for stored judgments; safe to call from many threads.
+    """Scores answers. Stateless, and safe to call from many threads.
 
     A call raises `StepFailed` if its judge's reply cannot be read even after retries: that is a missing
     value, never the worst score. It raises `NotMeasurable` if the example lacks what the metric needs.
@@ -51,7 +50,6 @@ class Metric:
 
     Args:
         scorer: The LM behind the judge; None for metrics that need none.
-        judgments: The store of judgments; by default in memory.
 
     Raises:
         InputError: If the metric needs a scorer and has none.
@@ -67,11 +65,9 @@ class Metric:
     """Gets from an example what the metric needs; raises `NotMeasurable` if the example lacks it."""
 
     scorer: dspy.LM | None = None
-    judgments: Judgments = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         self.check_scorer(**vars(self))
-        self.judgments = Judgments() if self.judgments is None else self.judgments
 
     @classmethod
     def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
@@ -187,17 +183,15 @@ def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
     return metric_class(name).takes_scorer(options)
 
 
-def build_metric(
-    name: str, scorer: dspy.LM | None = None, judgments: Judgments | None = None, **options: Any
-) -> Metric:
+def build_metric(name: str, scorer: dspy.LM | None = None, **options: Any) -> Metric:
     """The metric of this name with its own options; it gets the scorer only if it asks one with these.
 
     Raises:
         InputError: If no metric has that name, it needs a scorer and has none, or an option is unknown.
     """
     cls = metric_class(name)
-    check_options(f"metric '{name}'", cls, options, besides=("scorer", "judgments"))
+    check_options(f"metric '{name}'", cls, options, besides=("scorer",))
     try:
-        return cls(scorer if cls.takes_scorer(options) else None, judgments, **options)  # type: ignore[arg-type]
+        return cls(scorer if cls.takes_scorer(options) else None, **options)
     except TypeError as error:
         raise InputError(f"metric '{name}': {error}", "Give its options values of their types") from None

@@ -11,7 +11,6 @@ import dspy
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall, listed
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
 from typedrag.metrics.ranking import query_steps
 from typedrag.records import Step
@@ -118,13 +117,13 @@ class Objective:
 
     def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
-        return [e for e in examples if not all(_lack_of(metric, e) for metric, _ in self.metrics)]
+        return [e for e in examples if not all(lack_of(metric, e) for metric, _ in self.metrics)]
 
     def _measure(self, gold: dspy.Example, pred: dspy.Prediction) -> list[tuple[Metric, float, Scored]]:
         measured: list[tuple[Metric, float, Scored]] = []
         reasons = []
         for metric, weight in self.metrics:
-            if lack := _lack_of(metric, gold):
+            if lack := lack_of(metric, gold):
                 reasons.append(lack)
                 continue
             try:
@@ -203,7 +202,6 @@ def risk_of(metrics: Iterable[str]) -> str:
 def build_objective(
     spec: str,
     scorer: dspy.LM | None = None,
-    judgments: Judgments | None = None,
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     read_call: ReadCall | None = None,
@@ -217,9 +215,8 @@ def build_objective(
     weights, options = parse_objective(spec), options or {}
     if unknown := [name for name in options if name not in weights]:
         raise InputError(f"options are given for metric '{unknown[0]}', which is not in '{spec}'", "Name it there")
-    judgments = Judgments() if judgments is None else judgments
     return Objective(
-        [(build_metric(name, scorer, judgments, **options.get(name, {})), weight) for name, weight in weights.items()],
+        [(build_metric(name, scorer, **options.get(name, {})), weight) for name, weight in weights.items()],
         read_call,
     )
 
@@ -237,10 +234,10 @@ def _check(weights: Mapping[str, float | None], named: int) -> None:
 def measurable_by(metrics: Iterable[Metric], examples: Iterable[dspy.Example]) -> dict[str, frozenset[str]]:
     """The ids of the examples that each metric can measure, as far as can be told without a prediction."""
     examples = list(examples)
-    return {m.name: frozenset(str(e.id) for e in examples if not _lack_of(m, e)) for m in metrics}
+    return {m.name: frozenset(str(e.id) for e in examples if not lack_of(m, e)) for m in metrics}
 
 
-def _lack_of(metric: Metric, example: dspy.Example) -> str:
+def lack_of(metric: Metric, example: dspy.Example) -> str:
     """The reason why a metric cannot measure an example; empty if it can."""
     try:
         metric.require(example)

@@ -16,11 +16,9 @@ from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.coverage import CORE_ONLY, Judged, answer_coverage
 from typedrag.metrics.arithmetic.preferences import best_weights, cross_validated, points
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.judges.pairwise import PairwiseJudge, compare_in_both_orders
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.metrics.stored import stored_verdicts
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.question_types import SubQuestionType
 from typedrag.texts.words import question_key
@@ -33,7 +31,7 @@ class Preference(Metric):
     It measures the weights of the rating, whatever a program answers: `evaluate` it with the program `reference`, or
     `sweep` over the knobs `rating.core`, `rating.background` and `rating.follow_up`. Two answers to a question are
     compared if the dataset says which is better (`webgpt`, `pairs`); where references have labels, one of each label,
-    all with all. Judgments are stored by content, so that other weights cost nothing.
+    all with all.
 
     The measures of a question are shares of its pairs, with half of equal ratings: `accuracy`, the score, by the
     weights; `core_only`, by core coverage alone; and `lm_judge`, by an LM that is asked which of two is better. Over
@@ -42,7 +40,6 @@ class Preference(Metric):
 
     Args:
         scorer: The LM that writes and types sub-questions, and judges if it is asked.
-        judgments: The store of judgments.
         weights: The weights of core, background and follow-up in the rating.
         lm_judge: Whether to ask the LM, twice for each pair.
         candidates: The most references of a question to compare.
@@ -60,7 +57,6 @@ class Preference(Metric):
     def __init__(
         self,
         scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
         *,
         weights: Sequence[float] = (1.0, 0.5, -1.0),
         lm_judge: bool = False,
@@ -69,10 +65,8 @@ class Preference(Metric):
         coverage: Mapping[str, Any] | None = None,
     ) -> None:
         self.lm_judge, self.candidates, self.seed = lm_judge, candidates, seed
-        super().__init__(scorer, judgments)  # type: ignore[arg-type]
-        self.coverage = SubQuestionCoverage(
-            scorer, self.judgments, weights=weights, **{"passages": False, **(coverage or {})}
-        )
+        super().__init__(scorer)
+        self.coverage = SubQuestionCoverage(scorer, weights=weights, **{"passages": False, **(coverage or {})})
         self.compare = PairwiseJudge()
 
     @classmethod
@@ -103,7 +97,7 @@ class Preference(Metric):
         if self.lm_judge:
             measures["lm_judge"] = fmean(
                 compare_in_both_orders(
-                    self.compare, self.judgments, example.question, answers[better][0], answers[worse][0]
+                    self.compare, example.question, answers[better][0], answers[worse][0]
                 ).outcome.points
                 for better, worse in pairs
             )
@@ -132,7 +126,7 @@ class Preference(Metric):
         coverage = self.coverage
         sub_questions = coverage.sub_questions(example)
         judged = run_concurrently(
-            lambda text: stored_verdicts(coverage.judge, self.judgments, text, [s.text for s in sub_questions]),
+            lambda text: coverage.judge(text=text, sub_questions=[s.text for s in sub_questions]).verdicts,
             texts,
             coverage.threads,
         )

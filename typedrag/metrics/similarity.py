@@ -21,9 +21,8 @@ from typedrag.extras import importing
 from typedrag.lms import models
 from typedrag.metrics.gold import best_references, gold_texts, sub_answers
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.local_models import loading, local_model
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
 from typedrag.texts.words import words_of
 
 Part = Literal["precision", "recall", "fmeasure"]

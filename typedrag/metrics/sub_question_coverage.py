@@ -12,10 +12,8 @@ from typedrag.errors import InputError, NotMeasurable
 from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
 from typedrag.metrics.feedback import PredictorCall, listed, touched
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.steps import knows_passages
-from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, SubQuestion
 from typedrag.signatures.roles import Role
@@ -28,9 +26,7 @@ class SubQuestionCoverage(Metric):
     """Coverage of a question's sub-questions by an answer and by its passages.
 
     The example's own `sub_questions` are used if it has any; otherwise the question is decomposed, and
-    the sub-questions are typed. Decompositions, types and verdicts on texts are each stored by content,
-    so that other answers to the question, other weights and other programs with the same passages reuse
-    them.
+    the sub-questions are typed.
 
     The measures of an answer are metric 1 by type, `core`, `background` and `follow_up`; its
     `rating`; `invalid`, the share of sub-questions for which the judge quoted words that are not in
@@ -42,7 +38,6 @@ class SubQuestionCoverage(Metric):
     Args:
         scorer: The LM that writes and types sub-questions, and judges if the judge asks one. Without a scorer,
             examples with sub-questions are judged by similarity, and others are not measurable.
-        judgments: The store of judgments.
         weights: The weights of core, background and follow-up in the rating.
         passages: Whether to judge the passages too, each at the cost of a text.
         sub_questions_per_call: The most sub-questions that a call judges; 1 in the paper.
@@ -66,7 +61,6 @@ class SubQuestionCoverage(Metric):
     def __init__(
         self,
         scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
         *,
         weights: Sequence[float] = (1.0, 0.5, -1.0),
         passages: bool = True,
@@ -84,7 +78,7 @@ class SubQuestionCoverage(Metric):
         if min(sub_questions_per_call, types_per_call, threads) < 1:
             raise InputError("coverage asks nothing with 0 sub-questions a call, or 0 threads", "Use 1 or more")
         self.judge = judge or build_coverage_judge(cite, sub_questions_per_call)
-        super().__init__(scorer, judgments)  # type: ignore[arg-type]
+        super().__init__(scorer)
         self.weights = dict(zip(SubQuestionType, map(float, weights), strict=True))
         self.passages = passages
         self.measures = (*_OF_ONE_ANSWER, *(_OF_ITS_PASSAGES if passages else ()), "rating", "invalid")  # type: ignore[misc]
@@ -188,11 +182,8 @@ class SubQuestionCoverage(Metric):
         """
         if own := example.get("sub_questions"):
             return tuple(own)
-        question = {"question": example.question}
-        texts = self.judgments.get_or_make(
-            self.decomposer, question, lambda: {"sub_questions": self.decomposer(**question).sub_questions}
-        )["sub_questions"]
-        types = stored_types(self.typer, self.judgments, example.question, texts)
+        texts = self.decomposer(question=example.question).sub_questions
+        types = self.typer(question=example.question, sub_questions=texts).types
         return tuple(SubQuestion(text, type) for text, type in zip(texts, types, strict=True))
 
     def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
@@ -201,7 +192,7 @@ class SubQuestionCoverage(Metric):
         passages = [p.titled for p in prediction.get("passages") or ()] if self.passages else []
         texts = [s.text for s in sub_questions]
         answer, *behind = run_concurrently(
-            lambda text: stored_verdicts(self.judge, self.judgments, text, texts),
+            lambda text: self.judge(text=text, sub_questions=texts).verdicts,
             [prediction.answer, *passages],
             self.threads,
         )

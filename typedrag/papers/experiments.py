@@ -18,24 +18,24 @@ from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
 from typedrag.experiments.evaluate.config_file import laid, validated, variables_in, with_settings
-from typedrag.experiments.evaluate.evaluate import JUDGMENTS, run_evaluation
+from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.evaluate.run_store import spent_below
-from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.pairwise import PairwiseComparison, compare_pairwise
 from typedrag.experiments.resources import Resources, dataset_of, open_metered
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
+from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.arithmetic.estimate import FEWEST_UNITS, percentiles
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.optimizers.list_ranker.evaluate import rank_pool
 from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
 from typedrag.papers.config import PaperTable, RankersConfig, Where
 from typedrag.records import Estimate
 from typedrag.retrieval import open_reranker
 from typedrag.runs import Progress
+from typedrag.runs.stages import Listener, unheard
 from typedrag.texts.words import question_key, words_of
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
@@ -49,7 +49,8 @@ class Hooks:
 
     progress: Callable[[Progress], None] = lambda progress: None
     notice: Callable[[str], None] = lambda notice: None
-    stage: Stage = unseen
+    listener: Listener = unheard
+    watch: Stopwatch = field(default_factory=Stopwatch)
 
 
 class Results(Protocol):
@@ -111,20 +112,26 @@ def make_experiment(
     with track_cost(account):
         if config.kind == "evaluation":
             evaluation = validated(EvaluationConfig, "papers", settings, file)
-            caps = _left(evaluation.caps, spent_below(out) + spent_below(folder).times(-1))
+            spent = spent_below(out) + spent_below(folder).times(-1)
+            caps = _left(evaluation.caps, spent, hooks.watch.seconds / 60)
             if caps is None:
                 return _NotMade("what may be spent was spent before it")
             evaluation = evaluation.model_copy(update={"caps": caps})
-            return _evaluate(evaluation, folder, out / JUDGMENTS, cells, hooks)
+            return _evaluate(evaluation, folder, out / REPLIES, cells, hooks)
         if config.kind == "rankers":
             rankers = validated(RankersConfig, "papers", settings, file)
             return _rank(rankers, {w.k or CUTOFF for w in cells})
         return _Counts.of(validated(DatasetConfig, "papers", settings, file))
 
 
-def _left(caps: CapsConfig, spent: Spending) -> CapsConfig | None:
+def _left(caps: CapsConfig, spent: Spending, minutes: float) -> CapsConfig | None:
     """The caps that a table's other experiments leave to one; None if they leave nothing."""
-    amounts = {"tokens": spent.tokens, "lm_calls": spent.usage.lm_calls, "cost": spent.dollars}
+    amounts = {
+        "tokens": spent.tokens,
+        "lm_calls": spent.usage.lm_calls,
+        "cost": spent.dollars,
+        "minutes": minutes,
+    }
     left = {name: cap - amounts[name] for name in amounts if (cap := getattr(caps, name)) is not None}
     return None if any(amount <= 0 for amount in left.values()) else caps.model_copy(update=left)
 
@@ -142,22 +149,23 @@ class _NotMade:
 
 
 def _evaluate(
-    config: EvaluationConfig, folder: Path, judgments: Path, cells: Sequence[Where], hooks: Hooks
+    config: EvaluationConfig, folder: Path, replies: Path, cells: Sequence[Where], hooks: Hooks
 ) -> _Evaluated:
-    config = config.model_copy(update={"judgments": config.judgments or judgments})  # variants share replies
+    config = config.model_copy(update={"replies": config.replies or replies})  # variants share replies
     runs: dict[str, Run] = {}
     for evaluated in run_evaluation(config, folder, resume=True, on_progress=hooks.progress, on_notice=hooks.notice):
         runs[evaluated.run.name] = evaluated.run
         if evaluated.stopped:
             hooks.notice(f"{evaluated.run.name}: stopped: {evaluated.stopped}")
-    parts = Resources(config, config.judgments or judgments)
+    parts = Resources(config, replies := config.replies or replies)
     compared = None
     if any(w.against for w in cells) and len(runs) > 1:
         if parts.scorer is None:
             raise InputError("a win rate needs a scorer", "Name one: --scorer SPEC")
-        compared = compare_pairwise(
-            list(runs.values()), parts.scorer, Judgments(config.judgments), threads=config.threads, stage=hooks.stage
-        )
+        with use_reply_store(replies):
+            compared = compare_pairwise(
+                list(runs.values()), parts.scorer, threads=config.threads, listener=hooks.listener
+            )
     examples = parts.dataset.examples if any(w.aspects for w in cells) else ()
     aspects = {str(e.id): len(e.get("aspects") or ()) for e in examples}
     return _Evaluated(runs, parts.metrics, compared, aspects)

@@ -1,7 +1,6 @@
 """Retrievers, which find passages, and rerankers, which order them."""
 
-from typedrag.retrieval.api_encoder import open_encoder
-from typedrag.retrieval.encoder import Encoder
+from typedrag.retrieval.encoder import Encoder, open_encoder
 from typedrag.retrieval.index.building import append_parts, build_parts
 from typedrag.retrieval.index.dense_index import append_dense, build_dense
 from typedrag.retrieval.index.dense_manifest import DenseManifest, has_dense, read_dense_manifest

@@ -1,7 +1,8 @@
-"""Embeddings of queries and passages, by a sentence-transformers model with the prompts that it needs."""
+"""Embeddings of queries and passages: by a sentence-transformers model with the prompts that it needs, or by an API."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from typedrag.errors import RetrievalError, first_line
 from typedrag.records import Passage
+from typedrag.redaction import redactor_for
 from typedrag.retrieval.local_models import LocalModel, loading, locate_model
 from typedrag.sharing import Shared
 
@@ -18,6 +20,12 @@ E5_PROMPTS = ("query: ", "passage: ")
 """The prompts of E5's training (Wang et al. 2022, section 3.2); most E5 models do not name them in their files."""
 NAMED = "TYPEDRAG_ENCODER"
 """The environment variable by which a user names the model of an index's dense part."""
+API = "api:"
+"""The prefix of encoders that are an API, as in `api:text-embedding-ada-002`."""
+API_BASE = "TYPEDRAG_ENCODER_API_BASE"
+"""The environment variable with the address of an OpenAI-compatible server, if it is not a provider's own."""
+API_KEY = "TYPEDRAG_ENCODER_API_KEY"
+"""The environment variable with that server's key, if it asks for one; providers' keys have names of their own."""
 _QUERY_NAMES = ("query",)
 _PASSAGE_NAMES = ("document", "passage", "corpus")
 
@@ -80,6 +88,74 @@ class Encoder(Shared):
                 f"embedding model '{self.name}' cannot embed: {first_line(error)}", "Is there memory enough?"
             ) from error
         return np.ascontiguousarray(rows, dtype=np.float32)
+
+
+class APIEncoder(Encoder):
+    """A model of embeddings behind an API, asked by `dspy.Embedder`. Safe to use from many threads.
+
+    Its embeddings are scaled to length 1, so that inner products are cosines.
+
+    Args:
+        name: `api:` and LiteLLM's name of the model; one without a provider, such as `api:text-embedding-ada-002`, is
+            asked for by OpenAI's protocol.
+        query_prompt: Put before each query; by default nothing.
+        passage_prompt: The same for passages.
+        fetch: If False, nothing is sent to the API, which then cannot be used. For names that come from somebody
+            whom the user does not know.
+
+    Raises:
+        RetrievalError: If it may not be asked.
+    """
+
+    def __init__(
+        self, name: str, *, query_prompt: str | None = None, passage_prompt: str | None = None, fetch: bool = True
+    ) -> None:
+        if not fetch:
+            raise RetrievalError(
+                f"the index is searched by {name}, and your questions would be sent there",
+                f"They are not unless you name it yourself: set {NAMED}, or use --retriever bm25",
+            )
+        import dspy
+
+        self.name = name
+        self.query_prompt, self.passage_prompt = query_prompt or "", passage_prompt or ""
+        self.normalised = True
+        model = name.removeprefix(API)
+        address = os.environ.get(API_BASE)
+        key = os.environ.get(API_KEY) or "EMPTY"
+        # small servers know no other encoding
+        own = {"api_base": address, "api_key": key, "encoding_format": "float"} if address else {}
+        self._embed = dspy.Embedder(
+            model if "/" in model else f"openai/{model}",
+            batch_size=100,
+            caching=False,
+            timeout=60,
+            num_retries=3,
+            **own,
+        )
+
+    def _encode(self, method: str, texts: list[str], prompt: str) -> Embeddings:
+        try:
+            rows = self._embed([prompt + text for text in texts])
+        except Exception as error:  # LiteLLM raises errors of many kinds, which may hold a part of the key
+            reason = redactor_for([])(first_line(error))
+            raise RetrievalError(
+                f"{self.name} gives no embeddings: {reason}", f"Check its name, its key and {API_BASE}"
+            ) from error
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.ascontiguousarray(rows / np.where(lengths == 0, 1, lengths), dtype=np.float32)
+
+
+def open_encoder(
+    name: str, *, query_prompt: str | None = None, passage_prompt: str | None = None, fetch: bool = True
+) -> Encoder:
+    """The encoder of a name: an API's with `api:` before it, else a model on this machine; see both.
+
+    Raises:
+        RetrievalError: If it cannot be loaded, or may not be asked.
+    """
+    kind = APIEncoder if name.startswith(API) else Encoder
+    return kind(name, query_prompt=query_prompt, passage_prompt=passage_prompt, fetch=fetch)
 
 
 def default_prompts(name: str, configured: Mapping[str, str]) -> tuple[str, str]:

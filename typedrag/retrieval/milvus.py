@@ -1,10 +1,9 @@
 """The retriever `milvus:SERVER/COLLECTION?search=…&filter=…`, and building its index.
 
-A passage is a row with its `id`; `contents`, the title on the first line and then the text; `passage`, the same where
-the analyzer reads another text; `dense`, the embedding; and the metadata that passages are filtered by, as dynamic
-fields. Milvus makes `sparse`, the terms of BM25, out of `contents`. Each build makes a collection. A row of one further
-collection says which of them is the index, so that a finished build takes its place at once: not every Milvus has
-aliases.
+A passage is a row: `id`; `contents`, its title on the first line and then its text; `passage`, the same where the
+analyzer reads another text; `dense`, its embedding; and the metadata to filter by, as dynamic fields. Milvus makes
+`sparse`, the terms of BM25, out of `contents`. Each build makes a collection, and a row of `typedrag_indexes` names the
+finished one, which is replaced at once: not every Milvus has aliases.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _STEMMERS = (
     "swedish tamil turkish"
 )
 _CONNECT_FAILED = 2
-"""Milvus's code where a connection fails: it closes idle ones, and the next attempt may still meet the closed one."""
+"""Milvus's code: it closes idle connections, and the next attempt may still meet the closed one."""
 _NOW: dict[str, Any] = {"consistency_level": "Strong", "timeout": 60.0}
 """Reads what was written a moment ago."""
 _ROWS, _QUERIES = 512, 64
@@ -72,7 +71,7 @@ class MilvusOptions(BaseModel, extra="forbid", frozen=True):
     """The way to search an index in Milvus."""
 
     search: str = "auto"
-    """`bm25`, `dense`, `hybrid[:WEIGHT]`, or `auto`: both parts where it has both."""
+    """As of an index in a folder; no `gold`."""
     filter: str = ""
     """An expression of Milvus over the metadata of passages, such as `year >= 2020`; empty for none."""
 
@@ -108,12 +107,7 @@ class _Builds(BaseModel):
 
 
 class MilvusIndex:
-    """A connection to an index in Milvus, which need not be there yet. Safe to use from many threads.
-
-    Args:
-        spec: `milvus:SERVER/COLLECTION?search=…&filter=…`. SERVER is an HTTP address, maybe with `/DATABASE`, or a file
-            of Milvus Lite; its key is in `MILVUS_TOKEN`.
-    """
+    """A connection to an index in Milvus, which need not be there yet. Safe to use from many threads."""
 
     def __init__(self, spec: str) -> None:
         self.place, self.options = read_options("milvus", spec, MilvusOptions)
@@ -157,12 +151,12 @@ class MilvusIndex:
 
     def manifest(self) -> MilvusManifest:
         """The manifest of the finished index."""
-        builds, build = self.builds(), f"typedrag index build SOURCE… --to {self.place}"
-        if builds.finished is not None:
-            return builds.finished
-        if builds.building is not None:
-            raise RetrievalError(f"the build of {self.place} did not finish", f"Continue it: {build} --resume")
-        raise RetrievalError(f"{self.place} is no index", f"Build it: {build}")
+        builds, build = self.builds(), f"Build it: typedrag index build SOURCE… --to {self.place}"
+        if builds.finished is None and builds.building:
+            raise RetrievalError(f"the build of {self.place} did not finish", f"{build} --resume")
+        if builds.finished is None:
+            raise RetrievalError(f"{self.place} is no index", build)
+        return builds.finished
 
     def save(self, builds: _Builds) -> None:
         """Replace the builds of the index, then delete the collections that it no longer needs."""
@@ -181,7 +175,11 @@ class MilvusIndex:
             return
         schema = self.client.create_schema(auto_id=False, enable_dynamic_field=True)
         schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_MAX_BYTES)
-        words = {"enable_analyzer": True, "analyzer_params": _analyzer(manifest.language)}
+        name = analyzer_name(manifest.language).removeprefix("Lucene's ").removesuffix("Analyzer").lower()
+        stems = [{"type": "stemmer", "language": name}] if name in _STEMMERS.split() else []
+        plain = {"tokenizer": "standard", "filter": ["lowercase", *stems]}
+        analyzer = {"type": "english"} if manifest.language == ENGLISH else plain
+        words = {"enable_analyzer": True, "analyzer_params": analyzer}
         schema.add_field("contents", DataType.VARCHAR, max_length=_MAX_BYTES, **words)
         indexes = self.client.prepare_index_params()
         if manifest.bm25:
@@ -192,8 +190,7 @@ class MilvusIndex:
         if manifest.encoder:
             schema.add_field(_DENSE, DataType.FLOAT_VECTOR, dim=manifest.encoder.dimensions)
             indexes.add_index(_DENSE, index_type="AUTOINDEX", metric_type="IP")
-        layout = {"schema": schema, "index_params": indexes, "consistency_level": "Bounded"}
-        self.ask(lambda: self.client.create_collection(manifest.collection, **layout))
+        self.ask(lambda: self.client.create_collection(manifest.collection, schema=schema, index_params=indexes))
 
     def query(self, manifest: MilvusManifest, fields: list[str], **which: Any) -> list[dict[str, Any]]:
         """The rows of a collection that Milvus's client finds by its own arguments."""
@@ -218,13 +215,13 @@ def open_milvus(rest: str) -> IndexRetriever:
     manifest, where = index.manifest(), index.options.filter
     if where:
         fields = ", ".join(manifest.metadata) or "id"
-        mend = f"Filter by {fields}, as Milvus writes it: year >= 2020 and lang == 'en'"
+        hint = f"Filter by {fields}, as Milvus writes it: year >= 2020 and lang == 'en'"
         try:
             some = index.query(manifest, ["id"], filter=where, limit=1)
         except RetrievalError as error:
-            raise InputError(f"Milvus cannot filter by '{where}': {error.problem}", mend) from error
+            raise InputError(f"Milvus cannot filter by '{where}': {error.problem}", hint) from error
         if not some:
-            raise InputError(f"no passage of {index.place} passes the filter '{where}'", mend)
+            raise InputError(f"no passage of {index.place} passes the filter '{where}'", hint)
     if kind == "auto":
         kind = "bm25" if manifest.encoder is None else "hybrid" if manifest.bm25 else "dense"
     if kind != "hybrid":
@@ -319,8 +316,8 @@ def build_milvus(
         check_language(language)
     own_fields = ("id", *_TEXTS, _SPARSE, _DENSE)
     if unfit := [name for name in metadata if not name.isidentifier() or name in own_fields]:
-        mend = f"Name one of letters, digits and _ that is none of {', '.join(own_fields)}"
-        raise InputError(f"passages cannot be filtered by a field '{unfit[0]}'", mend)
+        hint = f"Name one of letters, digits and _ that is none of {', '.join(own_fields)}"
+        raise InputError(f"passages cannot be filtered by a field '{unfit[0]}'", hint)
     names, place = tuple(map(str, sources)), index.place
     read = reader_of(sources, fields, contexts=contexts, skip_bad=skip_bad, metadata=metadata)
     parts, builds = batches(peeked(read(), names), _ROWS), index.builds()
@@ -333,20 +330,14 @@ def build_milvus(
     if language is None:
         guess = language_of_most(p.passage.text for p in first[:: max(1, len(first) // 200)]) if bm25 else ENGLISH
         language = base.language if base else guess
-    manifest = MilvusManifest(
-        collection=begun.collection if begun and base else f"{index.name}_{datetime.now(UTC):%Y%m%d%H%M%S%f}",
-        sources=names,
-        bm25=bm25,
-        language=language,
-        k1=k1,
-        b=b,
-        encoder=EncoderSettings.of(encoder) if encoder else None,
-        metadata=tuple(metadata),
-    )
+    collection = begun.collection if begun and base else f"{index.name}_{datetime.now(UTC):%Y%m%d%H%M%S%f}"
+    settings: dict[str, Any] = {"bm25": bm25, "language": language, "k1": k1, "b": b, "metadata": tuple(metadata)}
+    embeddings = EncoderSettings.of(encoder) if encoder else None
+    manifest = MilvusManifest(collection=collection, sources=names, encoder=embeddings, **settings)
     before, now = (base or manifest).settings, manifest.settings
     if changes := [f"{key} {before[key]!r}, now {now[key]!r}" for key in now if before[key] != now[key]]:
-        mend = "Name the same, or build anew with --force"
-        raise InputError(f"{place} was begun with other settings: {', '.join(changes)}", mend)
+        hint = "Name the same, or build anew with --force"
+        raise InputError(f"{place} was begun with other settings: {', '.join(changes)}", hint)
     if begun and base:
         index.create(begun)  # unless the build was killed before
     held = [m for m in (begun, finished if encoder else None) if base and m and m.settings == now]
@@ -354,8 +345,8 @@ def build_milvus(
     if encoder:
         for other in held:
             index.check_encoder(other, encoder)
-    left = [] if base or not begun else [begun.collection]
-    index.save(_Builds(finished=finished, building=manifest, replaced=[*builds.replaced, *left]))
+    replaced = [*builds.replaced, *([begun.collection] if begun and not base else [])]
+    index.save(_Builds(finished=finished, building=manifest, replaced=replaced))
     index.create(manifest)
     digest, ids, done = Fingerprint(), IdHashes(), 0
     with stage("passages") as on_progress, places_named(read):
@@ -415,12 +406,3 @@ def _row_of(passage: Passage, language: str) -> dict[str, Any]:
 def _passage_of(row: Mapping[str, Any], score: float = 0.0) -> Passage:
     title, _, text = row.get("passage", row["contents"]).partition("\n")
     return Passage(id=row["id"], text=text, title=title, score=score)
-
-
-def _analyzer(language: str) -> dict[str, Any]:
-    """Words in lower case, by their stems where Milvus has a stemmer."""
-    if language == ENGLISH:
-        return {"type": "english"}
-    name = analyzer_name(language).removeprefix("Lucene's ").removesuffix("Analyzer").lower()
-    stems = [{"type": "stemmer", "language": name}] if name in _STEMMERS.split() else []
-    return {"tokenizer": "standard", "filter": ["lowercase", *stems]}

@@ -13,9 +13,8 @@ from typedrag.errors import StepFailed
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, collect_steps, record_fallback, reserve_calls
 from typedrag.records import Passage, Step
-from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.logistic import LogisticModel
-from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, shared_reranker
+from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, cosines, shared_reranker
 from typedrag.signatures import JudgePassages
 from typedrag.signatures.fields import exactly, keyed, number_passages, values
 from typedrag.specs import Spec, SpecGrammar

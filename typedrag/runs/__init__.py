@@ -3,13 +3,12 @@
 from typedrag.runs.folder import RunFolder, is_run, read_folder
 from typedrag.runs.stop import AnyOf, Deadline, MaxCalls, MaxCost, MaxFailures, MaxTokens, Progress, Stopper
 from typedrag.runs.store import Contents, Result, Store
-from typedrag.runs.work import Failed, Outcome, run_each, work
+from typedrag.runs.work import Outcome, work
 
 __all__ = [
     "AnyOf",
     "Contents",
     "Deadline",
-    "Failed",
     "MaxCalls",
     "MaxCost",
     "MaxFailures",
@@ -22,6 +21,5 @@ __all__ = [
     "Store",
     "is_run",
     "read_folder",
-    "run_each",
     "work",
 ]

@@ -6,18 +6,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
-from typedrag.lms.asking import detect_refusals
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.threads import run_jobs
 from typedrag.runs.failures import FailureTracker, fail
 from typedrag.runs.stop import Progress, Stopper
 from typedrag.runs.store import Result, Store
 
-T = TypeVar("T")
-R = TypeVar("R")
 Do = Callable[[str, str, Any], Any]
 """A step on an item: takes the item's id, the step's name, and the value of the item's first step, which is None in the
 first step itself; returns a JSON value."""
@@ -73,9 +70,8 @@ def work(
         LMUnavailable: If the LM fails at one item after the other; these are left to be tried again.
         BaseException: The first other error of a step, or a signal's, once what was under way is kept.
     """
-    return _Work(
-        items, do, store, steps, stop, listener, account or CostTracker(store.read().spent), failures, name
-    ).run(threads)
+    job = _Work(items, do, store, steps, stop, listener, account or CostTracker(store.read().spent), failures, name)
+    return job.run(threads)
 
 
 class _Work:
@@ -100,17 +96,17 @@ class _Work:
         self.settles = failures is None
         self.faults = {step: FailureTracker() if failures is None else failures for step in steps}
         self.begun: deque[tuple[str, str, Any]] = deque()
-        held: dict[str, dict[str, Result]] = {}
+        self.held: dict[str, dict[str, Result]] = {}
         for result in store.read().results:
-            held.setdefault(result.item, {})[result.step] = result
+            self.held.setdefault(result.item, {})[result.step] = result
         todo = list(items)
         self.planned = len(todo)
-        self.new = iter([item for item in todo if steps[0] not in held.get(item, {})])
+        self.new = iter([item for item in todo if steps[0] not in self.held.get(item, {})])
         for item in todo:
-            results = held.get(item, {})
+            results = self.held.get(item, {})
             for step in steps:
                 if step in results:
-                    self._count(results[step], besides=results.keys())
+                    self._count(results[step])
 
     def run(self, threads: int) -> Outcome:
         self._tell(None)
@@ -163,8 +159,8 @@ class _Work:
 
         self.faults[result.step].defer(fault, keep)
 
-    def _count(self, result: Result, besides: Iterable[str] = ()) -> Result:
-        """Count a result, and let the steps begin that wait for it, `besides` those that are done."""
+    def _count(self, result: Result) -> Result:
+        """Count a result, and let the steps begin that wait for it and were not taken before."""
         self.steps_done += 1
         if not result.skipped:
             self.tried[result.step] += 1
@@ -174,10 +170,11 @@ class _Work:
         elif not result.skipped:
             self.faults[result.step].on_success()
         if result.step == self.steps[0]:
+            left = [step for step in self.steps[1:] if step not in self.held.get(result.item, {})]
             if result.problem:
-                self.steps_done += len(self.steps) - 1  # the others need what it did not give
+                self.steps_done += len(left)  # they need what it did not give
             else:
-                self.begun.extend((result.item, step, result.value) for step in self.steps[1:] if step not in besides)
+                self.begun.extend((result.item, step, result.value) for step in left)
         return result
 
     def _progress(self, result: Result | None = None) -> Progress:
@@ -188,52 +185,3 @@ class _Work:
 
     def _tell(self, result: Result | None) -> None:
         self.listener(self._progress(result))
-
-
-Failed: TypeAlias = InputError | StepFailed | CallFailed
-"""The reason why an item has no result."""
-
-
-def run_each(
-    do: Callable[[T], R],
-    items: Iterable[T],
-    threads: int,
-    on_done: Callable[[int], object] = lambda done: None,
-    *,
-    failures: FailureTracker | None = None,
-) -> list[R | Failed]:
-    """The results of asking an LM about each item, in the items' order; the failure where there is none.
-
-    Args:
-        do: Asks about one item, in a thread.
-        items: Any number of them.
-        threads: Items under way at once.
-        on_done: Called with the number of items done so far.
-        failures: See `work`.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.
-        BaseException: The first other error that `do` raises, once the calls under way have ended.
-
-    Example:
-        >>> run_each(len, ["a", "to"], threads=2)
-        [1, 2]
-    """
-    inputs = list(items)
-    results: dict[str, R | Failed] = {}
-
-    def step(item: str, *_: object) -> None:
-        try:
-            with detect_refusals():
-                results[item] = do(inputs[int(item)])
-        except (InputError, StepFailed, CallFailed) as failure:
-            results[item] = failure
-            raise
-
-    def show(progress: Progress) -> None:
-        if progress.result:
-            on_done(int(progress.done))
-
-    places = [str(place) for place in range(len(inputs))]
-    work(places, step, Store(), steps=("each",), threads=threads, listener=show, failures=failures)
-    return [results[place] for place in places]

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 import typedrag
-from typedrag.builders.feedback import FeedbackFile
+from typedrag.datasets.feedback import FeedbackFile
 from typedrag.errors import TypedRAGError
 from typedrag.files.text_files import without_half_characters
 from typedrag.serving.errors import Fault, Refused, to_fault

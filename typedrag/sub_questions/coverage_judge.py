@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import dspy
 
@@ -56,11 +56,6 @@ class AnyCoverageJudge(dspy.Module):
 
     asks_lm: ClassVar[bool] = True
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that verdicts depend on besides text, sub-questions and prompts, as JSON values."""
-        return {}
-
 
 class CoverageJudge(AnyCoverageJudge):
     """Judges for each sub-question whether a text answers it, and by which of its words.
@@ -85,11 +80,6 @@ class CoverageJudge(AnyCoverageJudge):
         self._threads = threads
         self.sub_questions_per_call = sub_questions_per_call
         self.find = predictor(self.signature)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The number of sub-questions that a call judges; see `AnyCoverageJudge`."""
-        return {"sub_questions_per_call": self.sub_questions_per_call}
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
         """The `verdicts`, a `Coverage` for each sub-question.
@@ -191,11 +181,6 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
         super().__init__()
         self.weights = weights or LogisticModel.load(WEIGHTS)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The weights; see `AnyCoverageJudge`."""
-        return {"intercept": self.weights.intercept, "weights": self.weights.weights}
-
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
         """The `verdicts`, a `Coverage` for each sub-question.
 
@@ -204,7 +189,7 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
         """
         watch = Stopwatch()
         if text.strip():
-            verdicts = [self._verdict(text, evidence) for evidence in find_evidence(text, sub_questions)]
+            verdicts = [self._verdict(text, evidence) for evidence in find_evidence(text, tuple(sub_questions))]
         else:
             verdicts = [Coverage(False, probability=0.0) for _ in sub_questions]
         add_step(Step("judge coverage", text, told(verdicts), seconds=watch.seconds))
@@ -231,11 +216,6 @@ class CascadeCoverageJudge(AnyCoverageJudge):
         self.first = SimilarityCoverageJudge()
         self.second = CoverageJudge(sub_questions_per_call=sub_questions_per_call)
         self._unsure = unsure
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of both judges, and the bound for asking the second; see `AnyCoverageJudge`."""
-        return {**self.first.settings, **self.second.settings, "unsure": self._unsure}
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
         """The `verdicts`, a `Coverage` for each sub-question; where the LM is asked, a probability is halfway to its.

@@ -5,11 +5,11 @@ something of the kind that is asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from typedrag.retrieval.cosines import cosines
+from typedrag.retrieval.rerank.rerankers import cosines
 from typedrag.texts.sentences import sentences
 from typedrag.texts.words import content_words
 
@@ -72,7 +72,8 @@ _KINDS = tuple(
 """Patterns of English words that ask for a kind, each with the pattern of that kind, and its flags."""
 
 
-def find_evidence(text: str, sub_questions: Sequence[str]) -> list[Evidence]:
+@lru_cache(4096)  # other weights and other answers from the same passages ask again
+def find_evidence(text: str, sub_questions: tuple[str, ...]) -> tuple[Evidence, ...]:
     """The evidence that a text answers each of these sub-questions.
 
     Args:
@@ -100,7 +101,7 @@ def find_evidence(text: str, sub_questions: Sequence[str]) -> list[Evidence]:
                 kind=kind_found(sub_question, fragment),
             )
         )
-    return evidence
+    return tuple(evidence)
 
 
 def kind_found(sub_question: str, text: str) -> float:

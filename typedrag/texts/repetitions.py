@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from typedrag.texts.sentences import sentences, without_item_number
@@ -40,11 +41,15 @@ def without_repetitions(text: str) -> str:
     """
     parts = sentences(text)
     repeated = _repeated(parts)
-    rest = text
-    while parts and repeated[len(parts) - 1]:
-        for _ in "".join(parts.pop().split()):
-            rest = rest.rstrip()[:-1]
-    rest = rest.rstrip() if rest != text else text
+    count = len(parts)
+    while count and repeated[count - 1]:
+        count -= 1
+    rest, signs = text, sum(map(len, "".join(parts[count:]).split()))
+    for word in reversed(list(re.finditer(r"\S+", text)) if signs else []):  # whitespace may differ from the text's
+        if len(word[0]) >= signs:
+            rest = text[: word.end() - signs].rstrip()
+            break
+        signs -= len(word[0])
     length, round_ = _loop(rest)
     return rest[: len(rest) - length + round_].rstrip() if length else rest
 
@@ -69,6 +74,8 @@ def _loop(text: str) -> tuple[int, int]:
     A text that is a loop from its beginning has a border of all but one round (Knuth, Morris and Pratt's failure
     function). The search therefore runs backwards from the text's end.
     """
+    if text.count(text[-_ROUND_CHARACTERS:]) < _ROUNDS // 2:  # what most texts end with is not said so often
+        return 0, 0
     signs = text[::-1]
     borders, border, longest = [0], 0, (0, 0)
     for place in range(1, len(signs)):

@@ -217,8 +217,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, text, problem):
 
 
 def test_a_dollar_can_be_written(tmp_path):
-    (tmp_path / "config.yaml").write_text("judgments: a$$b")
-    assert read_config(tmp_path / "config.yaml", LEAST).judgments == Path("a$b")
+    (tmp_path / "config.yaml").write_text("replies: a$$b")
+    assert read_config(tmp_path / "config.yaml", LEAST).replies == Path("a$b")
 
 
 def test_every_setting_is_documented():
@@ -393,4 +393,4 @@ def test_a_wrong_path_is_refused_with_the_names_that_there_are(file, setting, sa
 
 
 def test_what_is_set_names_no_variable(file):
-    assert read_config(file, None, ["judgments=a$b"]).judgments == Path("a$b")
+    assert read_config(file, None, ["replies=a$b"]).replies == Path("a$b")

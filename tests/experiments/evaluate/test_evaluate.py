@@ -188,9 +188,9 @@ def test_judgments_are_shared_by_runs_that_lie_beside_each_other(evaluate, serve
     asked = len(server.calls)
     [evaluated] = evaluate("b", lm={"temperature": 0.1})
     assert len(server.calls) == asked + 12  # the answers alone
-    assert (tmp_path / "judgments.sqlite").is_file()
+    assert (tmp_path / "replies.sqlite").is_file()
     assert evaluated.run.spent.usage.lm_calls == 12
-    evaluate("c", lm={"temperature": 0.2}, judgments=tmp_path / "others.sqlite")
+    evaluate("c", lm={"temperature": 0.2}, replies=tmp_path / "others.sqlite")
     assert len(server.calls) == asked + 12 + 24
 
 
@@ -227,7 +227,7 @@ def test_several_programs_answer_the_same_questions_each_in_its_folder(evaluate,
     first, second = evaluate("table", programs=programs)
     assert (first.run.path, second.run.path) == (tmp_path / "table" / "one", tmp_path / "table" / "two")
     assert [q.question for q in first.run.questions] == [q.question for q in second.run.questions]
-    assert (tmp_path / "table" / "judgments.sqlite").is_file()
+    assert (tmp_path / "table" / "replies.sqlite").is_file()
     assert len(server.asked("is_good")) == 12
     with pytest.raises(InputError, match="one holds a run"):
         evaluate("table", programs=programs)
@@ -277,6 +277,21 @@ def test_what_fails_is_kept_with_its_reason_and_made_again_only_if_that_is_wante
     [mended] = evaluate(dataset={"name": "sample", "limit": 24}, resume=True, retry_failed=True)
     assert len(server.calls) == asked + 3  # an answer, its judgment, and the one that could not be read
     assert mended.summary.overall.metrics["tiny"].n == 24
+
+
+def test_a_failed_answer_to_what_a_metric_can_never_measure_is_not_in_its_mean(evaluate, server):
+    """`length` measures no debate: one that failed is no answer of length 0."""
+    unlucky = {q.question for q in sample_questions() if q.question_type in (QuestionType.DEBATE, QuestionType.REASON)}
+    server.reply = lambda call: {"answer": " "} if call.question in unlucky and "answer" in call.wanted else None
+    [evaluated] = evaluate(metrics=["tiny", "length"], caps={"failures": 1.0})
+    summary, run = evaluated.summary.overall, evaluated.run
+    assert (summary.failed, summary.metrics["length"].n, summary.metrics["length"].not_measurable) == (4, 8, 2)
+    assert len(run.values("length/share")) == 10 and len(run.values("tiny/good")) == 12
+    means = summary.metrics["length"]
+    assert means.measures["share"] == pytest.approx(means.answered["share"] * 8 / 10)
+    asked = len(server.calls)
+    [again] = evaluate(metrics=["tiny", "length"], caps={"failures": 1.0}, resume=True)
+    assert again.run == run and len(server.calls) == asked
 
 
 @pytest.mark.parametrize(("kind", "said"), [("answer", "answers failed"), ("is_good", "judgments of 'tiny' failed")])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import nullcontext
 
 import dspy
 import pytest
@@ -25,8 +24,8 @@ def grade(question: str) -> int:
     return reply.prediction.grade
 
 
-def counted(done: list[int]):
-    return lambda what, total: nullcontext(done.append)
+def counted(done: list[float]):
+    return lambda progress: done.append(progress.done)
 
 
 CHAT = "[[ ## grade ## ]]\n2\n\n[[ ## completed ## ]]"
@@ -35,11 +34,11 @@ CHAT = "[[ ## grade ## ]]\n2\n\n[[ ## completed ## ]]"
 def test_judgments_come_in_the_order_of_the_items_with_what_they_took():
     lm = scorer(CHAT, seconds=0.01)
     done: list[int] = []
-    judged = judge_each(grade, ["a?", "b?", "c?"], scorer=lm, threads=3, stage=counted(done))
+    judged = judge_each(grade, ["a?", "b?", "c?"], scorer=lm, threads=3, listener=counted(done))
     assert judged.judgments == (("a?", 2), ("b?", 2), ("c?", 2))
     assert judged.spent.usage == Usage(3, 30, 15)
     assert judged.seconds > 0
-    assert done == [1, 2, 3]
+    assert done == [0, 1, 2, 3, 3]
 
 
 def test_a_failure_is_that_of_one_item():

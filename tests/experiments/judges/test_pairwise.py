@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 
 import dspy
@@ -18,14 +17,14 @@ from typedrag.experiments.judges.pairwise import (
     write_pairwise,
 )
 from typedrag.lms.lm import lm_identity
-from typedrag.metrics import Judgments
+from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.pairwise import PairwiseOutcome, Verdicts
 from typedrag.records import Answer
 from typedrag.signatures import CompareAnswers
 
 
 def counted(done: list[int]):
-    return lambda what, total: nullcontext(done.append)
+    return lambda progress: done.append(progress.done)
 
 
 def run(name: str, answers: dict[str, str | None]) -> Run:
@@ -48,7 +47,7 @@ def said(verdict: str) -> str:
 
 def scorer(reply=longer) -> dspy.LM:
     engine = ScriptedEngine({CompareAnswers: reply})
-    return dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=False, temperature=0.0)
+    return dspy.LM("scripted/lm", engine=engine, num_retries=0, cache=True, temperature=0.0)
 
 
 RUNS = (
@@ -60,20 +59,20 @@ RUNS = (
 
 def test_every_pair_of_runs_is_compared_on_every_question():
     done: list[int] = []
-    found = compare_pairwise(RUNS, scorer(), Judgments(), stage=counted(done))
+    found = compare_pairwise(RUNS, scorer(), listener=counted(done))
     rates = {(r.run, r.other): r for r in found.win_rates}
     assert (rates["rag", "lm"].wins, rates["rag", "lm"].ties, rates["rag", "lm"].losses) == (1, 2, 1)
     assert (rates["lm", "rag"].wins, rates["lm", "rag"].ties, rates["lm", "rag"].losses) == (1, 2, 1)
     assert rates["typed", "rag"].rate.value == 0.75
     assert rates["rag", "typed"].rate.value == 0.25
     assert rates["typed", "lm"].rate.n == 4
-    assert done == list(range(1, 13))
+    assert done == [0, *range(1, 13), 12]
     assert found.consistency == 1
     assert found.first_place == 0.5
 
 
 def test_a_liking_for_a_place_is_a_tie_and_is_seen():
-    found = compare_pairwise(RUNS[:2], scorer(said("first")), Judgments())
+    found = compare_pairwise(RUNS[:2], scorer(said("first")))
     assert [a.outcome for a in found.answers] == [PairwiseOutcome.TIE] * 4
     assert found.first_place == 1
     assert found.consistency == 0.25  # the question with equal answers, which is not asked about
@@ -89,14 +88,15 @@ def test_probabilities_tell_runs_apart_that_verdicts_do_not():
 
 
 def test_where_no_probabilities_are_known_none_is_likelier():
-    [rate, _] = compare_pairwise(RUNS[:1] + RUNS[2:], scorer(), Judgments()).win_rates
+    [rate, _] = compare_pairwise(RUNS[:1] + RUNS[2:], scorer()).win_rates
     assert rate.likelier is None
 
 
 def test_verdicts_that_were_made_are_not_paid_for_again(tmp_path):
-    first = compare_pairwise(RUNS, scorer(), Judgments(tmp_path / "judgments.sqlite"))
-    assert first.spent.usage.lm_calls > 0
-    again = compare_pairwise(RUNS[::-1], lm := scorer(), Judgments(tmp_path / "judgments.sqlite"))
+    with use_reply_store(tmp_path / "replies"):
+        first = compare_pairwise(RUNS, scorer())
+        assert first.spent.usage.lm_calls > 0
+        again = compare_pairwise(RUNS[::-1], lm := scorer())
     assert lm.engine.prompts == [] and again.spent.usage.lm_calls == 0
     assert {frozenset((r.run, r.other)): r.ties for r in again.win_rates} == {
         frozenset((r.run, r.other)): r.ties for r in first.win_rates
@@ -104,7 +104,7 @@ def test_verdicts_that_were_made_are_not_paid_for_again(tmp_path):
 
 
 def test_failures_of_the_judge_are_counted_apart():
-    found = compare_pairwise(RUNS[:2], scorer(lambda p: "?" if "Why 2?" in p else longer(p)), Judgments())
+    found = compare_pairwise(RUNS[:2], scorer(lambda p: "?" if "Why 2?" in p else longer(p)))
     [rate, _] = found.win_rates
     assert (rate.wins, rate.ties, rate.losses, rate.failed, rate.rate.n) == (1, 2, 0, 1, 3)
     assert [bool(a.problem) for a in found.answers] == [False, True, False, False]
@@ -112,13 +112,13 @@ def test_failures_of_the_judge_are_counted_apart():
 
 def test_questions_without_two_answers_are_left_out_with_the_reason():
     partial = run("partial", {"1": "short", "2": None, "9": "alone"})
-    found = compare_pairwise([RUNS[0], partial], scorer(), Judgments())
+    found = compare_pairwise([RUNS[0], partial], scorer())
     assert [a.id for a in found.answers] == ["1"]
     assert found.left_out == {"not in both runs": 3, "no answer": 1}
 
 
 def test_a_comparison_is_the_same_when_it_is_read_again(tmp_path):
-    found = compare_pairwise(RUNS, scorer(lambda p: "?" if "Why 2?" in p else longer(p)), Judgments())
+    found = compare_pairwise(RUNS, scorer(lambda p: "?" if "Why 2?" in p else longer(p)))
     write_pairwise(found, tmp_path / "pairwise.json")
     assert read_pairwise(tmp_path / "pairwise.json") == found
     assert found.scorer == {"model": "scripted/lm", "temperature": 0.0, **found.scorer}
@@ -139,13 +139,13 @@ def test_keys_and_addresses_are_not_written():
 )
 def test_runs_that_cannot_be_compared_are_refused(runs, problem):
     with pytest.raises(InputError, match=problem):
-        compare_pairwise(runs, scorer(), Judgments())
+        compare_pairwise(runs, scorer())
 
 
 def test_runs_with_other_questions_are_refused():
     other = Run("other", Path("other"), {}, (QuestionResult("1", "Why not?", None, "", Answer("Why not?", "so")),), 1)
     with pytest.raises(InputError, match="another one"):
-        compare_pairwise([RUNS[0], other], scorer(), Judgments())
+        compare_pairwise([RUNS[0], other], scorer())
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": ["a"]}'])

@@ -10,7 +10,6 @@ from tests.experiments.runs import full_run, question, run
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.experiments.report.question_details import measures_of, question_details, sub_questions
 from typedrag.experiments.report.report import render_report
-from typedrag.metrics import Judgments
 from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.judges.linkage import Linkage
 from typedrag.metrics.metric import Metric
@@ -51,8 +50,8 @@ def measured() -> dict[str, MetricResult]:
     prediction = dspy.Prediction(answer="Because of yeast.", passages=passages)
     scorer = dspy.LM("openai/never-asked", api_key="none")
     metrics: list[Metric] = [
-        SubQuestionCoverage(scorer, Judgments(), judge=YeastJudge()),
-        Linkage(scorer, Judgments(), judge=SecondPlace()),
+        SubQuestionCoverage(scorer, judge=YeastJudge()),
+        Linkage(scorer, judge=SecondPlace()),
     ]
     results = {}
     for metric in metrics:

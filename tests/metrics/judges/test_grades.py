@@ -5,7 +5,8 @@ import pytest
 
 from tests.scripted import scripted
 from typedrag.errors import InputError, NotMeasurable, StepFailed
-from typedrag.metrics import Judgments, build_metric
+from typedrag.lms.replies import use_reply_store
+from typedrag.metrics import build_metric
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Grade, Relevance
 from typedrag.records import Passage, Reference
 from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
@@ -104,20 +105,19 @@ def test_without_passages_there_is_nothing_to_be_faithful_to(passages):
         grade(Faithfulness, {"grade": 1}, prediction=dspy.Prediction(answer="Yeast.", **passages))
 
 
-def test_a_grade_is_asked_for_once():
-    judgments = Judgments()
-    first, engine = grade(Relevance, {"grade": 2}, judgments=judgments)
-    again, silent = grade(Relevance, AssertionError("asked twice"), judgments=judgments)
+def test_a_grade_is_asked_for_once(tmp_path):
+    with use_reply_store(tmp_path / "replies"):
+        first, engine = grade(Relevance, {"grade": 2})
+        again, silent = grade(Relevance, AssertionError("asked twice"))
     assert engine.prompts and not silent.prompts
     assert again.score == first.score == 1
 
 
-def test_a_failure_is_not_stored():
-    judgments = Judgments()
-    with pytest.raises(StepFailed):
-        grade(Relevance, "nonsense", judgments=judgments, retries=0)
-    assert len(judgments) == 0
-    assert grade(Relevance, {"grade": 1}, judgments=judgments)[0].score == 0.5
+def test_what_cannot_be_read_is_not_kept(tmp_path):
+    with use_reply_store(tmp_path / "replies"):
+        with pytest.raises(StepFailed):
+            grade(Relevance, "nonsense", retries=0)
+        assert grade(Relevance, {"grade": 1}, retries=0)[0].score == 0.5
 
 
 def test_grades_are_built_by_name():

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import LogprobsEngine, SchemaEngine, scripted_judge
 from typedrag.errors import InputError, NotMeasurable, StepFailed
-from typedrag.metrics import Judgments, Scored
+from typedrag.lms.replies import use_reply_store
+from typedrag.metrics import Scored
 from typedrag.metrics.arithmetic.ranks import expected_rank
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.linkage import Linkage, LinkageJudge, draw_references
@@ -29,9 +30,9 @@ EXAMPLE = dspy.Example(id="q1", question="Why does bread rise?", references=REFE
 PREDICTION = dspy.Prediction(answer="Gas from yeast lifts the dough.")
 
 
-def linkage(reply, example=EXAMPLE, prediction=PREDICTION, judgments=None, **options):
+def linkage(reply, example=EXAMPLE, prediction=PREDICTION, **options):
     lm, engine = scripted_judge({RankAmongReferences: reply, PlaceAmongReferences: reply})
-    return Linkage(lm, judgments, **options)(example, prediction), engine
+    return Linkage(lm, **options)(example, prediction), engine
 
 
 def test_a_rank_has_its_measures_in_the_convention_of_typed_rag():
@@ -94,14 +95,16 @@ def test_without_token_probabilities_draws_are_averaged():
     assert result.details["probabilities"] == [0.25, 0.5, 0.25, 0]
 
 
-def test_more_draws_reuse_those_that_were_made():
-    judgments = Judgments()
-    assert len(linkage({"rank": 2}, judgments=judgments, draws=2)[1].prompts) == 2
-    assert len(linkage({"rank": 2}, judgments=judgments, draws=2)[1].prompts) == 0
-    assert len(linkage({"rank": 2}, judgments=judgments, draws=5)[1].prompts) == 3
-    assert len(linkage({"rank": 2}, judgments=judgments, convention="linkage")[1].prompts) == 1
-    other = dspy.Prediction(answer="Bread rises by itself.")
-    assert len(linkage({"rank": 2}, judgments=judgments, prediction=other)[1].prompts) == 1
+@pytest.fixture
+def kept(tmp_path):
+    with use_reply_store(tmp_path / "replies"):
+        yield
+
+
+def test_more_draws_reuse_those_that_were_made(kept):
+    assert len(linkage({"rank": 2}, draws=2)[1].prompts) == 2
+    assert len(linkage({"rank": 2}, draws=2)[1].prompts) == 0
+    assert len(linkage({"rank": 2}, draws=5)[1].prompts) == 3
 
 
 def test_draws_differ_by_temperature_and_place_in_the_cache():
@@ -133,15 +136,6 @@ def test_token_probabilities_are_used_where_the_server_gives_them():
     assert Linkage(lm, judge=LinkageJudge(token_probabilities=False))(EXAMPLE, PREDICTION).measures[
         "expected_rank"
     ] == pytest.approx(2)
-
-
-def test_a_compiled_judge_asks_anew_and_shows_its_demonstrations():
-    judgments = Judgments()
-    linkage({"rank": 2}, judgments=judgments)
-    judge = LinkageJudge()
-    judge.rank.demos = [dspy.Example(question="Why?", references=["a", "b"], candidate="c", rank=2)]
-    _, engine = linkage({"rank": 2}, judgments=judgments, judge=judge)
-    assert len(engine.prompts) == 1
 
 
 def test_a_judge_survives_saving_as_json(tmp_path):

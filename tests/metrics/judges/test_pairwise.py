@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import product
-
 import dspy
 import pytest
 
@@ -9,7 +7,7 @@ from tests.metrics.scripted_judge import LogprobsEngine
 from tests.scripted import scripted
 from typedrag.errors import StepFailed
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.metrics import Judgments
+from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
 from typedrag.signatures import CompareAnswers
 
@@ -21,10 +19,9 @@ def prefers_good(prompt: str) -> dict[str, str]:
     return {"verdict": "first" if prompt.index(GOOD) < prompt.index(BAD) else "second"}
 
 
-def compare(reply, judgments=None, answer=GOOD, other=BAD, retries=0):
+def compare(reply, answer=GOOD, other=BAD, retries=0):
     with scripted({CompareAnswers: reply}) as engine:
-        judgments = Judgments() if judgments is None else judgments
-        verdicts = compare_in_both_orders(PairwiseJudge(retries), judgments, QUESTION, answer, other)
+        verdicts = compare_in_both_orders(PairwiseJudge(retries), QUESTION, answer, other)
     return verdicts, engine
 
 
@@ -41,10 +38,10 @@ def test_a_judge_that_prefers_a_place_says_so():
     assert compare({"verdict": "first"})[0] == Verdicts(forward="first", backward="first")
 
 
-def test_either_way_round_is_the_same_two_questions():
-    judgments = Judgments()
-    verdicts, _ = compare(prefers_good, judgments)
-    again, silent = compare(AssertionError("asked twice"), judgments, answer=BAD, other=GOOD)
+def test_either_way_round_is_the_same_two_questions(tmp_path):
+    with use_reply_store(tmp_path / "replies"):
+        verdicts, _ = compare(prefers_good)
+        again, silent = compare(AssertionError("asked twice"), answer=BAD, other=GOOD)
     assert not silent.prompts
     assert again == Verdicts(forward=verdicts.backward, backward=verdicts.forward)
 
@@ -55,17 +52,17 @@ def test_equal_answers_are_a_tie_that_costs_nothing():
     assert not engine.prompts
 
 
-def test_probabilities_tell_how_strong_a_liking_for_a_place_is_and_are_stored():
+def test_probabilities_tell_how_strong_a_liking_for_a_place_is_and_are_kept(tmp_path):
     engine = LogprobsEngine({CompareAnswers: {"verdict": "first"}}, {"first": 0.6, "second": 0.1, "tie": 0.3})
-    judgments = Judgments()
     for _ in range(2):
-        with dspy.context(lm=dspy.LM("scripted/lm", engine=engine, cache=False), adapter=SchemaAdapter()):
+        lm = dspy.LM("scripted/lm", engine=engine, cache=True)
+        with use_reply_store(tmp_path / "replies"), dspy.context(lm=lm, adapter=SchemaAdapter()):
             judge = PairwiseJudge()
-            verdicts = compare_in_both_orders(judge, judgments, QUESTION, GOOD, BAD)
+            verdicts = compare_in_both_orders(judge, QUESTION, GOOD, BAD)
             said = judge(question=QUESTION, first_answer=GOOD, second_answer=BAD)
         assert said.probabilities == pytest.approx({"first": 0.6, "second": 0.1, "tie": 0.3})
         assert verdicts == Verdicts("first", "first", pytest.approx(0.5))
-    assert len(engine.prompts) == 4  # two of them for the judgments
+    assert len(engine.prompts) == 2
 
 
 def test_what_is_no_more_than_likelier_than_the_other_is_preferred_by_so_much():
@@ -74,23 +71,11 @@ def test_what_is_no_more_than_likelier_than_the_other_is_preferred_by_so_much():
             held = {"first": 0.3, "second": 0.1} if first_answer == GOOD else {"first": 0.2, "second": 0.2}
             return dspy.Prediction(verdict="tie", probabilities={**held, "tie": 0.6})
 
-    verdicts = compare_in_both_orders(Undecided(), Judgments(), QUESTION, GOOD, BAD)
+    verdicts = compare_in_both_orders(Undecided(), QUESTION, GOOD, BAD)
     assert verdicts == Verdicts("tie", "tie", pytest.approx(0.55))
     assert (verdicts.outcome, verdicts.likelier) == (PairwiseOutcome.TIE, 1)
-    other = compare_in_both_orders(Undecided(), Judgments(), QUESTION, BAD, GOOD)
+    other = compare_in_both_orders(Undecided(), QUESTION, BAD, GOOD)
     assert (other.preference, other.likelier) == (pytest.approx(0.45), 0)
-
-
-def test_a_judgment_of_before_without_probabilities_is_read():
-    judgments = Judgments()
-    judge = PairwiseJudge()
-    with scripted({CompareAnswers: {"verdict": "tie"}}):
-        for first, second in ((GOOD, BAD), (BAD, GOOD)):
-            inputs = {"question": QUESTION, "first_answer": first, "second_answer": second}
-            judgments.get_or_make(judge, inputs, lambda: {"verdict": "tie"})
-    verdicts, engine = compare(AssertionError("asked twice"), judgments)
-    assert verdicts == Verdicts("tie", "tie", None) and not engine.prompts
-    assert verdicts.likelier is None
 
 
 @pytest.mark.parametrize("reply", ["The first one.", {"verdict": "both"}, {"verdict": 1}, {}])
@@ -99,34 +84,10 @@ def test_a_verdict_that_is_none_is_a_failure(reply):
         compare(reply)
 
 
-def test_one_order_that_failed_is_asked_again_alone():
-    judgments = Judgments()
-    with pytest.raises(StepFailed):
-        compare(lambda prompt: prefers_good(prompt) if prompt.index(GOOD) < prompt.index(BAD) else "?", judgments)
-    assert len(judgments) == 1
-    verdicts, engine = compare(prefers_good, judgments)
+def test_one_order_that_failed_is_asked_again_alone(tmp_path):
+    with use_reply_store(tmp_path / "replies"):
+        with pytest.raises(StepFailed):
+            compare(lambda prompt: prefers_good(prompt) if prompt.index(GOOD) < prompt.index(BAD) else "?")
+        verdicts, engine = compare(prefers_good)
     assert verdicts == Verdicts("first", "second")
     assert len({prompt.partition("Respond")[0] for _, prompt in engine.prompts}) == 1
-
-
-def test_another_lm_is_asked_anew():
-    judgments = Judgments()
-    compare(prefers_good, judgments)
-    with dspy.context(lm=None), scripted({CompareAnswers: {"verdict": "tie"}}) as engine:
-        dspy.settings.lm.kwargs["temperature"] = 0.5
-        verdicts = compare_in_both_orders(PairwiseJudge(0), judgments, QUESTION, GOOD, BAD)
-    assert engine.prompts and verdicts == Verdicts("tie", "tie")
-
-
-VERDICTS = ("first", "second", "tie")
-
-
-def test_only_what_is_preferred_in_both_orders_wins() -> None:
-    outcomes = {pair: Verdicts(*pair).outcome for pair in product(VERDICTS, repeat=2)}
-    assert [p for p, o in outcomes.items() if o is PairwiseOutcome.WIN] == [("first", "second")]
-    assert [p for p, o in outcomes.items() if o is PairwiseOutcome.LOSS] == [("second", "first")]
-
-
-@pytest.mark.parametrize(("forward", "backward"), product(VERDICTS, repeat=2))
-def test_the_other_answer_fares_the_reverse(forward, backward) -> None:
-    assert Verdicts(backward, forward).outcome is Verdicts(forward, backward).outcome.reversed

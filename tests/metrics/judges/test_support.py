@@ -8,7 +8,7 @@ import pytest
 from tests.scripted import scripted
 from typedrag.errors import InputError, StepFailed, Unavailable
 from typedrag.lms import models
-from typedrag.metrics import Judgments
+from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.support import EmbeddingSupport, particulars, shared_words
 from typedrag.metrics.judges.support_judges import LMSupport, NLISupport, open_support
 from typedrag.signatures import JudgeSupport
@@ -82,7 +82,7 @@ def test_words_of_the_question_add_nothing() -> None:
 @pytest.mark.parametrize("spec", ["nli", "nli:", "words", "embedding:x", "lm:x", ""])
 def test_a_make_that_there_is_not_is_refused(spec) -> None:
     with pytest.raises(InputError, match="support"):
-        open_support(spec, Judgments())
+        open_support(spec)
 
 
 @pytest.fixture(scope="module")
@@ -130,21 +130,18 @@ def test_what_is_no_nli_model_is_refused(tmp_path) -> None:
         NLISupport("/nowhere").verdicts("Why?", ["Yeast."], BREAD)
 
 
-def test_an_lm_is_asked_once_for_all_sentences_and_never_again() -> None:
-    judgments = Judgments()
+def test_an_lm_is_asked_once_for_all_sentences_and_never_again(tmp_path) -> None:
     reply = {"verdicts": {"q1": "supported", "q2": "not stated", "q3": "contradicted"}}
     sentences = ["Yeast makes gas.", "It is old.", "Gas makes yeast."]
-    with scripted({JudgeSupport: reply}) as engine:
-        told = LMSupport(judgments).verdicts("Why does bread rise?", sentences, BREAD)
+    with use_reply_store(tmp_path / "replies"), scripted({JudgeSupport: reply}) as engine:
+        told = LMSupport().verdicts("Why does bread rise?", sentences, BREAD)
         assert told == [SUPPORTED, NOT_STATED, CONTRADICTED]
-        assert LMSupport(judgments).verdicts("Why does bread rise?", sentences, BREAD) == told
+        assert LMSupport().verdicts("Why does bread rise?", sentences, BREAD) == told
     (asked,) = engine.prompts
     assert json.dumps(BREAD[0]) in asked[1] and '"q3": "Gas makes yeast."' in asked[1]
 
 
 @pytest.mark.parametrize("reply", ["nonsense", {"verdicts": {"q1": "true"}}, {"verdicts": {}}])
 def test_verdicts_that_cannot_be_read_are_a_failure(reply) -> None:
-    judgments = Judgments()
     with scripted({JudgeSupport: reply}), pytest.raises(StepFailed, match="support"):
-        LMSupport(judgments).verdicts("Why?", ["Yeast."], BREAD)
-    assert len(judgments) == 0
+        LMSupport().verdicts("Why?", ["Yeast."], BREAD)

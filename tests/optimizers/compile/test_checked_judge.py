@@ -14,7 +14,7 @@ from typedrag.errors import InputError
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import with_judges
-from typedrag.metrics import Judgments, build_metric
+from typedrag.metrics import build_metric
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.checked_judge import check_saved_judge
@@ -37,20 +37,17 @@ def taught() -> LinkageJudge:
 
 
 def test_a_compiled_judge_is_compared_with_the_one_in_use_on_labels_it_never_saw(tmp_path):
-    dataset, store = ranked(32), Judgments()
+    dataset = ranked(32)
 
-    def check(judge: LinkageJudge, store: Judgments, settings: CheckSettings | None = None) -> JudgeCheck:
+    def check(judge: LinkageJudge, settings: CheckSettings | None = None) -> JudgeCheck:
         save_judge(judge, tmp_path / "judge")
-        return check_saved_judge(tmp_path / "judge", {"antique": dataset}, SCORER, store, settings)
+        return check_saved_judge(tmp_path / "judge", {"antique": dataset}, SCORER, settings)
 
-    found = check(taught(), store)
-    tested = LinkageJudgeTarget().examples(dataset, "test")
+    found = check(taught())
     assert (found.compiled.value, found.base.value) == (1, 0.5) and found.is_better
     assert (found.measure, found.scorer, found.split, found.failed) == ("pairs_ordered", "scripted/judge", "test", 0)
-    assert found.dataset_fingerprint == dataset.fingerprint and len(store) == 2 * len(tested)
-    assert not check(LinkageJudge(), store).is_better
-    check(taught(), few := Judgments(), CheckSettings(limit=2))
-    assert len(few) == 4
+    assert found.dataset_fingerprint == dataset.fingerprint
+    assert not check(LinkageJudge()).is_better
 
 
 def test_what_was_found_lets_the_judge_be_used(tmp_path):
@@ -58,7 +55,7 @@ def test_what_was_found_lets_the_judge_be_used(tmp_path):
     save_judge(taught(), folder)
     with pytest.raises(InputError, match="not checked"):
         with_judges("linkage", {"judge": str(folder)}, SCORER.lm)
-    check_saved_judge(folder, {"antique": ranked(32)}, SCORER, Judgments())
+    check_saved_judge(folder, {"antique": ranked(32)}, SCORER)
     options = with_judges("linkage", {"judge": str(folder), "seed": 3}, SCORER.lm)
     metric = build_metric("linkage", SCORER.lm, **options)
     assert metric.seed == 3 and metric.judge.rank.signature.instructions == LEARNT
@@ -66,7 +63,7 @@ def test_what_was_found_lets_the_judge_be_used(tmp_path):
         with_judges("coverage", {"judge": folder}, SCORER.lm)
     assert with_judges("f1", {"judge": "x"}, None) == {"judge": "x"}
     with pytest.raises(InputError, match="no labels are given"):
-        check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, Judgments())
+        check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER)
 
 
 def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
@@ -103,11 +100,10 @@ def test_a_judge_of_coverage_takes_the_place_of_the_metric_s_own(tmp_path):
     judge.find.signature = judge.find.signature.with_instructions(LEARNT)
     save_judge(judge, folder)
     with pytest.raises(InputError, match=r"1 questions are too few for a verdict, which takes 6.*--limit"):
-        check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, store := Judgments())
-    assert len(store) == 0  # refused before anything was paid
-    of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, store, CheckSettings(limit=9))
+        check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER)
+    of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, CheckSettings(limit=9))
     assert of_one.compiled.value > of_one.base.value and not of_one.is_better  # nobody knows how it does on others
-    found = check_saved_judge(folder, {"sub-question-coverage": covered(32)}, SCORER, Judgments())
+    found = check_saved_judge(folder, {"sub-question-coverage": covered(32)}, SCORER)
     assert found.is_better
     metric = build_metric("coverage", SCORER.lm, **with_judges("coverage", {"judge": folder}, SCORER.lm))
     assert metric.judge.sub_questions_per_call == 5 and metric.judge.find.signature.instructions == LEARNT
@@ -119,13 +115,13 @@ def test_p_is_corrected_for_all_judges_that_were_ever_checked_on_the_labels(tmp_
     count = len({e.question for e in LinkageJudgeTarget().examples(dataset["antique"], "test")})
     assert count == 6
     save_judge(taught(), folder)
-    first = check_saved_judge(folder, dataset, SCORER, Judgments())
+    first = check_saved_judge(folder, dataset, SCORER)
     assert (first.tests, first.p, first.is_better) == (1, 2 / 2**6, True)
-    assert check_saved_judge(folder, dataset, SCORER, Judgments()).tests == 1  # the same judge again
+    assert check_saved_judge(folder, dataset, SCORER).tests == 1  # the same judge again
     other = taught()
     other.rank.signature = other.rank.signature.with_instructions(f"{LEARNT} Take your time.")
     save_judge(other, folder, checks=SavedJudge.read(folder).checks)
-    second = check_saved_judge(folder, dataset, SCORER, Judgments())
+    second = check_saved_judge(folder, dataset, SCORER)
     assert (second.tests, second.p, second.is_better) == (2, 4 / 2**6, False)
     with pytest.raises(InputError, match="not shown to agree better"):
         with_judges("linkage", {"judge": str(folder)}, SCORER.lm)

@@ -26,6 +26,7 @@ from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.records import Passage, Reference, Step
+from typedrag.runs.stages import Stages
 
 TEXTS = {
     "i1": "Old yeast makes little gas.",
@@ -171,7 +172,7 @@ def test_predicted_sub_aspects_are_searched_for_as_the_program_does():
         return "torn" if "What is bread?" in prompt else {"sub_aspects": ["yeast", "Yeast", "crust"]}
 
     with scripted({s.ExploreSubAspects: named}):
-        aspects = predicted_aspects(examples, SubAspectExplorer(Options(retries=0)), threads=1)
+        aspects = predicted_aspects(examples, SubAspectExplorer(Options(retries=0)), Stages(1))
     assert aspects == {"w1": ["yeast", "crust"], "w2": [], "w3": ["yeast", "crust"]}
     found = {f"{SUMMARY.question} yeast": ("i1",), f"{SUMMARY.question} crust": ("i4",)}
     [pool] = pools_from_sub_answers(examples[:1], ByQuery(found), aspects)

@@ -4,8 +4,9 @@ import pytest
 
 from tests.builders.native import publish
 from tests.programs.passages import Numbered
-from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator, write_built
+from typedrag.builders import RevelatorData, build_revelator
 from typedrag.datasets import load_dataset
+from typedrag.files.text_files import write_json_lines
 from typedrag.programs import HANRAG
 
 
@@ -14,11 +15,13 @@ def data(tmp_path_factory):
     """A file with rows for all roles."""
     folder = tmp_path_factory.mktemp("revelator-data")
     files = publish(folder)
-    sources = RevelatorSources(
-        files["commonsense"], (files["dpr"],), files["musique"], files["two_wiki"], files["compound"]
-    )
-    built = build_revelator(sources, RevelatorSettings(validation_share=0.3, test_share=0.2))
-    write_built(built, folder / "made.jsonl")
+    sources = {
+        "straightforward": files["commonsense"],
+        "single_step": (files["dpr"],),
+        **{name: files[name] for name in ("musique", "two_wiki", "compound")},
+    }
+    built = build_revelator(RevelatorData(**sources, validation_share=0.3, test_share=0.2))
+    write_json_lines(folder / "made.jsonl", built.rows)
     return folder / "made.jsonl"
 
 

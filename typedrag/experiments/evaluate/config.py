@@ -310,8 +310,8 @@ class EvaluationConfig(ExperimentConfig):
     """The number of Ray's workers; by default one for each CPU of the cluster."""
     caps: CapsConfig = CapsConfig()
     """Limits that stop a run."""
-    judgments: Path | None = None
-    """The file of stored judgments, which runs share; by default `judgments.sqlite` beside their folders."""
+    replies: Path | None = None
+    """The file of LM replies, judges' too, which runs share; by default `replies.sqlite` beside their folders."""
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Self:

@@ -37,13 +37,26 @@ from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES, use_reply_store
+from typedrag.metrics import Metric
+from typedrag.metrics.objective import lack_of
 from typedrag.programs import Program
 from typedrag.records import Answer
-from typedrag.runs import AnyOf, MaxFailures, Outcome, Progress, RunFolder, Stopper, is_run, read_folder, work
+from typedrag.runs import (
+    AnyOf,
+    MaxFailures,
+    Outcome,
+    Progress,
+    Result,
+    RunFolder,
+    Stopper,
+    Store,
+    is_run,
+    read_folder,
+    work,
+)
 from typedrag.runs.folder import exists_error
 
 RESULTS = "results.json"
-JUDGMENTS = "judgments.sqlite"
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ def run_evaluation(
     """Make the runs of an evaluation, one after the other; yield each as it ends.
 
     Finished work is kept in each run's folder at once, and survives a kill. Programs that ask the LM the
-    same get the same reply, which is stored beside the judgments; see `ReplyStore`.
+    same get the same reply, which is stored beside their folders; see `ReplyStore`.
 
     Args:
         config: The configuration of the evaluation.
@@ -87,8 +100,8 @@ def run_evaluation(
         raise InputError("no metric is named", "Name one: --metric linkage")
     cached = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
     # beside the folders of the runs, so that later runs find it
-    judgments = config.judgments or (out if config.programs[0].name else out.resolve().parent) / JUDGMENTS
-    parts = Resources(cached, judgments, among)
+    replies = config.replies or (out if config.programs[0].name else out.resolve().parent) / REPLIES
+    parts = Resources(cached, replies, among)
     parts.check()
     limit_calls_in_flight(config.calls_in_flight)
     folders = {p.name: out / p.name for p in config.programs}
@@ -111,7 +124,7 @@ def run_evaluation(
     with connected(config.executor, config.workers, threads=threads, calls=calls) as workers:
         for program in config.programs:
             evaluated = _make_run(
-                parts, program, folders[program.name], account, limits, judgments, workers,
+                parts, program, folders[program.name], account, limits, replies, workers,
                 resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
             )  # fmt: skip
             yield evaluated
@@ -127,7 +140,7 @@ def _make_run(
     folder: Path,
     account: CostTracker,
     limits: Stopper,
-    judgments: Path,
+    replies: Path,
     workers: int,
     *,
     resume: bool,
@@ -160,7 +173,7 @@ def _make_run(
 
         stopped = "a fault ended it"
         try:
-            with _executor(parts, config, program, judgments, workers) as executor, trace_calls(tracker):
+            with _executor(parts, config, program, replies, workers) as executor, trace_calls(tracker):
                 stopped = answer_and_judge(
                     parts, executor, held, parts.examples, name=before.name, account=account, tracker=tracker,
                     stop=limits, on_progress=show,
@@ -175,10 +188,9 @@ def _make_run(
 
 @contextmanager
 def _executor(
-    parts: Resources, config: ProgramConfig, program: Program | None, judgments: Path, workers: int
+    parts: Resources, config: ProgramConfig, program: Program | None, replies: Path, workers: int
 ) -> Iterator[Executor]:
-    """The executor of a run, with its replies kept beside the judgments; this process for answers made elsewhere."""
-    replies = judgments.with_name(REPLIES)
+    """The executor of a run, with the replies of its LMs kept; this process for answers made elsewhere."""
     if program is None or not workers:
         with use_reply_store(replies):
             yield Here(program, parts.metrics)
@@ -186,7 +198,7 @@ def _executor(
     from typedrag.experiments.executors.ray_workers import ray_workers
     from typedrag.experiments.executors.works import databases, evaluated_work
 
-    work, shared = evaluated_work(parts, config), databases(replies, judgments)
+    work, shared = evaluated_work(parts, config), databases(replies)
     threads, calls = parts.config.threads, parts.config.calls_in_flight
     with ray_workers(work, workers, threads=threads, calls=calls, databases=shared) as pool:
         yield pool
@@ -245,6 +257,7 @@ def answer_and_judge(
         stop: Tells the reasons to stop, besides too many failures.
     """
     by_id, metrics, lm = {str(e.id): e for e in examples}, parts.metrics, parts.answering_lm
+    _skip_unmeasurable(folder.store, by_id, metrics)
     too_many = MaxFailures(parts.config.caps.failures, {metric: f"judgments of '{metric}'" for metric in metrics})
 
     def do(item: str, step: str, answer: Any) -> Any:
@@ -260,3 +273,13 @@ def answer_and_judge(
             by_id, do, folder.store, steps=(ANSWERS, *metrics), threads=parts.config.threads,
             stop=AnyOf(stop, too_many), listener=on_progress, account=account, name=name,
         )  # fmt: skip
+
+
+def _skip_unmeasurable(store: Store, examples: Mapping[str, dspy.Example], metrics: Mapping[str, Metric]) -> None:
+    """Skip the metrics that can measure no answer to a question: not even a failed answer counts for them."""
+    held = {(result.item, result.step) for result in store.read().results}
+    with store.transaction():
+        for item, example in examples.items():
+            for name, metric in metrics.items():
+                if (item, name) not in held and (lack := lack_of(metric, example)):
+                    store.add(Result(item, name, problem=lack, skipped=True))

@@ -18,16 +18,14 @@ from typedrag.files.database import Tables
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import default_spec, open_lm, provider_of, use_lm
 from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES, use_reply_store
-from typedrag.metrics import Judgments
-from typedrag.metrics.judges.judgments import TABLE
 from typedrag.programs import Options
 from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
 
-REPLIES, JUDGMENTS = "replies", "judgments"
-"""The databases of an evaluation that its workers share."""
+REPLIES = "replies"
+"""The database of an evaluation that its workers share."""
 _HEARTBEAT = 2.0
 """Seconds between signs of life for claimed replies; those of a lost worker are released at once."""
 
@@ -92,9 +90,9 @@ class EvaluatedWork:
     def opened(self, tables: Callable[[str], Tables], worker: str) -> Iterator[Executor]:
         """See `Work`."""
         [program] = self.config.programs
-        parts = Resources(self.config, Path(JUDGMENTS), sources={program.program: self.source})
+        parts = Resources(self.config, Path(REPLIES), sources={program.program: self.source})
         check_same(parts.retriever(program) if self.source.retrieves else None, self.identity)
-        here = Here(parts.program(program), parts.metrics_with(Judgments(tables(JUDGMENTS))))
+        here = Here(parts.program(program), parts.metrics)
         with ExitStack() as stack:
             stack.enter_context(use_lm(parts.lm))
             stack.enter_context(use_reply_store(tables(REPLIES), _HEARTBEAT, worker))
@@ -115,12 +113,9 @@ def evaluated_work(parts: Resources, program: ProgramConfig) -> EvaluatedWork:
     return EvaluatedWork(parts.config.model_copy(update=changes), source, searched.identity if searched else {})
 
 
-def databases(replies: Path, judgments: Path) -> dict[str, Database]:
+def databases(replies: Path) -> dict[str, Database]:
     """The files that the workers of an evaluation share."""
-    return {
-        REPLIES: Database(replies.resolve(), HELD, TABLES, RELEASE_ALL),
-        JUDGMENTS: Database(judgments.resolve(), JUDGMENTS, (TABLE,)),
-    }
+    return {REPLIES: Database(replies.resolve(), HELD, TABLES, RELEASE_ALL)}
 
 
 def _written_out(lm: LMConfig) -> LMConfig:

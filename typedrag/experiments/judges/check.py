@@ -13,12 +13,11 @@ from typedrag.datasets import Dataset
 from typedrag.errors import InputError
 from typedrag.experiments.judges.answers import check_answers, check_preferences
 from typedrag.experiments.judges.fabrications import check_fabrications
-from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.question_types import check_question_types
 from typedrag.experiments.judges.records import Bench, Check, CheckSettings, Found, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_sub_question_types
 from typedrag.lms.lm import lm_identity
-from typedrag.metrics.judges.judgments import Judgments
+from typedrag.runs.stages import Listener, unheard
 
 
 class Checked(NamedTuple):
@@ -107,19 +106,17 @@ CHECKED: Mapping[str, Checked] = {
 def check_judges(
     datasets: Mapping[str, Dataset],
     scorers: Sequence[Scorer],
-    judgments: Judgments,
     settings: CheckSettings | None = None,
     *,
-    stage: Stage = unseen,
+    listener: Listener = unheard,
 ) -> JudgesCheck:
     """Check judges on the labels of all these datasets.
 
-    Judgments are stored as they come: repeated after a kill, the check pays only for missing ones.
+    Within `use_reply_store`, judgments are kept: repeated after a kill, the check pays only for missing ones.
 
     Args:
         datasets: Datasets by their names, which are among `CHECKED`.
         scorers: The LMs that the judges ask; without one, only judges that need none are checked.
-        judgments: The store of judgments.
         settings: The settings of the check.
 
     Raises:
@@ -135,7 +132,7 @@ def check_judges(
     settings = settings or CheckSettings()
     checks = []
     for name, dataset in datasets.items():
-        checked, bench = CHECKED[name], Bench(dataset, scorers, judgments, settings, stage)
+        checked, bench = CHECKED[name], Bench(dataset, scorers, settings, listener)
         result = checked.check(bench)
         rows, about = tuple(result.agreements), (checked.about, *result.paragraphs)
         checks.append(Check(checked.title, about, dataset.name, dataset.fingerprint, rows, tuple(bench.costs)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -12,18 +12,10 @@ import dspy
 from typedrag.lms.cost import CostTracker, Spending, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
-from typedrag.runs.work import Failed, run_each
+from typedrag.runs.stages import Failed, Listener, Stages, unheard
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-Stage = Callable[[str, int], AbstractContextManager[Callable[[int], Any]]]
-"""Begins a stage with its name and number of items; the context gives a callback for the number of finished ones."""
-
-
-def unseen(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """A stage that shows nothing."""
-    return nullcontext(lambda done: None)
 
 
 @dataclass(frozen=True)
@@ -33,7 +25,7 @@ class JudgedBatch(Generic[T, R]):
     Attributes:
         judgments: Items with their judgments, in order, without those that failed.
         failures: Items without a judgment, with the reason.
-        spent: LM calls and tokens; stored judgments cost nothing.
+        spent: LM calls and tokens; kept ones cost nothing.
         seconds: Wall time of the whole batch.
     """
 
@@ -49,7 +41,7 @@ def judge_each(
     *,
     scorer: dspy.LM | None,
     threads: int = 16,
-    stage: Stage = unseen,
+    listener: Listener = unheard,
     name: str = "judgments",
 ) -> JudgedBatch[T, R]:
     """Ask a judge about each of the items, in threads.
@@ -60,15 +52,15 @@ def judge_each(
         items: The items.
         scorer: The LM that the judge asks; its calls are charged. None if the judge asks no LM.
         threads: Items under way at once.
-        stage: Shows progress on `name`.
+        listener: Hears of the progress of the stage `name`.
 
     Raises:
         LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.
     """
-    watch, account = Stopwatch(), CostTracker()
+    watch = Stopwatch()
     lm: Any = use_lm(track_calls(scorer)) if scorer else nullcontext()
-    with stage(name, len(items)) as show, lm, dspy.context(trace=None), track_cost(account):
-        results = list(zip(items, run_each(judge, items, threads, show), strict=True))
+    with lm, dspy.context(trace=None), track_cost(CostTracker()) as account:
+        results = list(zip(items, Stages(threads, listener=listener).run(name, judge, items), strict=True))
     return JudgedBatch(
         judgments=tuple((item, result) for item, result in results if not isinstance(result, Failed)),
         failures=tuple((item, str(result)) for item, result in results if isinstance(result, Failed)),

@@ -17,14 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.judges.judging import Stage, judge_each, unseen
+from typedrag.experiments.judges.judging import judge_each
 from typedrag.files.text_files import write_text
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import lm_identity
 from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
 from typedrag.records import Estimate
+from typedrag.runs.stages import Listener, unheard
 from typedrag.texts.words import question_key
 
 FILE = "pairwise.json"
@@ -87,7 +87,7 @@ class PairwiseComparison:
         scorer: The LM that judged, and its settings.
         answers: Compared answers by pair of runs, then in the order of the questions.
         left_out: The number of questions that pairs could not be compared on, by reason.
-        spent: LM calls and tokens of the comparison; stored judgments cost nothing.
+        spent: LM calls and tokens of the comparison; kept ones cost nothing.
         seconds: Wall time of the comparison.
     """
 
@@ -163,14 +163,13 @@ class PairwiseComparison:
 def compare_pairwise(
     runs: Sequence[Run],
     scorer: dspy.LM,
-    judgments: Judgments,
     *,
     threads: int = 16,
-    stage: Stage = unseen,
+    listener: Listener = unheard,
 ) -> PairwiseComparison:
     """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
 
-    Verdicts are stored as they come: repeated after a kill, the comparison pays only for missing ones.
+    Within `use_reply_store`, verdicts are kept: repeated after a kill, the comparison pays only for missing ones.
 
     Raises:
         InputError: If there are fewer than two runs, one is named twice, or two of them have different
@@ -185,11 +184,11 @@ def compare_pairwise(
     judge = PairwiseJudge()
     pairs, left_out = _pairs(dict(zip(labels, runs, strict=True)))
     judged = judge_each(
-        lambda pair: compare_in_both_orders(judge, judgments, pair.question, pair.answer, pair.other_answer),
+        lambda pair: compare_in_both_orders(judge, pair.question, pair.answer, pair.other_answer),
         pairs,
         scorer=scorer,
         threads=threads,
-        stage=stage,
+        listener=listener,
         name="comparisons",
     )
     verdicts, problems = dict(judged.judgments), dict(judged.failures)

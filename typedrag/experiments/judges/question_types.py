@@ -41,11 +41,7 @@ def _asked(examples: Sequence[dspy.Example], bench: Bench) -> Iterator[Agreement
     classifier = LMTypeClassifier(Options())
 
     def classify(example: dspy.Example) -> QuestionType:
-        inputs = {"question": example.question}
-        reply = bench.judgments.get_or_make(
-            classifier, inputs, lambda: {"question_type": classifier(**inputs).question_type.value}
-        )
-        return QuestionType(reply["question_type"])
+        return QuestionType(classifier(question=example.question).question_type)
 
     for scorer in bench.scorers:
         yield _agreement("LM", scorer.name, bench.ask("LM", scorer, classify, examples), bench)

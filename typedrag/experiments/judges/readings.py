@@ -103,21 +103,21 @@ def judges_of(scorer: Scorer, bench: Bench) -> Iterator[Judge]:
     """Yield the metrics of single answers that ask an LM."""
     for convention, worst in ((Convention.TYPED_RAG, "n"), (Convention.LINKAGE, "n + 1")):
         name = f"LINKAGE, worst rank {worst}"
-        metric = Linkage(scorer.lm, bench.judgments, convention=convention, seed=bench.settings.seed)
+        metric = Linkage(scorer.lm, convention=convention, seed=bench.settings.seed)
         yield Judge(
             name,
             metric,
             (Reading(f"{name}, single rank", "rank", -1), Reading(f"{name}, expected rank", "expected_rank", -1)),
         )
     for grade in (Relevance, Equivalence, Correctness):
-        yield Judge(grade.name, grade(scorer.lm, bench.judgments), (Reading(grade.name, "grade"),))
+        yield Judge(grade.name, grade(scorer.lm), (Reading(grade.name, "grade"),))
     yield coverage(scorer, bench)
 
 
 def coverage(scorer: Scorer | None, bench: Bench) -> Judge:
     """Sub-question coverage, judged by similarity: of the examples' own sub-questions without a scorer, else of those
     that the scorer writes and types once for all answers to a question."""
-    metric = SubQuestionCoverage(scorer.lm if scorer else None, bench.judgments, passages=False, cite="similarity")
+    metric = SubQuestionCoverage(scorer.lm if scorer else None, passages=False, cite="similarity")
     by = ", of the example's sub-questions" if scorer is None else ""
     return Judge(
         "coverage", metric, (Reading(f"coverage, core{by}", "core"), Reading(f"coverage, rating{by}", "rating"))
@@ -133,7 +133,7 @@ def preferences(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> tuple[li
     judge = PairwiseJudge()
 
     def compare(pair: Pair) -> Verdicts:
-        return compare_in_both_orders(judge, bench.judgments, pair.question, pair.better, pair.worse)
+        return compare_in_both_orders(judge, pair.question, pair.better, pair.worse)
 
     judged = bench.ask("pairwise", scorer, compare, pairs)
     readings = {

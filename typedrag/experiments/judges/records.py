@@ -10,12 +10,12 @@ import dspy
 
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
-from typedrag.experiments.judges.judging import JudgedBatch, Stage, judge_each, unseen
+from typedrag.experiments.judges.judging import JudgedBatch, judge_each
 from typedrag.lms.cost import Spending
 from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.labels import ConfusionTable
 from typedrag.records import Estimate
+from typedrag.runs.stages import Listener, unheard
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -74,7 +74,7 @@ def defined(measures: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a judge's judgments; stored ones cost nothing."""
+    """The cost of a judge's judgments; kept ones cost nothing."""
 
     judge: str
     scorer: str
@@ -127,9 +127,8 @@ class Bench:
 
     dataset: Dataset
     scorers: Sequence[Scorer]
-    judgments: Judgments
     settings: CheckSettings
-    stage: Stage = unseen
+    listener: Listener = unheard
     costs: list[Cost] = field(default_factory=list)
 
     def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> JudgedBatch[T, R]:
@@ -139,7 +138,7 @@ class Bench:
             items,
             scorer=scorer.lm if scorer else None,
             threads=self.settings.threads,
-            stage=self.stage,
+            listener=self.listener,
             name=f"{self.dataset.name}: {name}, {scorer.name}" if scorer else f"{self.dataset.name}: {name}",
         )
         if scorer:

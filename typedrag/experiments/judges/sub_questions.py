@@ -17,7 +17,6 @@ from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreem
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
-from typedrag.metrics.stored import stored_types, stored_verdicts
 from typedrag.metrics.text_overlap import token_f1
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Estimate
@@ -86,7 +85,10 @@ def _typed(groups: Sequence[_Group], agreed: Mapping[str, SubQuestionType], benc
         typer = SubQuestionTyper(few_shot=shots == "few-shot")
 
         def types(group: _Group, typer: SubQuestionTyper = typer) -> list[SubQuestionType]:
-            return stored_types(typer, bench.judgments, group[0].question, [e.sub_question for e in group])
+            types: list[SubQuestionType] = typer(
+                question=group[0].question, sub_questions=[e.sub_question for e in group]
+            ).types
+            return types
 
         judged = bench.ask(f"types of sub-questions, {shots}", scorer, types, groups)
         typed = [pair for group, labels in judged.judgments for pair in zip(group, labels, strict=True)]
@@ -141,7 +143,8 @@ def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
         judge = build_coverage_judge(cite)
 
         def verdicts(group: _Group, judge: AnyCoverageJudge = judge) -> list[Coverage]:
-            return stored_verdicts(judge, bench.judgments, group[0].answer, [e.sub_question for e in group])
+            covers: list[Coverage] = judge(text=group[0].answer, sub_questions=[e.sub_question for e in group]).verdicts
+            return covers
 
         judged = bench.ask(name, scorer, verdicts, groups)
         pairs = [pair for group, covers in judged.judgments for pair in zip(group, covers, strict=True)]

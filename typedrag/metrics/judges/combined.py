@@ -15,8 +15,8 @@ from statistics import fmean
 
 from typedrag.errors import NotMeasurable
 from typedrag.records import Reference
-from typedrag.retrieval.cosines import cosines
 from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.rerank.rerankers import cosines
 from typedrag.texts.words import content_words, words_of
 
 WEIGHTS = Path(__file__).with_name("combined.json")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import dspy
-from pydantic_core import to_jsonable_python
 
 from typedrag.errors import NotMeasurable
 from typedrag.lms.asking import ask
@@ -92,10 +91,7 @@ class Grade(Metric):
         if self.answer_words:
             answer = first_words(" ".join(answer.split()), self.answer_words)
         inputs = {**self.measured_by(example, prediction), "question": example.question, "answer": answer}
-        judgment = self.judgments.get_or_make(
-            self.judge, to_jsonable_python(inputs), lambda: {"grade": self.judge(**inputs).grade}
-        )
-        grade: int = judgment["grade"]
+        grade: int = self.judge(**inputs).grade
         worst, best = min(self.meanings), max(self.meanings)
         return Scored(
             score=(grade - worst) / (best - worst),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import dspy
 
@@ -23,7 +23,6 @@ from typedrag.metrics.arithmetic.ranks import (
 )
 from typedrag.metrics.feedback import PredictorCall, listed, quoted, touched, untouched
 from typedrag.metrics.judges.combined import names, quality, worths
-from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.records import Reference
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
@@ -112,37 +111,6 @@ class LinkageJudge(dspy.Module):
         return dspy.Prediction(rank=reply.rank, probabilities=probabilities)
 
 
-class StoredRank(NamedTuple):
-    """The judgment of a candidate.
-
-    Attributes:
-        rank: The rank, from 1.
-        probabilities: The probabilities of all ranks, in their order; None if the server gave none.
-    """
-
-    rank: int
-    probabilities: list[float] | None
-
-    @property
-    def expected(self) -> float:
-        """The expected rank; the rank itself if probabilities are not known."""
-        return expected_rank(dict(enumerate(self.probabilities, 1))) if self.probabilities else float(self.rank)
-
-
-def stored_rank(
-    judge: LinkageJudge, judgments: Judgments, question: str, references: Sequence[str], candidate: str, draw: int = 0
-) -> StoredRank:
-    """The judgment of a candidate, stored or new; see `LinkageJudge.forward`."""
-    inputs = {"question": question, "references": list(references), "candidate": candidate, "draw": draw}
-
-    def make() -> dict[str, Any]:
-        prediction = judge(**inputs)
-        probabilities = list(prediction.probabilities.values()) if prediction.probabilities else None
-        return {"rank": prediction.rank, "probabilities": probabilities}
-
-    return StoredRank(**judgments.get_or_make(judge, {**inputs, **asked_without_probabilities(judge)}, make))
-
-
 def draw_references(
     example: dspy.Example, seed: int = 0, max_references: int = MOST_REFERENCES
 ) -> tuple[Reference, ...]:
@@ -206,7 +174,6 @@ class Linkage(Metric):
 
     Args:
         scorer: The LM behind the judge; the make `combined` needs none.
-        judgments: The store of judgments.
         make: `lm`, `combined` or `both`.
         convention: `typed-rag`: the worst rank is n; `linkage`: it is n + 1, after all references.
         draws: The number of answers to ask for if there are no token probabilities.
@@ -225,7 +192,6 @@ class Linkage(Metric):
     def __init__(
         self,
         scorer: dspy.LM | None = None,
-        judgments: Judgments | None = None,
         *,
         make: Make = "lm",
         convention: str = Convention.TYPED_RAG,
@@ -237,7 +203,7 @@ class Linkage(Metric):
         if make not in get_args(Make):
             raise InputError(f"LINKAGE has no make '{make}'", f"Makes: {', '.join(get_args(Make))}")
         self.make = make
-        super().__init__(scorer, judgments)  # type: ignore[arg-type]
+        super().__init__(scorer)
         ranks = () if make == "combined" else type(self).measures
         self.measures = ranks if make == "lm" else (*ranks, QUALITY)  # type: ignore[misc]
         if convention not in list(Convention):
@@ -351,12 +317,11 @@ class Linkage(Metric):
 
     def _judge(self, inputs: dict[str, Any]) -> tuple[int, dict[int, float]]:
         """The rank that the judge names, and the probability of each rank, in their order."""
-        first = stored_rank(self.judge, self.judgments, **inputs)
+        first = self.judge(**inputs)
         worst = self.convention.worst_rank(len(inputs["references"]))
         if first.probabilities:
-            return first.rank, dict(enumerate(first.probabilities, 1))
-        others = (stored_rank(self.judge, self.judgments, **inputs, draw=n) for n in range(1, self.draws))
-        drawn = [first.rank, *(other.rank for other in others)]
+            return first.rank, first.probabilities
+        drawn = [first.rank, *(self.judge(**inputs, draw=n).rank for n in range(1, self.draws))]
         frequencies = Counter(drawn)
         return first.rank, {rank: frequencies[rank] / len(drawn) for rank in range(1, worst + 1)}
 

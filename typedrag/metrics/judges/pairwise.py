@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import dspy
 
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.logprobs import label_probabilities, logprob_settings
-from typedrag.metrics.judges.judgments import Judgments, asked_without_probabilities
 from typedrag.signatures import CompareAnswers, predictor
 from typedrag.signatures.judging import Verdict
 
@@ -127,12 +126,8 @@ def points_of_first(verdict: Verdict) -> float:
     return _POINTS_OF_FIRST[verdict]
 
 
-def compare_in_both_orders(
-    judge: dspy.Module, judgments: Judgments, question: str, answer: str, other: str
-) -> Verdicts:
-    """Compare two answers in both orders; each verdict is stored by itself.
-
-    Equal answers are a tie; no LM is asked.
+def compare_in_both_orders(judge: dspy.Module, question: str, answer: str, other: str) -> Verdicts:
+    """Compare two answers in both orders. Equal answers are a tie; no LM is asked.
 
     Raises:
         StepFailed: If no reply can be parsed in one of the orders.
@@ -140,24 +135,15 @@ def compare_in_both_orders(
     """
     if answer == other:
         return Verdicts("tie", "tie", TIED)
-
-    def judgment(first: str, second: str) -> dict[str, Any]:
-        inputs = {"question": question, "first_answer": first, "second_answer": second}
-
-        def make() -> dict[str, Any]:
-            prediction = judge(**inputs)
-            return {"verdict": prediction.verdict, "probabilities": prediction.probabilities}
-
-        return judgments.get_or_make(judge, {**inputs, **asked_without_probabilities(judge)}, make)
-
-    forward, backward = judgment(answer, other), judgment(other, answer)
-    for_one, for_other = _expected_points(forward), _expected_points(backward)
+    forward = judge(question=question, first_answer=answer, second_answer=other)
+    backward = judge(question=question, first_answer=other, second_answer=answer)
+    for_one, for_other = _expected_points(forward.probabilities), _expected_points(backward.probabilities)
     preference = None if for_one is None or for_other is None else (for_one + 1 - for_other) / 2
-    return Verdicts(forward["verdict"], backward["verdict"], preference)
+    return Verdicts(forward.verdict, backward.verdict, preference)
 
 
-def _expected_points(judgment: Mapping[str, Any]) -> float | None:
-    """The expected points of the answer in the first place; None without probabilities, as in older judgments."""
-    if not (probabilities := judgment.get("probabilities")):
+def _expected_points(probabilities: Mapping[str, float] | None) -> float | None:
+    """The expected points of the answer in the first place; None without probabilities."""
+    if not probabilities:
         return None
     return sum(_POINTS_OF_FIRST[verdict] * probability for verdict, probability in probabilities.items())

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from typedrag.metrics.judges.short_gold import in_digits
-from typedrag.retrieval.cosines import cosines
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.texts.sentences import sentences, without_item_number
 from typedrag.texts.words import content_words, words_of

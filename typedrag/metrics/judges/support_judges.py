@@ -10,7 +10,6 @@ import dspy
 
 from typedrag.errors import InputError, Unavailable
 from typedrag.lms.asking import allow_tokens, ask, with_settings
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.metrics.judges.support import EmbeddingSupport, Support
 from typedrag.retrieval.local_models import loading, local_model, locate_model
 from typedrag.signatures import JudgeSupport, predictor
@@ -25,13 +24,12 @@ _MOST_SOURCES = 10
 _TOKENS_A_VERDICT = 12
 
 
-def open_support(spec: str, judgments: Judgments) -> Support:
+def open_support(spec: str) -> Support:
     """The make of support that a spec names; models are loaded on first use.
 
     Args:
         spec: `embedding`; `nli:NAME`, a cross-encoder for entailment, such as
             `nli:cross-encoder/nli-deberta-v3-small`, or a folder of one; or `lm`, the LM in use.
-        judgments: The store of the LM's judgments.
 
     Raises:
         InputError: If it names none.
@@ -42,7 +40,7 @@ def open_support(spec: str, judgments: Judgments) -> Support:
     if kind == "nli" and name:
         return NLISupport(name)
     if spec == "lm":
-        return LMSupport(judgments)
+        return LMSupport()
     raise InputError(f"support cannot be told by '{spec}'", f"Write one of: {FORMS}")
 
 
@@ -126,19 +124,14 @@ class LMSupport:
     """Judges by the LM in use.
 
     Args:
-        judgments: The store of its judgments.
         judge: The judge; by default a new one.
     """
 
-    def __init__(self, judgments: Judgments, judge: SupportJudge | None = None) -> None:
-        self.judgments = judgments
+    def __init__(self, judge: SupportJudge | None = None) -> None:
         self.judge = judge or SupportJudge()
 
     def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
         """See `Support.verdicts`."""
         read = [first_words(source, _SOURCE_WORDS) for source in sources[:_MOST_SOURCES]]
-        inputs = {"question": question, "sentences": list(sentences), "sources": read}
-        stored = self.judgments.get_or_make(
-            self.judge, inputs, lambda: {"verdicts": [v.value for v in self.judge(**inputs).verdicts]}
-        )
-        return [SupportVerdict(verdict) for verdict in stored["verdicts"]]
+        verdicts: list[SupportVerdict] = self.judge(question=question, sentences=sentences, sources=read).verdicts
+        return verdicts

@@ -60,8 +60,8 @@ class Truthfulness(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         asks = self.scorer and self.make in ("auto", "lm")
-        self._support = open_support("embedding" if self.make == "auto" else self.make, self.judgments)
-        self._equivalence = Equivalence(self.scorer, self.judgments) if asks else None
+        self._support = open_support("embedding" if self.make == "auto" else self.make)
+        self._equivalence = Equivalence(self.scorer) if asks else None
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:

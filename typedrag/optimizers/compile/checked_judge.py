@@ -13,22 +13,21 @@ from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError
 from typedrag.experiments.held_out import Pair, check_enough, held_out_test
-from typedrag.experiments.judges.judging import Stage, judge_each, unseen
+from typedrag.experiments.judges.judging import judge_each
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
 from typedrag.metrics.judges.human_labels import HumanLabels, Judged
-from typedrag.metrics.judges.judgments import Judgments
 from typedrag.optimizers.compile.targets import JudgeTarget, judge_target
+from typedrag.runs.stages import Listener, unheard
 
 
 def check_saved_judge(
     folder: Path,
     datasets: Mapping[str, Dataset],
     scorer: Scorer,
-    judgments: Judgments,
     settings: CheckSettings | None = None,
     *,
-    stage: Stage = unseen,
+    listener: Listener = unheard,
 ) -> JudgeCheck:
     """Check the compiled judge in a folder, and write the result into it: only checked judges can be loaded.
 
@@ -38,9 +37,8 @@ def check_saved_judge(
         folder: A folder that `save_judge` wrote.
         datasets: Datasets by their names; the first with labels for this judge is used.
         scorer: The LM that both judges ask.
-        judgments: The store of their judgments.
         settings: Threads, seed and the limit of examples.
-        stage: Shows progress.
+        listener: Hears of the progress.
 
     Raises:
         InputError: If the folder holds no compiled judge, or no dataset has labels for it in its test split.
@@ -70,11 +68,11 @@ def check_saved_judge(
 
     def asked(which: dspy.Module, what: str) -> dict[int, dspy.Prediction]:
         judged = judge_each(
-            lambda place: target.say(which, judgments, examples[place]),
+            lambda place: target.say(which, examples[place]),
             range(len(examples)),
             scorer=scorer.lm,
             threads=settings.threads,
-            stage=stage,
+            listener=listener,
             name=f"{dataset.name}: {what} {target.name}, {scorer.name}",
         )
         return dict(judged.judgments)

@@ -95,8 +95,8 @@ class CompileConfig(ExperimentConfig):
     """The LM that makes demonstrations; by default `lm`. Without a `spec`, `lm` with these settings."""
     seed: int = 0
     """The seed of all random choices."""
-    judgments: Path | None = None
-    """The file of stored judgments; by default in the folder of the compile."""
+    replies: Path | None = None
+    """The file of LM replies, judges' too; by default in the folder of the compile."""
     register_as: str | None = None
     """The name of a registered model in MLflow; the compiled program becomes a version of it. By default none."""
 
@@ -117,6 +117,6 @@ class CompileConfig(ExperimentConfig):
             threads=self.threads,
             calls_in_flight=self.calls_in_flight,
             caps=CapsConfig(failures=1.0),
-            judgments=self.judgments,
+            replies=self.replies,
             tracking=self.tracking.disabled(),
         )

@@ -206,7 +206,7 @@ def _begun(
             raise InputError(f"{folder} holds something else", "Name an empty folder, or that of the same compile")
         identity = identity_of(used, optimizer)
         opened = stack.enter_context(RunFolder.open(folder, identity, kind=KIND, resume=True, items={}))
-        stack.enter_context(use_reply_store(folder / REPLIES))
+        stack.enter_context(use_reply_store(folder / REPLIES, keep_unreadable=True))
         limiter = CallLimiter(stop or AnyOf(), Ledger(folder / LEDGER))
         scoring = Scoring(request.metric, limiter)
         log = CandidateLog(folder, request.student, used.valset, scoring, limiter, on_candidate)

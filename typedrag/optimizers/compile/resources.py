@@ -32,6 +32,7 @@ from typedrag.experiments.resources import (
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.lms.cost import LEDGER, Spending, track_cost
 from typedrag.lms.lm import Role, default_spec, reply_settings
+from typedrag.lms.replies import REPLIES
 from typedrag.metrics import metric_class, risk_of
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
@@ -47,7 +48,7 @@ from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import reranker_identity
 from typedrag.runs import AnyOf, MaxCalls, MaxTokens, Stopper
 
-JUDGMENTS, COMPILE, TYPES = "judgments.sqlite", "compile", "types"
+COMPILE, TYPES = "compile", "types"
 
 
 class CompileResources:
@@ -61,7 +62,7 @@ class CompileResources:
 
     def __init__(self, config: CompileConfig, out: Path, *, types_by_lm: bool = True) -> None:
         self.config, self._types_by_lm = config, types_by_lm
-        self.resources = Resources(config.test_of(config.program), config.judgments or out / JUDGMENTS, keep=True)
+        self.resources = Resources(config.test_of(config.program), config.replies or out / REPLIES)
         self._types = out / COMPILE / TYPES
 
     def check(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,6 @@ from typedrag.errors import InputError
 from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_of
@@ -29,9 +29,8 @@ from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
-from typedrag.lms.lm import default_spec
+from typedrag.lms.lm import default_spec, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
-from typedrag.metrics import Judgments
 from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.compile.checked_judge import check_saved_judge, check_test, test_examples
 from typedrag.optimizers.compile.config import CompileConfig
@@ -43,7 +42,7 @@ from typedrag.optimizers.compile.optimize import (
     compile_module,
     estimate_compile,
 )
-from typedrag.optimizers.compile.resources import COMPILE, JUDGMENTS, CompileResources
+from typedrag.optimizers.compile.resources import COMPILE, CompileResources
 from typedrag.optimizers.compile.teleprompters import Candidate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs import Program
@@ -51,6 +50,7 @@ from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_co
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.programs.quoted_material import unguarded
 from typedrag.runs import Progress, RunFolder, is_run
+from typedrag.runs.stages import Listener, unheard
 
 PROGRAM, JUDGE, TEST, RESULT = "program", "judge", "test", "result.json"
 ESTIMATE = "estimate"
@@ -127,14 +127,14 @@ class CompileProgress:
         plan: Called with the plan before the compile begins.
         candidate: Called with each new candidate and the name of its target.
         test: Called with the progress of the test's runs.
-        stage: Shows the progress of tests that are no runs of a program.
+        listener: Called with the progress of tests that are no runs of a program.
         notice: Called with messages for the user.
     """
 
     plan: Callable[[Plan], None] = lambda plan: None
     candidate: Callable[[str, Candidate], None] = lambda target, candidate: None
     test: Callable[[Progress], None] = lambda progress: None
-    stage: Stage = unseen
+    listener: Listener = unheard
     notice: Callable[[str], None] = lambda notice: None
 
 
@@ -180,7 +180,7 @@ def run_compile(
 
 def is_begun(out: Path) -> bool:
     """True if the folder holds more than an estimate or a refused compile may have left."""
-    left = (JUDGMENTS, REPLIES, COMPILE)
+    left = (REPLIES, COMPILE)
     return out.is_dir() and any(not file.name.startswith(left) for file in out.iterdir())
 
 
@@ -211,7 +211,7 @@ class _Compile:
     def plan(self) -> Plan:
         """Estimate the compile, and refuse what cannot be compiled or tested before anything is paid."""
         parts = self.parts
-        _ = parts.base, parts.dataset  # loaded first, since opening judgments makes the folder
+        _ = parts.base, parts.dataset  # loaded first, since opening the replies makes the folder
         request = parts.request(self.folder)
         if parts.judge:
             settings = CheckSettings(limit=self.config.test_limit, seed=self.config.seed)
@@ -220,7 +220,7 @@ class _Compile:
             examples = parts.test_examples
         if self.config.test_limit is None:
             check_test(examples, parts.dataset, "--test-limit")
-        with use_reply_store(self.out / REPLIES):  # for the target and the test
+        with self._replies():  # for the target and the test
             estimate = estimate_compile(request, parts.optimizer, parts.stop)
         return Plan(estimate, *parts.limits, 2 * len(examples), parts.types)
 
@@ -237,7 +237,7 @@ class _Compile:
             self.tracker.begin_folder(self.out, parts.public_settings, {RISK: parts.risk})
             name, risk = parts.target.name, parts.risk
             try:
-                with use_reply_store(self.out / REPLIES):
+                with self._replies():
                     result = self._run()
             except BaseException as error:
                 why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "a fault ended it"
@@ -249,6 +249,10 @@ class _Compile:
                 self.tracker, candidates, result, name, risk=risk, stopped=stopped, register_as=register_as
             )
             return replace(result, registered=version)
+
+    def _replies(self) -> AbstractContextManager[None]:
+        """The store of all LM replies; unreadable ones are kept, so that a resumed compile fails where it failed."""
+        return use_reply_store(self.config.replies or self.out / REPLIES, keep_unreadable=True)
 
     def _open(self) -> RunFolder:
         """The folder of the compile and its test; the target has one of its own in it."""
@@ -335,10 +339,9 @@ class _Compile:
         return check_saved_judge(
             self.saved,
             {dataset.name: dataset},
-            Scorer(config.lm.spec or default_spec(), self.parts.resources.lm),
-            Judgments(config.judgments or self.out / JUDGMENTS),
+            Scorer(config.lm.spec or default_spec(), with_cache(self.parts.resources.lm)),
             CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads),
-            stage=self.watching.stage,
+            listener=self.watching.listener,
         )
 
     def _test(self, base: Program, compiled: dspy.Module) -> HeldOut:
@@ -373,10 +376,9 @@ class _Compile:
         if changed:
             program = parts.resources.compiled_from(config.program, self.saved)
             programs.append(program.model_copy(update={"name": tested_as(self.saved)}))
-        judgments = config.judgments or self.out / JUDGMENTS
         metrics = parts.tested_by(self.watching.notice)
         runs = run_evaluation(
-            config.test_of(*programs).model_copy(update={"judgments": judgments, "metrics": metrics}),
+            config.test_of(*programs).model_copy(update={"metrics": metrics}),
             self.out / TEST,
             among={str(e.id) for e in parts.examples("test")},
             resume=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Passage, Reference
 from typedrag.retrieval import Retriever
-from typedrag.runs.work import run_each
+from typedrag.runs.stages import Stages
 from typedrag.texts.words import folded
 
 COVERAGE = "coverage"
@@ -111,9 +111,7 @@ def golden_aspects(examples: Iterable[dspy.Example]) -> dict[str, list[str]]:
 def predicted_aspects(
     examples: Sequence[dspy.Example],
     explorer: SubAspectExplorer,
-    *,
-    threads: int = 16,
-    on_done: Callable[[int], object] = lambda done: None,
+    stages: Stages,
 ) -> dict[str, list[str]]:
     """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would.
 
@@ -121,12 +119,13 @@ def predicted_aspects(
 
     Args:
         explorer: That of a program, perhaps compiled.
+        stages: Ask the LM.
     """
 
     def name_aspects(example: dspy.Example) -> list[str]:
         return list(explorer(question=example.question).sub_aspects)
 
-    aspects = run_each(name_aspects, examples, threads, on_done)
+    aspects = stages.run("sub-aspects", name_aspects, examples)
     return {str(e.id): a if isinstance(a, list) else [] for e, a in zip(examples, aspects, strict=True)}
 
 

@@ -12,7 +12,6 @@ import dspy
 
 from typedrag.datasets.pools import Pool, read_pools
 from typedrag.errors import InputError
-from typedrag.experiments.judges.judging import Stage, unseen
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.digests import digest_of
@@ -41,6 +40,7 @@ from typedrag.redaction import redactor_for
 from typedrag.retrieval.local_models import accelerator, loading
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
 from typedrag.runs import Progress, RunFolder, Store
+from typedrag.runs.stages import Listener, unheard
 from typedrag.texts.words import question_key
 
 RANKER, CHECKPOINTS, OUTCOME = "ranker", "checkpoints", "outcome.json"
@@ -51,7 +51,7 @@ _TRAINED = "trained"
 class TrainingProgress:
     """Callbacks for the progress of a ranker's training."""
 
-    stage: Stage = unseen
+    listener: Listener = unheard
     step: OnStep = field(default=lambda loss: None)
     notice: Callable[[str], None] = field(default=lambda message: None)
 
@@ -233,11 +233,10 @@ def _preferences(
     with (
         use_lm(open_metered(lm_config)) if by_generator else nullcontext(),
         dspy.context(trace=None),
-        watching.stage("pools ranked and rewarded", len(pools)) as show,
     ):
 
         def listener(progress: Progress) -> None:
-            show(int(progress.done))
+            watching.listener(replace(progress, run="pools ranked and rewarded"))
 
         reward = generator_reward(ranker.settings.list_length) if by_generator else ncom_reward(pools)
         preferences = build_preferences(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -32,7 +32,7 @@ from typedrag.optimizers.revelator.training import prepare
 from typedrag.programs import HANRAG
 from typedrag.question_types import RevelatorRole
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
-from typedrag.runs.work import run_each
+from typedrag.runs.stages import Listener, Stages, unheard
 from typedrag.sharing import Shared
 
 
@@ -68,7 +68,7 @@ def evaluate_roles(
     part: str = "test",
     limit: int | None = None,
     threads: int = 16,
-    on_done: Callable[[int], None] = lambda done: None,
+    listener: Listener = unheard,
 ) -> list[RoleScore]:
     """Measure the roles that the dataset has rows for, with the LM in use.
 
@@ -99,7 +99,7 @@ def evaluate_roles(
         role, example = row
         return metrics[role].score(example, modules[role](**example.inputs()))
 
-    scores = run_each(score, rows, threads, on_done)
+    scores = Stages(threads, listener=listener).run("rows", score, rows)
     scored = [(*row, s if isinstance(s, Scored) else None) for row, s in zip(rows, scores, strict=True)]
     return [
         _role_score(role, of_role, metrics[role])

@@ -29,6 +29,7 @@ from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.resources import Resources, bm25_of, options_of, reranker_of
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import use_lm
+from typedrag.lms.replies import REPLIES
 from typedrag.metrics import risk_of, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
@@ -51,7 +52,6 @@ from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, reranker_identity
 from typedrag.retrieval.opening import bm25_of_index
 
-JUDGMENTS = "judgments.sqlite"
 _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heartbeat", "tracking", "held_out"}
 """Settings that trials do not depend on."""
 
@@ -66,7 +66,7 @@ class SweepResources:
     def __init__(self, config: SweepConfig, out: Path) -> None:
         self.config = config
         self.out = out
-        self._judgments = out / JUDGMENTS
+        self._replies = out / REPLIES
         self._at: dict[tuple[LMConfig, str], Resources] = {}
 
     def check(self) -> None:
@@ -121,7 +121,7 @@ class SweepResources:
     @cached_property
     def base(self) -> Resources:
         """The components of the program as it is, on the questions of the sweep."""
-        return Resources(self.evaluation(self.config.program), self._judgments)
+        return Resources(self.evaluation(self.config.program), self._replies)
 
     @property
     def redactor(self) -> Redactor:
@@ -167,7 +167,7 @@ class SweepResources:
             threads=config.threads,
             calls_in_flight=config.calls_in_flight,
             caps=CapsConfig(failures=config.failures),
-            judgments=self._judgments,
+            replies=self._replies,
             tracking=config.tracking,
         )
 
@@ -330,7 +330,7 @@ class SweepResources:
                     threads=config.threads,
                     calls_in_flight=config.calls_in_flight,
                     seed=config.sampler.seed,
-                    judgments=self._judgments,
+                    replies=self._replies,
                     tracking=config.tracking.disabled(),
                 )
                 run_compile(settings, folder, resume=True)

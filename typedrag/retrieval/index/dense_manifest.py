@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 from typedrag.errors import RetrievalError
 from typedrag.lms.models import MODELS
-from typedrag.retrieval.api_encoder import open_encoder
-from typedrag.retrieval.encoder import NAMED, Encoder
+from typedrag.retrieval.encoder import NAMED, Encoder, open_encoder
 from typedrag.retrieval.index.workshop import DENSE, opened, read_manifest_file, refusal
 
 FORMAT = 1

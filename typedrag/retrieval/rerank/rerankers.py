@@ -79,6 +79,28 @@ def shared_reranker(spec: str) -> Any:
 _shared = local_model(open_reranker)
 
 
+def cosines(text: str, others: Sequence[str], model: str = BI_ENCODER) -> list[float]:
+    """The cosines between the embedding of a text and those of others, in their order; 0 where either text is blank.
+
+    Args:
+        text: MiniLM reads its first 256 tokens, about 200 words. A model with prompts embeds it as a query.
+        others: The same length of them is read; a model with prompts embeds them as passages.
+        model: A bi-encoder: one that `typedrag models` knows, a folder, or a name on the hub.
+
+    Returns:
+        Values from -1 to 1, seldom below 0.
+
+    Raises:
+        RetrievalError: If the model is not on this machine or cannot be loaded.
+    """
+    written = [Passage(str(n), other) for n, other in enumerate(others) if text.strip() and other.strip()]
+    scores = [0.0] * len(others)
+    if written:
+        for scored in shared_reranker(f"bi-encoder:{model}").rerank(text, written, len(written)):
+            scores[int(scored.id)] = scored.score
+    return scores
+
+
 def reader(reranker: Reranker, passage_words: int) -> Reranker:
     """The reranker for a program: one that asks an LM shows it as much of a passage as the program does."""
     reading = getattr(reranker, "reading", None)

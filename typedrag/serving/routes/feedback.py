@@ -11,7 +11,7 @@ from typing import Self
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
 
-from typedrag.builders.feedback import Feedback, FeedbackFile, Rating
+from typedrag.datasets.feedback import Feedback, FeedbackFile, Rating
 from typedrag.errors import TypedRAGError
 from typedrag.events import AnswerEnded, Event
 from typedrag.question_types import QuestionType

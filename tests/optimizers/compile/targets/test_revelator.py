@@ -6,9 +6,10 @@ from tests.builders.native import publish
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.builders import RevelatorSettings, RevelatorSources, build_revelator, write_built
+from typedrag.builders import RevelatorData, build_revelator
 from typedrag.datasets import load_dataset
 from typedrag.errors import InputError
+from typedrag.files.text_files import write_json_lines
 from typedrag.optimizers.compile.targets import RevelatorTarget, target_for
 from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
@@ -20,10 +21,12 @@ from typedrag.question_types import RevelatorRole
 def dataset(tmp_path_factory):
     folder = tmp_path_factory.mktemp("revelator")
     files = publish(folder)
-    sources = RevelatorSources(
-        files["commonsense"], (files["dpr"],), files["musique"], files["two_wiki"], files["compound"]
-    )
-    write_built(build_revelator(sources, RevelatorSettings(validation_share=0.3)), folder / "made.jsonl")
+    sources = {
+        "straightforward": files["commonsense"],
+        "single_step": (files["dpr"],),
+        **{name: files[name] for name in ("musique", "two_wiki", "compound")},
+    }
+    write_json_lines(folder / "made.jsonl", build_revelator(RevelatorData(**sources, validation_share=0.3)).rows)
     return load_dataset("revelator", folder / "made.jsonl")
 
 

@@ -22,9 +22,7 @@ from typedrag.metrics.judges.human_labels import (
     labelled_answers,
     majority,
 )
-from typedrag.metrics.judges.judgments import Judgments
-from typedrag.metrics.judges.linkage import LinkageJudge, stored_rank
-from typedrag.metrics.stored import stored_types, stored_verdicts
+from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
 from typedrag.signatures.fields import Verdict, keyed
@@ -56,13 +54,17 @@ class JudgeTarget(Target):
     def metric(self) -> HumanLabels:
         """The metric of a judgment's distance from people's, and of a judge's agreement with them."""
 
-    @abstractmethod
-    def say(self, judge: dspy.Module, judgments: Judgments, example: dspy.Example) -> dspy.Prediction:
-        """The judgment of an example, stored or new, as the metric takes it.
+    def say(self, judge: dspy.Module, example: dspy.Example) -> dspy.Prediction:
+        """The judgment of an example, as the metric takes it.
 
         Raises:
             StepFailed: If no reply can be parsed.
         """
+        inputs = example.inputs().toDict()
+        if isinstance(keys := inputs.get("sub_questions"), dict):
+            inputs["sub_questions"] = list(keys.values())
+        judgment: dspy.Prediction = judge(**inputs)
+        return judgment
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """The compiled judge; see `Target.put_back`."""
@@ -112,12 +114,6 @@ class LinkageJudgeTarget(JudgeTarget):
                 tied=any(r.label == answer.candidate.label for r in references),
             ).with_inputs("question", "references", "candidate")
 
-    def say(self, judge: dspy.Module, judgments: Judgments, example: dspy.Example) -> dspy.Prediction:
-        """A rank with its probabilities; see `JudgeTarget.say`."""
-        judgment = stored_rank(judge, judgments, **example.inputs().toDict())
-        probabilities = dict(enumerate(judgment.probabilities, 1)) if judgment.probabilities else None
-        return dspy.Prediction(rank=judgment.rank, probabilities=probabilities)
-
 
 class CoverageJudgeTarget(JudgeTarget):
     """The judge of coverage, on people's verdicts of which sub-questions an answer covers."""
@@ -150,11 +146,6 @@ class CoverageJudgeTarget(JudgeTarget):
             for rows in parts
         ]
 
-    def say(self, judge: dspy.Module, judgments: Judgments, example: dspy.Example) -> dspy.Prediction:
-        """The verdicts; see `JudgeTarget.say`."""
-        sub_questions = list(example.sub_questions.values())
-        return dspy.Prediction(verdicts=stored_verdicts(judge, judgments, example.text, sub_questions))
-
 
 class SubQuestionTyperTarget(JudgeTarget):
     """The typer of sub-questions, on the types that most people chose."""
@@ -184,11 +175,6 @@ class SubQuestionTyperTarget(JudgeTarget):
             ).with_inputs("question", "sub_questions")
             for question, rows in questions.items()
         ]
-
-    def say(self, judge: dspy.Module, judgments: Judgments, example: dspy.Example) -> dspy.Prediction:
-        """The types; see `JudgeTarget.say`."""
-        sub_questions = list(example.sub_questions.values())
-        return dspy.Prediction(types=stored_types(judge, judgments, example.question, sub_questions))
 
 
 def judge_target(name: str, options: Mapping[str, Any] | None = None) -> JudgeTarget:

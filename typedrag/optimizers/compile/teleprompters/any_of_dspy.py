@@ -48,6 +48,12 @@ _UNUSABLE = {
     "KNNFewShot": ("it replaces the program's forward, which no file can hold", "Use bootstrap"),
 }
 
+_PROVIDED = frozenset(
+    "student teacher trainset valset metric prompt_model teacher_settings num_threads max_errors seed "
+    "eval_kwargs track_stats".split()
+)
+"""Parameters that a compile sets or leaves as they are, which are no options."""
+
 
 class DSPySettings(OptimizerSettings):
     """Options of every `dspy:NAME`; all others are those of the class and of its `compile`, as DSPy names them."""
@@ -65,7 +71,7 @@ class DSPyOptimizer(Optimizer):
         super().__init__(settings)
         options = self.settings.model_extra or {}
         known = _parameters(self.cls) | _parameters(self.cls.compile)
-        known = {name: parameter for name, parameter in known.items() if name not in _provided(None)}
+        known = {name: parameter for name, parameter in known.items() if name not in _PROVIDED}
         if unknown := sorted(options.keys() - known.keys()):
             raise InputError(
                 f"optimizer '{self.name}', option {unknown[0]}: it has no such option",
@@ -79,7 +85,18 @@ class DSPyOptimizer(Optimizer):
         student = run.student.deepcopy()
         for predictor in student.predictors():
             predictor.signature = predictor.signature.with_instructions(predictor.signature.instructions)
-        values = {**_provided(run), **(self.settings.model_extra or {})}
+        values = {
+            "trainset": list(run.trainset),
+            "valset": list(run.valset),
+            "metric": run.scoring,
+            "metric_threshold": run.threshold(),
+            "prompt_model": run.prompt_lm,
+            "teacher_settings": run.teacher_settings,
+            "num_threads": run.threads,
+            "seed": run.seed,
+            "eval_kwargs": {"num_threads": run.threads},
+            **(self.settings.model_extra or {}),
+        }
         if "eval_kwargs" in _parameters(self.cls.compile):  # it scores on the examples that it is given
             values["trainset"] = values["valset"]
 
@@ -94,24 +111,6 @@ class DSPyOptimizer(Optimizer):
             except Exception as error:  # of any kind, as its code has it
                 problem = f"optimizer '{self.name}' failed: {type(error).__name__}: {first_line(error)}"
                 raise InputError(problem, "Use other options, or another optimizer") from error
-
-
-def _provided(run: Compilation | None) -> dict[str, Any]:
-    """The arguments that a compile gives by itself; without a run, only their names are meant."""
-    if run is None:
-        names = "student teacher trainset valset metric metric_threshold prompt_model teacher_settings num_threads"
-        return dict.fromkeys([*names.split(), "max_errors", "seed", "eval_kwargs", "track_stats"])
-    return {
-        "trainset": list(run.trainset),
-        "valset": list(run.valset),
-        "metric": run.scoring,
-        "metric_threshold": run.threshold(),
-        "prompt_model": run.prompt_lm,
-        "teacher_settings": run.teacher_settings,
-        "num_threads": run.threads,
-        "seed": run.seed,
-        "eval_kwargs": {"num_threads": run.threads},
-    }
 
 
 def _parameters(call: Any) -> dict[str, inspect.Parameter]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typedrag.builders.rows import part_by_hash
+from typedrag.builders.builder import part_by_hash
 
 
 def test_parts_have_their_shares():

@@ -1,0 +1,141 @@
+"""The base of builders: their settings, what they make, and the dealing out of questions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import dspy
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+
+from typedrag.datasets.dataset import hash_of, load_dataset, sample
+from typedrag.errors import StepFailed
+from typedrag.runs.stages import Failed, Stages
+
+Row = dict[str, Any]
+"""A row of plain JSON values."""
+OpenLM = Callable[[str | None], dspy.LM]
+"""Opens the LM of a spec; None means that of the command."""
+T = TypeVar("T")
+
+
+@dataclass
+class Built:
+    """The result of a builder.
+
+    Attributes:
+        rows: The rows, in an order that the same input reproduces.
+        left_out: The number left out for each reason.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+class Builder(BaseModel, ABC):
+    """A dataset to build: its fields are the options of `typedrag datasets build NAME`, its docstring the help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    name: ClassVar[str]
+    """The name of the command."""
+    counted: ClassVar[tuple[str, ...]]
+    """The fields of rows by whose values the rows are counted."""
+    of: ClassVar[str] = "rows"
+    """The name of what is counted."""
+    asks_lm: ClassVar[bool] = True
+    """False if no LM is ever asked."""
+
+    @abstractmethod
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        """The rows.
+
+        Args:
+            stages: Ask the LMs.
+            open_lm: Opens them, once all else is checked.
+
+        Raises:
+            InputError: If a setting or a file cannot be used.
+            LMUnavailable: If an LM cannot be used; its replies so far are kept.
+        """
+
+    def counts(self, built: Built) -> dict[str, int]:
+        """The number of rows of each kind."""
+        return counted(built.rows, *self.counted)
+
+
+class OfDataset(Builder):
+    """A builder that starts from the questions of a dataset."""
+
+    dataset: str
+    """Name of the dataset; see typedrag datasets list."""
+    path: Path | None = None
+    """A local copy: file or folder."""
+    subset: str | None = None
+    """A subset; default: all."""
+    field: Mapping[str, str] = {}
+    """Column of a field in a file of your own, such as answers=gold; repeatable."""
+    split: Literal["all", "train", "validation", "test"] | None = None
+    """The part of the dataset; default: as in evaluate."""
+    limit: PositiveInt | None = None
+    """Maximum questions, balanced over subsets and types."""
+    seed: int = 0
+    """Random seed."""
+    retries: NonNegativeInt = 2
+    """How often a reply that cannot be read is asked for again."""
+
+    def drawn(self) -> list[dspy.Example]:
+        """The questions to start from."""
+        options = {"subset": self.subset, "fields": dict(self.field)}
+        dataset = load_dataset(self.dataset, self.path, **{name: value for name, value in options.items() if value})
+        questions = dataset.split(self.split or dataset.default_split)
+        return sample(questions, self.limit or len(questions), self.seed) if questions else []
+
+
+def usable(
+    items: Iterable[T], replies: Iterable[Any | Failed], built: Built, of: str = "", unreadable: str = ""
+) -> Iterator[tuple[T, Any]]:
+    """Yield the items that an LM has replied to, with its replies; the others are counted, `of` what they are."""
+    for item, reply in zip(items, replies, strict=True):
+        if isinstance(reply, Failed):
+            built.left_out[of + why(reply, unreadable)] += 1
+        else:
+            yield item, reply
+
+
+def why(failure: Failed, unreadable: str = "") -> str:
+    """The reason for leaving a question out: the fault of the LM's server, or that its reply is `unreadable`."""
+    return (unreadable or "no reply could be read") if isinstance(failure, StepFailed) else failure.problem
+
+
+def share_of(text: str, seed: int) -> float:
+    """A number from 0 to 1, evenly spread, that a text has on every machine.
+
+    Example:
+        >>> round(share_of("bread", 0), 3)
+        0.787
+    """
+    return int(hash_of(text, seed)[:13], 16) / 16**13
+
+
+def part_by_hash(text: str, seed: int, *, validation: float, test: float) -> str:
+    """The split of a text, train, validation or test, with these shares; the same in every build."""
+    share = share_of(text, seed)
+    if share < test:
+        return "test"
+    return "validation" if share < test + validation else "train"
+
+
+def counted(rows: Sequence[Mapping[str, Any]], *fields: str) -> dict[str, int]:
+    """The number of rows with each combination of values in these fields, keyed as `value/value`.
+
+    Example:
+        >>> counted([{"role": "router", "part": "test"}, {"role": "router", "part": "test"}], "role", "part")
+        {'router/test': 2}
+    """
+    counts = Counter("/".join(str(row.get(f, "")) for f in fields) for row in rows)
+    return dict(sorted(counts.items()))
