@@ -107,7 +107,8 @@ def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
             RunFolder.open(out, identity, kind=KIND, resume=True, items=items).close()
             is_alone = held.enter_context(join_workers(out))
             study = held.enter_context(open_study(config, out))
-            _begin(study, parts, identity, take_over=is_alone and config.storage is None)
+            with without_notices():
+                _begin(study, parts, identity, take_over=is_alone and config.storage is None)
         held.enter_context(use_reply_store(replies, config.heartbeat))
         yield Sweep(parts, study, items)
 
