@@ -37,7 +37,8 @@ from typedrag import BM25Retriever, Passage
 from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import build_index, read_passages
-from typedrag.retrieval.index.index import contents
+from typedrag.retrieval.index.bm25_part import LUCENE, contents
+from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.index.lucene import java_class
 
 K = 5
@@ -90,7 +91,8 @@ class Anserini:
     """Anserini's searcher over an index, called as in its own documentation."""
 
     def __init__(self, retriever: BM25Retriever) -> None:
-        self._searcher = java_class("io.anserini.search.SimpleSearcher")(str(retriever.index / "lucene"))
+        lucene = str(open_current(retriever.index, lambda folder: folder / LUCENE))
+        self._searcher = java_class("io.anserini.search.SimpleSearcher")(lucene)
         self._searcher.set_bm25(retriever.k1, retriever.b)
         self._array_list = java_class("java.util.ArrayList")
 

@@ -4,15 +4,14 @@ generate   Write passages of the shape of DPR's Wikipedia: a TSV file with the c
            passage. Sentences of the sample corpus, a third of whose words are drawn from a million others by a
            Zipf distribution. The first N rows are the same in files of all sizes.
 queries    Write queries, a line each: 4 to 10 consecutive words of a passage, half of them after its title.
-build      Run `typedrag index build`; say its passages a second, CPU time, peak of memory, and size on disk. With
-           --kill-at it is killed once so many passages are committed, and continued with --resume.
+build      Run `typedrag index build`; say its passages a second, CPU time, peak of memory, and size on disk.
 check      Say how many passages Lucene holds, and how many different ids.
 dense      Build the dense part of an index of its own; the embeddings are random unit vectors.
 search     Say the milliseconds of one query (median, 99th percentile, CPU) and queries a second in batches.
 
     python -m benchmarks.scale generate passages.tsv.gz --passages 2000000
     python -m benchmarks.scale queries passages.tsv.gz queries.txt
-    python -m benchmarks.scale build passages.tsv.gz my-index --kill-at 1000000
+    python -m benchmarks.scale build passages.tsv.gz my-index
     python -m benchmarks.scale search my-index queries.txt
 
 Each prints a line of JSON. What Java is told can be changed for a run: `_JAVA_OPTIONS=-XX:TieredStopAtLevel=4`.
@@ -29,7 +28,6 @@ import os
 import random
 import re
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -45,10 +43,19 @@ from benchmarks.retrieval import draw_queries
 from typedrag.cli.script import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.records import Passage
-from typedrag.retrieval import BM25Retriever, DenseRetriever, Encoder, build_dense, read_passages
+from typedrag.retrieval import (
+    BM25Retriever,
+    DenseRetriever,
+    Encoder,
+    build_index,
+    has_bm25,
+    read_manifest,
+    read_passages,
+)
 from typedrag.retrieval.encoder import Embeddings
+from typedrag.retrieval.index.bm25_part import LUCENE
+from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path
-from typedrag.retrieval.index.workshop import BUILDING, LUCENE, PROGRESS
 
 K = 5
 BATCH = 256
@@ -102,25 +109,10 @@ def write_passages(file: Path, count: int) -> None:
         rows.writerows((p.id, p.text, p.title) for p in generated_passages(count))
 
 
-def built(file: Path, index: Path, kill_at: int | None) -> dict[str, Any]:
-    """The figures of a build by the command line, which may be killed once."""
-    command = [sys.executable, "-m", "typedrag", "index", "build", str(file), "--out", str(index)]
-    runs = [_watched(command, index, kill_at)]
-    if kill_at:
-        runs.append(_watched([*command, "--resume"], index))
-    passages = json.loads((index / "manifest.json").read_text())["passages"]
-    seconds = sum(run["seconds"] for run in runs)
-    return {
-        "passages": passages,
-        "a second": round(passages / seconds),
-        "disk MB": _megabytes_on_disk(index),
-        "runs": runs,
-    }
-
-
-def _watched(command: Sequence[str], index: Path, kill_at: int | None = None) -> dict[str, Any]:
-    """Run a command to its end or until enough is committed; its time, and its peaks of memory."""
+def built(file: Path, index: Path) -> dict[str, Any]:
+    """The figures of a build by the command line."""
     start, peak, own = time.perf_counter(), 0, 0
+    command = [sys.executable, "-m", "typedrag", "index", "build", str(file), "--out", str(index)]
     child = psutil.Popen(command, stderr=subprocess.DEVNULL)
     while child.poll() is None:
         try:
@@ -128,25 +120,17 @@ def _watched(command: Sequence[str], index: Path, kill_at: int | None = None) ->
         except psutil.NoSuchProcess:
             break
         peak, own = max(peak, memory.rss), max(own, memory.rss - memory.shared)
-        if kill_at and _committed(index) >= kill_at:
-            time.sleep(5)  # amid the next passages
-            child.send_signal(signal.SIGKILL)
         time.sleep(0.2)
+    seconds, passages = time.perf_counter() - start, read_manifest(index).passages
     return {
-        "ended by": child.wait(),
-        "seconds": round(time.perf_counter() - start, 1),
+        "passages": passages,
+        "a second": round(passages / seconds),
+        "disk MB": _megabytes_on_disk(index),
+        "seconds": round(seconds, 1),
         "CPU s": round(cpu.user + cpu.system, 1),
         "peak RSS MB": peak >> 20,
         "without mapped files MB": own >> 20,
-        "committed": _committed(index),
     }
-
-
-def _committed(index: Path) -> int:
-    try:
-        return max(map(int, json.loads((index / BUILDING / PROGRESS).read_text())["fingerprints"]))
-    except (OSError, ValueError):
-        return 0
 
 
 def _megabytes_on_disk(folder: Path) -> int:
@@ -156,7 +140,7 @@ def _megabytes_on_disk(folder: Path) -> int:
 def counted(index: Path) -> dict[str, Any]:
     """The number of passages and of different ids that Lucene holds."""
     with in_java(f"index {index} cannot be read"):
-        folder = java_class("java.nio.file.Paths").get(java_path(index / LUCENE))
+        folder = java_class("java.nio.file.Paths").get(java_path(open_current(index, lambda folder: folder / LUCENE)))
         reader = java_class("org.apache.lucene.index.DirectoryReader").open(
             java_class("org.apache.lucene.store.FSDirectory").open(folder)
         )
@@ -191,7 +175,8 @@ def embedded(file: Path, index: Path, count: int) -> dict[str, Any]:
     """The figures of building the dense part of the first passages of a file."""
     encoder = RandomEncoder(ENCODER)
     start, cpu, before = time.perf_counter(), time.process_time(), psutil.Process().memory_info().rss
-    build_dense(islice(read_passages([file]), count), index, encoder, sources=[str(file)])
+    passages = islice(read_passages([file]), count)
+    build_index(passages, index, sources=[str(file)], bm25=False, encoder=encoder)
     return {
         "passages": count,
         "seconds": round(time.perf_counter() - start, 1),
@@ -206,7 +191,7 @@ def searched(index: Path, queries: Sequence[str], count: int) -> dict[str, Any]:
     """The figures of searching for a number of queries, one by one and in batches, each after as many others."""
     memory = psutil.Process()
     start = time.perf_counter()
-    retriever = BM25Retriever(index) if (index / "lucene").is_dir() else DenseRetriever(index)
+    retriever = BM25Retriever(index) if has_bm25(index) else DenseRetriever(index)
     opening, size = time.perf_counter() - start, min(BATCH, count)
     left, rounds = iter(queries), count // size
     if isinstance(retriever, DenseRetriever):
@@ -262,7 +247,6 @@ def main() -> None:
     for action in (generate, dense):
         action.add_argument("--passages", type=int, default=10_000)
     drawing.add_argument("--count", type=int, default=100_000)
-    build.add_argument("--kill-at", type=int, metavar="PASSAGES")
     search.add_argument("--count", type=int, default=2_000, help="queries of each measurement (default: 2000)")
     arguments = parser.parse_args()
     match arguments.action:
@@ -274,7 +258,7 @@ def main() -> None:
             arguments.queries.write_text("\n".join(queries), "utf-8")
             figures = {"queries": len(queries)}
         case "build":
-            figures = built(arguments.file, arguments.index, arguments.kill_at)
+            figures = built(arguments.file, arguments.index)
         case "check":
             figures = counted(arguments.index)
         case "dense":

@@ -13,7 +13,7 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
-from typedrag.retrieval import Encoder, build_dense
+from typedrag.retrieval import Encoder, build_index
 
 
 def run(*arguments):
@@ -175,7 +175,8 @@ def test_synthetic_questions_on_the_passages_of_an_index_or_of_files(tmp_path, a
 
 def test_synthetic_questions_on_the_passages_of_a_dense_part(tmp_path, asking, sample_retriever):
     passages = list(sample_retriever.passages())
-    build_dense(passages, tmp_path / "index", Encoder(save_encoder(tmp_path)), sources=["sample"])
+    encoder = Encoder(save_encoder(tmp_path))
+    build_index(passages, tmp_path / "index", sources=["sample"], bm25=False, encoder=encoder)
     out = tmp_path / "made.jsonl"
     arguments = ("preqrag", "--index", tmp_path / "index", "--single", 2, "--multi", 2, "--out", out)
     refused = run(*arguments)

@@ -105,7 +105,7 @@ def test_an_index_is_replaced_by_force_alone(index, folder):
     assert json.loads(run("index", "info", index).stdout)["passages"] == 3
 
 
-def test_a_build_that_broke_off_is_resumed(tmp_path):
+def test_a_build_that_a_bad_row_ended_can_be_made_anew(tmp_path):
     rows = tmp_path / "rows.jsonl"
     good = [json.dumps({"id": n, "text": f"Bread number {n}."}) for n in range(2_500)]
     rows.write_text("\n".join([*good[:2_400], "{broken", *good[2_401:]]))
@@ -115,8 +115,7 @@ def test_a_build_that_broke_off_is_resumed(tmp_path):
     assert f"{rows}, line 2401 cannot be used" in broken.stderr
     assert run("index", "search", out, "bread").exit_code == 3
     rows.write_text("\n".join(good))
-    assert run("index", "build", rows, "--out", out).exit_code == 2
-    assert run("index", "build", rows, "--out", out, "--resume").exit_code == 0
+    assert run("index", "build", rows, "--out", out).exit_code == 0
     assert json.loads(run("index", "info", out).stdout)["passages"] == 2_500
 
 
@@ -225,8 +224,8 @@ def test_a_dense_part_alone_takes_the_place_of_an_index_with_both(tmp_path, fold
     out = tmp_path / "idx"
     assert run("index", "build", folder, "--out", out, "--dense", model).exit_code == 0
     alone = ("index", "build", folder, "--out", out, "--dense", model, "--no-bm25")
-    for how in ((), ("--resume",)):
-        assert "is there already. Replace it with --force" in run(*alone, *how).stderr
+    assert "is there already. Replace it with --force" in run(*alone).stderr
+    assert "belongs to a run with another bm25" in run(*alone, "--resume").stderr
     assert "nosuch" in run(*alone, "--force", tmp_path / "nosuch.jsonl").stderr
     assert run("index", "search", out, "bread").exit_code == 0
     assert run(*alone, "--force").exit_code == 0
@@ -265,21 +264,20 @@ def test_embedding_that_was_killed_is_resumed(tmp_path, folder, model, monkeypat
     assert "begun and not finished. Continue it with --resume" in run(*arguments).stderr
     refused = run(*arguments, tmp_path / "idx", "--resume", "--k1", "2")
     assert refused.exit_code == 2
-    assert f"is finished, with the sources {folder} and k1 0.9. Name the same" in refused.stderr
-    done = run(*arguments, "--resume")
-    assert done.exit_code == 0 and done.stderr.startswith("2 passages embedded")  # BM25's part was done
+    assert "bm25.k1 (0.9, now 2.0). Continue it as it was begun, or give it up with --force" in refused.stderr
+    assert run(*arguments, "--resume").exit_code == 0
     assert run("index", "search", out, "bread", "--retriever", "hybrid").exit_code == 0
 
 
 def test_what_a_finished_index_is_embedded_with_is_not_ignored(index, folder, model, tmp_path):
     (tmp_path / "more.txt").write_text("Rain falls.")
     embed = ("index", "build", "--out", index, "--dense", model)
-    for changes in (["--language", "de"], ["--k1", 2], ["--b", 0.1], [folder, tmp_path / "more.txt", "--resume"]):
+    for changes in (["--language", "de"], ["--k1", 2], ["--b", 0.1]):
         refused = run(*embed, *changes)
-        assert refused.exit_code == 2 and "is finished, with" in refused.stderr, changes
-    assert set(json.loads(run("index", "info", index).stdout)) & {"dense"} == set()
-    done = run(*embed, folder, "--resume", "--language", "en", "--k1", 0.9)
-    assert done.exit_code == 0, done.stderr
+        assert refused.exit_code == 2 and "settings of its BM25 part are given" in refused.stderr, changes
+    refused = run(*embed, folder, tmp_path / "more.txt", "--resume")
+    assert refused.exit_code == 2 and "to embed what the index holds, leave the sources out" in refused.stderr
+    assert "dense" not in json.loads(run("index", "info", index).stdout)
 
 
 @pytest.mark.parametrize(

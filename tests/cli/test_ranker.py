@@ -11,7 +11,7 @@ from tests.retrieval.encoders import save_encoder
 from typedrag.cli.main import cli
 from typedrag.datasets.pools import read_pools, write_pools
 from typedrag.records import Passage
-from typedrag.retrieval import Encoder, build_dense, build_index, read_passages
+from typedrag.retrieval import Encoder, build_index, read_passages
 
 FAST = "--set epochs=3 --set learning_rate=1e-2 --set batch=8 --set at_once=4 --no-tracking".split()
 
@@ -134,7 +134,8 @@ def test_pools_of_the_sub_aspects_that_an_lm_names(tmp_path, monkeypatch, server
 def test_pools_of_what_the_dense_part_finds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     passages = [Passage("p0", "bread dough yeast"), Passage("p1", "cat dog bird")]
-    build_dense(passages, tmp_path / "index", Encoder(save_encoder(tmp_path)), sources=["test"])
+    encoder = Encoder(save_encoder(tmp_path))
+    build_index(passages, tmp_path / "index", sources=["test"], bm25=False, encoder=encoder)
     targets = [("bread", "It is made of dough."), ("cats", "They chase birds."), ("dogs", "They bark.")]
     write_jsonl(tmp_path / "test.jsonl", {"exid": "t1", "targets": targets, "title": "Blue"})
     arguments = "pools --dataset wikiasp --path test.jsonl --split all --index index --out pools.jsonl".split()

@@ -12,7 +12,7 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.retrieval.encoders import save_encoder
 from typedrag.cli.main import cli
 from typedrag.experiments import read_run
-from typedrag.retrieval import Encoder, build_dense, open_retriever
+from typedrag.retrieval import Encoder, embed_index
 
 STUB = "vllm:stub"
 
@@ -20,9 +20,8 @@ STUB = "vllm:stub"
 @pytest.fixture(scope="module")
 def index(sample_index, tmp_path_factory):
     out = shutil.copytree(sample_index, tmp_path_factory.mktemp("both") / "sample")
-    bm25 = open_retriever("bm25", out)
     encoder = Encoder(save_encoder(tmp_path_factory.mktemp("encoder")))
-    build_dense(bm25.passages(), out, encoder, sources=["sample"], fingerprint=bm25.manifest.fingerprint)
+    embed_index(out, encoder)
     return out
 
 

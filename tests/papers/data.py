@@ -12,7 +12,7 @@ from tests.retrieval.encoders import save_encoder
 from tests.retrieval.rerank.list_ranker.tiny import WORDS
 from tests.retrieval.rerank.t5s import save_t5
 from typedrag.datasets import load_dataset
-from typedrag.retrieval import Encoder, build_dense, read_passages
+from typedrag.retrieval import Encoder, embed_index
 from typedrag.retrieval.rerank.list_ranker.ranker import start_list_ranker
 
 STUB = "vllm:stub"
@@ -100,10 +100,8 @@ def _pool(question: str, number: int) -> dict[str, object]:
 
 
 def _index(folder: Path, sample_index: Path) -> Path:
-    from typedrag.datasets.sample import PASSAGES
-
     shutil.copytree(sample_index, index := folder / "index")
-    build_dense(read_passages([PASSAGES]), index, Encoder(save_encoder(folder)), sources=["sample"])
+    embed_index(index, Encoder(save_encoder(folder)))
     return index
 
 

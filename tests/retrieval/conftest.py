@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.retrieval.encoders import minilm, save_encoder
-from typedrag.retrieval import BM25Retriever, DenseRetriever, build_dense
+from typedrag.retrieval import DenseRetriever, embed_index
 
 
 @pytest.fixture(scope="session")
@@ -20,8 +20,7 @@ def both_parts(sample_index: Path, tmp_path_factory) -> Path:
     """An index of the sample corpus with a dense part, by the real small encoder."""
     encoder = minilm()
     out = shutil.copytree(sample_index, tmp_path_factory.mktemp("both") / "sample")
-    bm25 = BM25Retriever(out)
-    build_dense(bm25.passages(), out, encoder, sources=bm25.manifest.sources, fingerprint=bm25.manifest.fingerprint)
+    embed_index(out, encoder)
     return out
 
 

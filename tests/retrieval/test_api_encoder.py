@@ -38,7 +38,7 @@ def build(folder: Path) -> Path:
 
 def test_an_index_is_built_and_searched_by_an_api(server, tmp_path, monkeypatch):
     index = build(tmp_path)
-    manifest = json.loads((index / "dense" / "manifest.json").read_text())
+    manifest = json.loads((index / "gen-1" / "dense" / "manifest.json").read_text())
     assert (manifest["encoder"]["model"], manifest["encoder"]["normalised"]) == (NAME, True)
     assert SECRET not in json.dumps(manifest) and server.api_base not in json.dumps(manifest)
     monkeypatch.setenv("TYPEDRAG_ENCODER", NAME)

@@ -7,7 +7,8 @@ import pytest
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, append_index, build_index
-from typedrag.retrieval.index.index import FORMAT, NEWEST_FORMAT, read_manifest
+from typedrag.retrieval.index.bm25_part import read_manifest
+from typedrag.retrieval.index.generations import FORMAT
 
 TEXTS = {
     "en": (
@@ -55,7 +56,7 @@ def passages(language):
 @pytest.mark.parametrize("language", TEXTS)
 def test_an_index_is_read_as_its_passages_language_is_and_says_so(tmp_path, language):
     _, query, analyzer = TEXTS[language]
-    manifest = build_index(passages(language), tmp_path / "idx", sources=["test"])
+    manifest = build_index(passages(language), tmp_path / "idx", sources=["test"]).bm25
     assert (manifest.language, manifest.analyzer) == (language, analyzer)
     assert read_manifest(tmp_path / "idx") == manifest
     retriever = BM25Retriever(tmp_path / "idx")
@@ -64,22 +65,11 @@ def test_an_index_is_read_as_its_passages_language_is_and_says_so(tmp_path, lang
     assert sorted(retriever.passages(), key=lambda p: p.id) == passages(language)  # whatever was indexed of them
 
 
-def test_an_english_manifest_is_as_it_was(tmp_path):
-    build_index(passages("en"), tmp_path / "idx", sources=["test"])
-    written = json.loads((tmp_path / "idx/manifest.json").read_text())
-    assert list(written) == [
-        *("format", "sources", "fingerprint", "passages", "analyzer", "k1", "b", "built_at", "seconds", "versions"),
-    ]
-    assert written["format"] == FORMAT
-    assert "language" not in BM25Retriever(tmp_path / "idx").identity
-
-
 def test_the_language_can_be_named_and_tells_retrievers_apart(tmp_path):
     for language in ("en", "de"):
         build_index(passages("de"), tmp_path / language, sources=["test"], language=language)
     english, german = (BM25Retriever(tmp_path / language) for language in ("en", "de"))
     assert english.identity != german.identity and english.manifest.fingerprint == german.manifest.fingerprint
-    assert german.manifest.format == NEWEST_FORMAT
     assert [p.id for p in german.search(["Brot"], 1)[0]] == ["de-0"] and english.search(["Brot"], 1) == [[]]
 
 
@@ -93,7 +83,7 @@ def test_what_is_no_language_is_refused_before_anything_is_written(tmp_path):
 def test_what_is_added_is_read_in_the_language_of_the_index(tmp_path, language):
     first, second = passages(language)
     build_index([first], tmp_path / "idx", sources=["test"])
-    manifest = append_index([second], tmp_path / "idx", sources=["more"])
+    manifest = append_index([second], tmp_path / "idx", sources=["more"]).bm25
     assert manifest.language == language
     query = {"de": "Lichter", "th": "ท้องฟ้า"}[language]
     assert [p.id for p in BM25Retriever(tmp_path / "idx").search([query], 1)[0]] == [second.id]
@@ -101,7 +91,7 @@ def test_what_is_added_is_read_in_the_language_of_the_index(tmp_path, language):
 
 def test_an_index_of_a_newer_format_is_refused(tmp_path):
     build_index(passages("de"), tmp_path / "idx", sources=["test"])
-    path = tmp_path / "idx/manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": NEWEST_FORMAT + 1}))
+    path = tmp_path / "idx/gen-1/manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": FORMAT + 1}))
     with pytest.raises(RetrievalError, match="newer format"):
         BM25Retriever(tmp_path / "idx")

@@ -30,7 +30,7 @@ from typedrag.retrieval import (
     open_retriever,
     read_passages,
 )
-from typedrag.retrieval.index.index import RepeatedIdError
+from typedrag.retrieval.index.passages import RepeatedIdError
 from typedrag.retrieval.milvus import MilvusIndex, MilvusManifest, MilvusRetriever, build_milvus
 from typedrag.retrieval.opening import bm25_of_index, brings_index, server_of
 
@@ -115,7 +115,8 @@ def test_the_manifest_says_what_is_held_and_how(milvus, build, tiny, tmp_path):
     file, spec = write(tmp_path / "rows.jsonl", 40), f"milvus:{milvus.url}/whole"
     manifest = build([file], spec, encoder=tiny, k1=1.2, b=0.7, metadata=["n"])
     assert (manifest.passages, manifest.k1, manifest.b, manifest.language) == (40, 1.2, 0.7, "en")
-    assert manifest.fingerprint == build_index(read_passages([file]), tmp_path / "index", sources=["x"]).fingerprint
+    bm25, _ = build_index(read_passages([file]), tmp_path / "index", sources=["x"])
+    assert manifest.fingerprint == bm25.fingerprint
     assert MilvusIndex(spec).manifest() == manifest
     with pytest.raises(InputError, match="is there already"):
         build([file], spec)

@@ -16,7 +16,7 @@ from typedrag.cli.served import listen, listening
 from typedrag.errors import InputError
 
 if TYPE_CHECKING:
-    from typedrag.retrieval.index.building import Built
+    from typedrag.retrieval import DenseManifest, Manifest
     from typedrag.retrieval.milvus import MilvusManifest
 
 
@@ -92,20 +92,38 @@ def build(
     if metadata and not to:
         raise click.UsageError("--metadata is of --to: an index in a folder has no filters.")
     from typedrag.cli.progress import counting
-    from typedrag.retrieval import FieldMap, build_parts, open_encoder
+    from typedrag.retrieval import FieldMap, build_index, embed_index, open_encoder
     from typedrag.retrieval.milvus import MilvusIndex, build_milvus
 
     options |= chosen(k1=k1, b=b)
     mapped = FieldMap.parse(fields)
     there = MilvusIndex(to) if to else None
     encoder = open_encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
-    if out:
-        built = build_parts(sources, out, counting, fields=mapped, encoder=encoder, approximate=approximate, **options)
-        _say_built(built, str(out))
-    elif there:
-        names = tuple(filter(None, (metadata or "").split(",")))
-        manifest = build_milvus(sources, there, counting, fields=mapped, metadata=names, encoder=encoder, **options)
+    names = [str(source) for source in sources]
+    if there:
+        metadata_fields = tuple(filter(None, (metadata or "").split(",")))
+        manifest = build_milvus(
+            sources, there, counting, fields=mapped, metadata=metadata_fields, encoder=encoder, **options
+        )
         _say_built([manifest], there.place)
+    elif out and sources:
+        from typedrag.retrieval.index.contexts import reader_of
+        from typedrag.retrieval.index.passages import places_named
+
+        read = reader_of(sources, mapped, contexts=options.pop("contexts"), skip_bad=options.pop("skip_bad"))
+        with places_named(read):
+            passages = (placed.passage for placed in read())
+            built = build_index(
+                passages, out, sources=names, encoder=encoder, approximate=approximate, stage=counting, **options
+            )
+        _say_built(built, str(out))
+    elif out and encoder:
+        if k1 is not None or b is not None or options["language"] or not options["bm25"]:
+            raise InputError(
+                "the passages of an index are embedded, and settings of its BM25 part are given", "Leave them out"
+            )
+        built = embed_index(out, encoder, approximate=approximate, force=options["force"], stage=counting)
+        _say_built(built[1:], str(out))
 
 
 @command.command()
@@ -115,15 +133,24 @@ def build(
 @click.option("--resume", is_flag=True, help="Continue an interrupted addition.")
 @click.option("--skip-bad", is_flag=True, help="Leave out unusable files and rows, and name each.")
 @click.option("--force", is_flag=True, help="Discard an interrupted addition, and begin anew.")
-def append(sources: tuple[Path, ...], out: Path, fields: str, **options: bool) -> None:
+def append(sources: tuple[Path, ...], out: Path, fields: str, skip_bad: bool, **options: bool) -> None:
     """Add files and folders to an index, and to its dense part if it has one.
 
     Until all are added, it answers as before; then as if it had been built from all of them.
     """
     from typedrag.cli.progress import counting
-    from typedrag.retrieval import FieldMap, append_parts
+    from typedrag.retrieval import FieldMap, append_index
+    from typedrag.retrieval.index.building import read_parts
+    from typedrag.retrieval.index.contexts import reader_of
+    from typedrag.retrieval.index.generations import open_current
+    from typedrag.retrieval.index.passages import places_named
 
-    _say_built(append_parts(sources, out, counting, fields=FieldMap.parse(fields), **options), str(out))
+    [held, *_] = [part for part in open_current(out, read_parts) if part]
+    read = reader_of(sources, FieldMap.parse(fields), skip_bad=skip_bad, indexed=held.sources)
+    with places_named(read):
+        passages = (placed.passage for placed in read())
+        built = append_index(passages, out, sources=[str(s) for s in sources], stage=counting, **options)
+    _say_built(built, str(out))
 
 
 @command.command()
@@ -142,14 +169,12 @@ def info(index: str) -> None:
 
 
 def _facts(index: Path) -> dict[str, Any]:
-    from typedrag.retrieval import has_dense, read_dense_manifest, read_manifest
-    from typedrag.retrieval.opening import has_bm25
+    from typedrag.retrieval.index.building import read_parts
+    from typedrag.retrieval.index.generations import open_current
 
-    dense = read_dense_manifest(index) if has_dense(index) else None
-    facts = read_manifest(index).model_dump(mode="json") if has_bm25(index) or not dense else {}
-    if dense:
-        facts["dense"] = dense.model_dump(mode="json")
-    return facts
+    bm25, dense = open_current(index, read_parts)
+    facts = bm25.model_dump(mode="json") if bm25 else {}
+    return {**facts, "dense": dense.model_dump(mode="json")} if dense else facts
 
 
 @command.command()
@@ -216,10 +241,10 @@ def serve(
     listen(f"{folder.name} by {retriever}", partial(open_index, retriever, folder, settings), settings, **where)
 
 
-def _say_built(built: Sequence[Built | MilvusManifest], place: str) -> None:
+def _say_built(built: Sequence[Manifest | DenseManifest | MilvusManifest | None], place: str) -> None:
     from typedrag.retrieval import DenseManifest, Manifest
 
-    for manifest in built:
+    for manifest in [part for part in built if part]:
         rate = manifest.passages / max(manifest.seconds, 1e-3)
         how = "" if isinstance(manifest, DenseManifest) else f" in language {manifest.language}"
         encoder = None if isinstance(manifest, Manifest) else manifest.encoder

@@ -1,10 +1,9 @@
 """Retrievers, which find passages, and rerankers, which order them."""
 
 from typedrag.retrieval.encoder import Encoder, open_encoder
-from typedrag.retrieval.index.building import append_parts, build_parts
-from typedrag.retrieval.index.dense_index import append_dense, build_dense
-from typedrag.retrieval.index.dense_manifest import DenseManifest, has_dense, read_dense_manifest
-from typedrag.retrieval.index.index import Manifest, append_index, build_index, read_manifest
+from typedrag.retrieval.index.bm25_part import Manifest, has_bm25, read_manifest
+from typedrag.retrieval.index.building import append_index, build_index, embed_index
+from typedrag.retrieval.index.dense_part import DenseManifest, has_dense, read_dense_manifest
 from typedrag.retrieval.index.rows import FieldMap
 from typedrag.retrieval.index.sources import read_passages
 from typedrag.retrieval.opening import check_index, check_retriever, open_retriever
@@ -29,15 +28,13 @@ __all__ = [
     "NoReranker",
     "Reranker",
     "Retriever",
-    "append_dense",
     "append_index",
-    "append_parts",
-    "build_dense",
     "build_index",
-    "build_parts",
     "check_index",
     "check_reranker",
     "check_retriever",
+    "embed_index",
+    "has_bm25",
     "has_dense",
     "open_encoder",
     "open_reranker",

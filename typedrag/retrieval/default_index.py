@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 from typedrag.datasets.sample import PASSAGES
 from typedrag.files.digests import digest_of
+from typedrag.files.locks import turn_at
 from typedrag.lms.models import cache_dir
-from typedrag.retrieval.index.index import FORMAT, build_index
+from typedrag.retrieval.index.bm25_part import has_bm25
+from typedrag.retrieval.index.building import build_index
+from typedrag.retrieval.index.generations import FORMAT
 from typedrag.retrieval.index.sources import read_passages
 
 
@@ -21,16 +22,10 @@ def default_index() -> Path:
     """
     if configured := os.environ.get("TYPEDRAG_INDEX"):
         return Path(configured)
-    digest = digest_of(PASSAGES)[:8]
-    index = cache_dir() / "indexes" / f"sample-{digest}-{FORMAT}"
-    if not (index / "manifest.json").is_file():
+    index = cache_dir() / "indexes" / f"sample-{digest_of(PASSAGES)[:8]}-{FORMAT}"
+    if not has_bm25(index):
         index.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=index.parent) as tmp:
-            build_index(read_passages([PASSAGES]), Path(tmp, "index"), sources=["sample"])
-            shutil.rmtree(index, ignore_errors=True)
-            try:
-                Path(tmp, "index").rename(index)
-            except OSError:
-                if not (index / "manifest.json").is_file():  # otherwise another process was first
-                    raise
+        with turn_at(index):
+            if not has_bm25(index):  # no other process was first
+                build_index(read_passages([PASSAGES]), index, sources=["sample"], force=True)
     return index

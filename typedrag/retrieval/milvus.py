@@ -29,11 +29,10 @@ from typedrag.records import Passage
 from typedrag.redaction import without_keys
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.analyzers import analyzer_name, check_language, in_pairs
-from typedrag.retrieval.index.building import Stage, places_named
+from typedrag.retrieval.index.bm25_part import K1, B, check_parameters, contents
 from typedrag.retrieval.index.contexts import reader_of
-from typedrag.retrieval.index.dense_index import same_embedding
-from typedrag.retrieval.index.dense_manifest import EncoderSettings
-from typedrag.retrieval.index.index import K1, B, Fingerprint, IdHashes, batches, check_parameters, contents, peeked
+from typedrag.retrieval.index.dense_part import EncoderSettings, same_embedding
+from typedrag.retrieval.index.passages import Fingerprint, IdHashes, Stage, batches, peeked, places_named
 from typedrag.retrieval.index.rows import FieldMap
 from typedrag.retrieval.index.sources import Placed
 from typedrag.retrieval.opening import check_retriever, read_options
@@ -302,7 +301,7 @@ def build_milvus(
     skip_bad: bool = False,
     contexts: bool = False,
 ) -> MilvusManifest:
-    """Build an index of files and folders in Milvus, in bounded memory; see `build_parts`.
+    """Build an index of files and folders in Milvus, in bounded memory; see `build_index`.
 
     A finished index of this name is searched until the new one takes its place. What is resumed sends only the passages
     that the killed build has not sent, and embeds none that it or the finished index has embedded: so an index is also

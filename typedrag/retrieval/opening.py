@@ -25,9 +25,9 @@ from pydantic import BaseModel, ValidationError
 
 from typedrag.errors import InputError, RetrievalError
 from typedrag.retrieval.default_index import default_index
-from typedrag.retrieval.index.dense_manifest import has_dense, read_dense_manifest
-from typedrag.retrieval.index.index import read_manifest
-from typedrag.retrieval.index.workshop import opened
+from typedrag.retrieval.index.bm25_part import has_bm25, read_manifest
+from typedrag.retrieval.index.dense_part import has_dense, read_dense_manifest
+from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.search.dense import DenseRetriever
@@ -149,7 +149,7 @@ def open_retriever(
     weight, settings = check_retriever(spec), dict(bm25 or {})
     if not brings_index(spec):
         folder = _named(index)
-        return opened(folder, lambda: _open_folder(spec.partition(":")[0], folder, weight, settings))
+        return open_current(folder, lambda _: _open_folder(spec.partition(":")[0], folder, weight, settings))
     if index is not None:
         raise InputError(f"both --index {index} and --retriever {spec} are given", "The retriever names its own")
     parsed = _GRAMMAR.parse(spec)
@@ -201,8 +201,3 @@ def bm25_of_index(spec: str, index: Path | str | None = None) -> dict[str, float
     if settings is None:
         raise RetrievalError(f"{spec} has no settings of BM25", "Leave them out")
     return dict(settings)
-
-
-def has_bm25(index: Path) -> bool:
-    """True if an index has a Lucene part, finished or not."""
-    return (index / "lucene").is_dir()

@@ -17,7 +17,7 @@ from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import (
     DenseRetriever,
     Encoder,
-    build_dense,
+    embed_index,
     open_retriever,
     parts_of,
     reciprocal_rank_fusion,
@@ -45,8 +45,7 @@ def index(sample_index, tmp_path_factory):
 
     out = shutil.copytree(sample_index, tmp_path_factory.mktemp("both") / "sample")
     encoder = Encoder(save_encoder(tmp_path_factory.mktemp("encoder")))
-    bm25 = open_retriever("bm25", out)
-    build_dense(bm25.passages(), out, encoder, sources=["sample"], fingerprint=bm25.manifest.fingerprint)
+    embed_index(out, encoder)
     return out
 
 

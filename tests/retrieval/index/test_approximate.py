@@ -8,7 +8,7 @@ import pytest
 from tests.retrieval.encoders import WORDS
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval import DenseRetriever, Encoder, append_dense, build_dense, read_dense_manifest
+from typedrag.retrieval import DenseRetriever, Encoder, append_index, build_index, embed_index, read_dense_manifest
 from typedrag.retrieval.index.approximate import APPROXIMATE, ApproximateSearch, factory_for, write_approximate
 
 DIMENSIONS = 32
@@ -65,24 +65,22 @@ def passages(count: int, start: int = 0) -> list[Passage]:
 
 
 def test_a_dense_part_keeps_it_through_additions(tiny, tmp_path):
-    exact = build_dense(passages(400), tmp_path / "exact", tiny, sources=["test"])
-    built = build_dense(passages(400), tmp_path / "near", tiny, sources=["test"], approximate="IVF8,SQ8")
-    assert (exact.format, exact.approximate, built.format, built.approximate) == (1, "", 2, "IVF8,SQ8")
+    build_index(passages(400), tmp_path / "exact", sources=["test"], encoder=tiny)
+    build_index(passages(400), tmp_path / "near", sources=["test"], encoder=tiny, approximate="IVF8,SQ8")
     one, other = DenseRetriever(tmp_path / "exact"), DenseRetriever(tmp_path / "near")
     assert other.identity == {**one.identity, "approximate": "IVF8,SQ8"}
-    assert "approximate" not in exact.model_dump(mode="json")
 
     def scores(retriever: DenseRetriever) -> list[list[float]]:
         return [[p.score for p in ranking] for ranking in retriever.search(WORDS, 5)]
 
     assert all(mine == pytest.approx(theirs, abs=1e-5) for mine, theirs in zip(scores(other), scores(one), strict=True))
-    append_dense(passages(50, 400), tmp_path / "near", tiny, sources=["more"])
+    append_index(passages(50, 400), tmp_path / "near", sources=["more"])
     grown = DenseRetriever(tmp_path / "near")
     assert (grown.manifest.passages, grown.manifest.approximate) == (450, "IVF8,SQ8")
     assert "p440" in {p.id for p in grown.search([passages(1, 440)[0].text], 20)[0]}
-    again = build_dense(passages(400), tmp_path / "exact", tiny, sources=["test"], approximate="HNSW8")
-    assert again.approximate == read_dense_manifest(tmp_path / "exact").approximate == "HNSW8"
-    (tmp_path / "near" / "dense" / APPROXIMATE).unlink()
+    embed_index(tmp_path / "exact", tiny, approximate="HNSW8")
+    assert read_dense_manifest(tmp_path / "exact").approximate == "HNSW8"
+    (tmp_path / "near" / "gen-2" / "dense" / APPROXIMATE).unlink()
     with pytest.raises(RetrievalError, match="cannot be opened"):
         DenseRetriever(tmp_path / "near")
 
@@ -91,9 +89,9 @@ def test_what_faiss_does_not_make_is_refused_before_anything_is_embedded(tiny, t
     monkeypatch.setattr(tiny, "encode_passages", lambda passages: pytest.fail("it embeds"))
     for spec in ("IVF8", "PQ7", "nothing"):
         with pytest.raises(InputError, match=f"FAISS makes no index of '{spec}'"):
-            build_dense(passages(40), tmp_path / "index", tiny, sources=["test"], approximate=spec)
+            build_index(passages(40), tmp_path / "index", sources=["test"], encoder=tiny, approximate=spec)
 
 
 def test_too_few_passages_to_train_it_are_named(tiny, tmp_path):
     with pytest.raises(InputError, match="FAISS cannot index 40 embeddings as IVF4096,Flat"):
-        build_dense(passages(40), tmp_path / "index", tiny, sources=["test"], approximate="IVF4096,Flat")
+        build_index(passages(40), tmp_path / "index", sources=["test"], encoder=tiny, approximate="IVF4096,Flat")

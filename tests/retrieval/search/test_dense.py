@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,10 +15,11 @@ from tests.retrieval.encoders import WORDS, minilm, save_encoder
 from typedrag.datasets import sample_questions
 from typedrag.errors import InputError, RetrievalError
 from typedrag.records import Passage
-from typedrag.retrieval import DenseRetriever, Encoder, append_dense, build_dense, read_dense_manifest
-from typedrag.retrieval.index import dense_index
-from typedrag.retrieval.index.dense_index import read_embeddings
-from typedrag.retrieval.index.index import DENSE
+from typedrag.retrieval import DenseRetriever, Encoder, append_index, build_index, embed_index, read_dense_manifest
+from typedrag.retrieval.index import dense_part
+from typedrag.retrieval.index import passages as stream
+from typedrag.retrieval.index.dense_part import DENSE, read_embeddings
+from typedrag.retrieval.index.generations import current_generation
 
 QUESTIONS = [q.question for q in sample_questions()]
 
@@ -40,7 +38,8 @@ def tiny(tiny_model):
 
 
 def build(out: Path, encoder: Encoder, held: list[Passage] | None = None, **settings):
-    return build_dense(passages(40) if held is None else held, out, encoder, sources=["test"], **settings)
+    held = passages(40) if held is None else held
+    return build_index(held, out, sources=["test"], bm25=False, encoder=encoder, **settings).dense
 
 
 def ids(found: list[Passage]) -> list[str]:
@@ -53,7 +52,8 @@ def everything(out: Path) -> list[list[Passage]]:
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr(dense_index, "_ROWS", 8)
+    monkeypatch.setattr(stream, "_BATCH", 8)
+    monkeypatch.setattr(dense_part, "_ROWS", 8)
 
 
 # searching
@@ -76,7 +76,7 @@ def test_words_that_the_passages_do_not_have_find_them_by_meaning(dense, sample_
 
 def test_it_finds_what_numpy_finds(dense, both_parts):
     manifest = dense.manifest
-    matrix = np.array(read_embeddings(both_parts, manifest.passages, manifest.encoder.dimensions))
+    matrix = np.array(read_embeddings(current_generation(both_parts), manifest.passages, manifest.encoder.dimensions))
     held = list(dense.passages())
     scores = minilm().encode_queries(QUESTIONS) @ matrix.T
     for row, found in zip(scores, dense.search(QUESTIONS, 10), strict=True):
@@ -123,15 +123,13 @@ def test_copies_share_the_open_index(dense):
 # building and adding
 
 
-def test_a_part_alone_holds_its_passages_and_says_so(tmp_path, tiny, small_batches):
-    reported = []
-    manifest = build(tmp_path / "idx", tiny, on_progress=reported.append)
+def test_a_part_alone_holds_its_passages_and_says_so(tmp_path, tiny):
+    manifest = build(tmp_path / "idx", tiny)
     assert read_dense_manifest(tmp_path / "idx") == manifest
     assert (manifest.passages, manifest.sources, len(manifest.fingerprint)) == (40, ("test",), 64)
     assert (manifest.encoder.dimensions, manifest.encoder.normalised) == (16, True)
     assert set(manifest.versions) == {"typedrag", "sentence-transformers", "torch", "faiss-cpu"}
-    assert reported == [8, 16, 24, 32, 40]
-    assert sorted(p.name for p in (tmp_path / "idx" / DENSE).iterdir()) == [
+    assert sorted(p.name for p in (tmp_path / "idx/gen-1" / DENSE).iterdir()) == [
         "embeddings.f32", "manifest.json", "passages.jsonl",
     ]  # fmt: skip
     assert list(DenseRetriever(tmp_path / "idx").passages()) == passages(40)
@@ -140,7 +138,9 @@ def test_a_part_alone_holds_its_passages_and_says_so(tmp_path, tiny, small_batch
 def test_what_was_added_answers_as_if_it_had_been_built_so(tmp_path, tiny):
     build(tmp_path / "whole", tiny)
     build(tmp_path / "parts", tiny, passages(25))
-    manifest = append_dense(passages(15, start=26), tmp_path / "parts", tiny, sources=["more"])
+    with pytest.raises(InputError, match="1 passages are in the index already, such as 'p25'"):
+        append_index(passages(2, start=25), tmp_path / "parts", sources=["more"])
+    manifest = append_index(passages(15, start=26), tmp_path / "parts", sources=["more"], force=True).dense
     assert (manifest.passages, manifest.sources) == (40, ("test", "more"))
     assert manifest.fingerprint != read_dense_manifest(tmp_path / "whole").fingerprint  # it says how it came about
     for added, whole in zip(everything(tmp_path / "parts"), everything(tmp_path / "whole"), strict=True):
@@ -148,40 +148,22 @@ def test_what_was_added_answers_as_if_it_had_been_built_so(tmp_path, tiny):
         assert [p.score for p in added] == pytest.approx([p.score for p in whole], abs=2e-5)
 
 
-def test_a_part_that_is_behind_is_brought_up_to_date(tmp_path, tiny):
-    build(tmp_path / "idx", tiny, passages(25))
-    embedded = []
-
-    class Counting(Encoder):
-        def encode_passages(self, given):
-            embedded.extend(p.id for p in given)
-            return super().encode_passages(given)
-
-    assert build(tmp_path / "idx", Counting(tiny.name)).passages == 40
-    assert embedded[1:] == ids(passages(15, start=26))  # the first is looked at to tell the model by
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda held: [Passage("p1", "changed"), *held[1:]], "passage p1 of .* has changed since it was embedded"),
-        (lambda held: held[:30], "holds 40 passages, 10 of which are in no source"),
-        (lambda held: [*held, held[3]], "the id p4 occurs again"),
+        (lambda held: held[:10], "holds 16 passages, 6 of which are in no source"),
+        (lambda held: [*held, held[3]], "passage 41 has the id 'p4' of one before it"),
         (lambda held: [], "no passage was found in test"),
     ],
 )
-def test_passages_that_are_not_those_before_are_refused(tmp_path, tiny, change, problem):
-    build(tmp_path / "idx", tiny)
+@pytest.mark.usefixtures("small_batches")
+def test_a_build_is_not_continued_with_other_passages(tmp_path, tiny, change, problem):
+    with pytest.raises(Killed):
+        build(tmp_path / "idx", tiny, broken(passages(40)))
     with pytest.raises(InputError, match=problem):
-        build(tmp_path / "idx", tiny, change(passages(40)))
-    assert len(everything(tmp_path / "idx")[0]) == 40
-
-
-def test_an_id_that_is_there_is_not_added(tmp_path, tiny):
-    build(tmp_path / "idx", tiny)
-    with pytest.raises(InputError, match="the id p40 occurs again"):
-        append_dense(passages(2, start=40), tmp_path / "idx", tiny, sources=["more"])
-    assert len(everything(tmp_path / "idx")[0]) == 40
+        build(tmp_path / "idx", tiny, change(passages(40)), resume=True)
+    assert build(tmp_path / "idx", tiny, resume=True).passages == 40
 
 
 def test_another_model_s_index_is_refused(tmp_path, tiny, tiny_model):
@@ -190,13 +172,14 @@ def test_another_model_s_index_is_refused(tmp_path, tiny, tiny_model):
     said = r"was built with .*, whose embeddings are not those of .*other.* Use the same model"
     with pytest.raises(InputError, match=said):
         DenseRetriever(tmp_path / "idx", model=other)
+    build_index(passages(40), tmp_path / "both", sources=["test"], encoder=tiny)
     with pytest.raises(InputError, match=said):
-        append_dense(passages(1, start=41), tmp_path / "idx", Encoder(other), sources=["more"])
-    with pytest.raises(InputError, match=r"whose passage prompt is ''; that of .* is 'passage '"):
-        build(tmp_path / "idx", Encoder(tiny_model, passage_prompt="passage "))
-    with pytest.raises(InputError, match="whose dimensions is 16; that of all-minilm-l6-v2 is 384"):
-        build(tmp_path / "idx", minilm())
-    assert build(tmp_path / "idx", Encoder(other), force=True).encoder.model == other
+        embed_index(tmp_path / "both", Encoder(other))
+    with pytest.raises(InputError, match=r"and other settings: passage_prompt '', now 'passage '"):
+        embed_index(tmp_path / "both", Encoder(tiny_model, passage_prompt="passage "))
+    with pytest.raises(InputError, match="dimensions 16, now 384"):
+        embed_index(tmp_path / "both", minilm())
+    assert embed_index(tmp_path / "both", Encoder(other), force=True).dense.encoder.model == other
 
 
 def test_a_model_that_has_moved_is_named(tmp_path, tiny_model):
@@ -210,84 +193,26 @@ def test_a_model_that_has_moved_is_named(tmp_path, tiny_model):
     assert len(DenseRetriever(tmp_path / "idx", model=str(tmp_path / "elsewhere")).search(["bread"], 3)[0]) == 3
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.retrieval.search.test_dense import passages
-from typedrag.retrieval import Encoder, build_dense
-from typedrag.retrieval.index import dense_index
-
-dense_index._ROWS = 8
-
-def killing():
-    for number, passage in enumerate(passages(40)):
-        if number == 19:
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield passage
-
-build_dense(killing(), Path(sys.argv[2]), Encoder(sys.argv[1]), sources=["test"])
-"""
-
-
 class Killed(Exception):
-    """Ends an addition where a signal would."""
+    """Ends a build where a signal would."""
 
 
 def broken(held: list[Passage]):
-    yield from held[:19]
+    yield from held[:16]
     raise Killed
 
 
-@pytest.fixture
-def half_added(tmp_path, tiny, small_batches) -> Path:
-    """Fifteen passages, and sixteen rows of an addition that broke off."""
-    out = tmp_path / "idx"
-    build(out, tiny, passages(15))
+@pytest.mark.usefixtures("small_batches")
+def test_a_row_that_was_torn_is_embedded_again(tmp_path, tiny):
     with pytest.raises(Killed):
-        append_dense(broken(passages(25, start=16)), out, tiny, sources=["more"])
-    assert (out / DENSE / "embeddings.f32").stat().st_size == 31 * 16 * 4
-    return out
-
-
-def test_a_killed_build_is_refused_then_resumed_to_the_same(tmp_path, tiny, tiny_model):
-    out = tmp_path / "idx"
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, tiny_model, str(out)],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    embeddings = out / "building" / DENSE / "embeddings.f32"
-    with pytest.raises(RetrievalError, match=r"did not finish\. Continue it with: typedrag index build .*--resume"):
-        DenseRetriever(out)
-    assert embeddings.stat().st_size == 16 * 16 * 4
-    with embeddings.open("ab") as file:
-        file.write(b"torn")  # as if it had been killed within a row
-    build(out, tiny)
+        build(tmp_path / "idx", tiny, broken(passages(40)))
+    with (tmp_path / "idx/gen-1" / DENSE / "embeddings.f32").open("ab") as file:
+        file.write(b"torn")
+    build(tmp_path / "idx", tiny, resume=True)
     build(tmp_path / "whole", tiny)
-    assert [ids(found) for found in everything(out)] == [ids(found) for found in everything(tmp_path / "whole")]
-
-
-def test_while_it_is_added_to_it_answers_as_before(half_added, tmp_path, tiny):
-    build(tmp_path / "before", tiny, passages(15))
-    assert everything(half_added) == everything(tmp_path / "before")
-
-
-def test_an_addition_that_broke_off_is_continued_with_the_same_passages_alone(half_added, tmp_path, tiny):
-    for others in (passages(2, start=100), passages(10, start=16)):
-        with pytest.raises(InputError, match=r"had other passages before\. Begin anew with --force"):
-            append_dense(others, half_added, tiny, sources=["other"], resume=True)
-    append_dense(passages(25, start=16), half_added, tiny, sources=["more"], resume=True)
-    build(tmp_path / "whole", tiny)
-    assert [ids(found) for found in everything(half_added)] == [ids(found) for found in everything(tmp_path / "whole")]
-
-
-def test_an_addition_that_is_given_up_is_forgotten(half_added, tiny):
-    with pytest.raises(InputError, match=r"begun and not finished\. Continue it with --resume, or give it up with"):
-        append_dense(passages(2, start=100), half_added, tiny, sources=["other"])
-    append_dense(passages(2, start=100), half_added, tiny, sources=["other"], force=True)
-    assert ids(list(DenseRetriever(half_added).passages())) == ids([*passages(15), *passages(2, start=100)])
+    assert [ids(found) for found in everything(tmp_path / "idx")] == [
+        ids(found) for found in everything(tmp_path / "whole")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -299,18 +224,18 @@ def test_an_addition_that_is_given_up_is_forgotten(half_added, tiny):
 )
 def test_a_manifest_that_cannot_be_used_is_refused(tmp_path, tiny, text, problem):
     build(tmp_path / "idx", tiny)
-    (tmp_path / "idx" / DENSE / "manifest.json").write_text(text)
+    (tmp_path / "idx/gen-1" / DENSE / "manifest.json").write_text(text)
     with pytest.raises(RetrievalError, match=problem):
         DenseRetriever(tmp_path / "idx")
 
 
 def test_a_part_that_lacks_rows_is_refused(tmp_path, tiny):
     build(tmp_path / "idx", tiny)
-    file = tmp_path / "idx" / DENSE / "passages.jsonl"
+    file = tmp_path / "idx/gen-1" / DENSE / "passages.jsonl"
     os.truncate(file, file.stat().st_size - 3)
     with pytest.raises(RetrievalError, match="holds 39 passages, its manifest says 40"):
         DenseRetriever(tmp_path / "idx")
-    os.truncate(tmp_path / "idx" / DENSE / "embeddings.f32", 100)
+    os.truncate(tmp_path / "idx/gen-1" / DENSE / "embeddings.f32", 100)
     with pytest.raises(RetrievalError, match="cannot be opened"):
         DenseRetriever(tmp_path / "idx")
 
@@ -323,9 +248,8 @@ def test_an_index_without_a_dense_part_says_how_to_build_one(sample_index):
 def test_lines_are_json_that_anything_can_read(tmp_path, tiny):
     held = [Passage("é\n1", "two\nlines 😀", "a\ttitle\nof two")]
     build(tmp_path / "idx", tiny, held)
-    [line] = (tmp_path / "idx" / DENSE / "passages.jsonl").read_text("utf-8").splitlines()
+    [line] = (tmp_path / "idx/gen-1" / DENSE / "passages.jsonl").read_text("utf-8").splitlines()
     assert json.loads(line) == {"id": "é\n1", "title": "a title of two", "text": "two\nlines 😀"}
-    assert build(tmp_path / "idx", tiny, held).passages == 1
 
 
 def hostile(folder: Path) -> str:
@@ -339,7 +263,7 @@ def hostile(folder: Path) -> str:
 
 
 def name_in_manifest(index: Path, model: str) -> None:
-    path = index / "dense/manifest.json"
+    path = index / "gen-1/dense/manifest.json"
     manifest = json.loads(path.read_text())
     manifest["encoder"]["model"] = model
     path.write_text(json.dumps(manifest))
@@ -348,11 +272,11 @@ def name_in_manifest(index: Path, model: str) -> None:
 @pytest.mark.parametrize("named_by_user", [False, True])
 def test_no_code_of_a_model_s_folder_is_run(tmp_path, tiny, named_by_user):
     build(tmp_path / "idx", tiny)
-    model = hostile(tmp_path / "idx/dense/brought")
+    model = hostile(tmp_path / "idx/gen-1/dense/brought")
     name_in_manifest(tmp_path / "idx", model)
     with pytest.raises(RetrievalError, match="cannot be loaded"):
         DenseRetriever(tmp_path / "idx", model=model if named_by_user else None)
-    assert not (tmp_path / "idx/dense/brought/ran").exists()
+    assert not (tmp_path / "idx/gen-1/dense/brought/ran").exists()
 
 
 @pytest.mark.parametrize(("named", "fetched"), [(None, False), ("somebody/model", True)])

@@ -12,8 +12,6 @@ from typedrag.retrieval import (
     DenseRetriever,
     Encoder,
     HybridRetriever,
-    append_index,
-    build_dense,
     build_index,
     check_retriever,
     open_retriever,
@@ -91,14 +89,13 @@ def test_each_retriever_says_what_its_results_depend_on(hybrid, sparse, dense):
 
 def test_parts_that_hold_other_passages_are_refused(tmp_path, tiny_model):
     held = [Passage("1", "bread dough"), Passage("2", "cat dog")]
-    made = build_index(held, tmp_path / "idx", sources=["test"])
-    build_dense(held, tmp_path / "idx", Encoder(tiny_model), sources=["test"], fingerprint=made.fingerprint)
+    build_index(held, tmp_path / "idx", sources=["test"], encoder=Encoder(tiny_model))
     assert len(open_retriever("hybrid", tmp_path / "idx").search(["bread"], 5)[0]) == 2
-    append_index([Passage("3", "moon sun")], tmp_path / "idx", sources=["more"])
+    build_index(held[:1], tmp_path / "other", sources=["test"])
     with pytest.raises(
         RetrievalError, match=r"holds other passages than BM25's\. Bring it up to date: .*--dense MODEL"
     ):
-        open_retriever("hybrid", tmp_path / "idx")
+        HybridRetriever(BM25Retriever(tmp_path / "other"), DenseRetriever(tmp_path / "idx"))
 
 
 def test_a_spec_names_a_retriever(both_parts, sample_index, tmp_path):

@@ -278,9 +278,9 @@ def test_pyserini_opens_an_index_of_typedrag(folder, tmp_path, bm25):
     from pyserini.search.lucene import LuceneSearcher
 
     ours = BM25Retriever(tmp_path / "index").search(QUERIES, HITS)
-    searcher = LuceneSearcher(str(tmp_path / "index" / "lucene"))
+    searcher = LuceneSearcher(str(tmp_path / "index/gen-1/lucene"))
     theirs = [[(hit.docid, hit.score) for hit in searcher.search(query, HITS)] for query in QUERIES]
     assert [[(passage.id, passage.score) for passage in hits] for hits in ours] == theirs
-    again = open_retriever(f"pyserini:{tmp_path}/index/lucene").search(QUERIES, HITS)
+    again = open_retriever(f"pyserini:{tmp_path}/index/gen-1/lucene").search(QUERIES, HITS)
     assert [[passage.id for passage in hits] for hits in again] == [[passage.id for passage in hits] for hits in ours]
     assert again[0][0].titled.strip() == ours[0][0].titled

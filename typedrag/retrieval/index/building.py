@@ -1,235 +1,330 @@
-"""Building an index and adding to it, with its BM25 part, its dense part, or both."""
+"""Building an index and adding to it: with a BM25 part, a dense part, or both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from typedrag.errors import InputError
-from typedrag.files.locks import check_free
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Encoder
+from typedrag.retrieval.index.analyzers import check_language
 from typedrag.retrieval.index.approximate import check_factory
-from typedrag.retrieval.index.contexts import reader_of
-from typedrag.retrieval.index.dense_index import append_dense, build_dense
-from typedrag.retrieval.index.dense_manifest import DenseManifest, EncoderSettings, has_dense, read_dense_manifest
-from typedrag.retrieval.index.index import (
+from typedrag.retrieval.index.bm25_part import (
     K1,
+    LUCENE,
     B,
     Manifest,
-    RepeatedIdError,
-    append_index,
-    build_index,
-    check_addition,
-    check_folder,
     check_parameters,
-    indexed_sources,
-    peeked,
-    read_manifest,
+    read_bm25_manifest,
+    write_bm25,
 )
-from typedrag.retrieval.index.rows import FieldMap
-from typedrag.retrieval.index.sources import Placed, places_of, read_placed
-from typedrag.retrieval.index.workshop import BM25_PARTS, MANIFEST, PARTS, begun, check_begun, settle, workshop
-from typedrag.retrieval.opening import has_bm25
-from typedrag.retrieval.search.bm25 import BM25Retriever
+from typedrag.retrieval.index.dense_part import (
+    DENSE,
+    DenseManifest,
+    EncoderSettings,
+    keep_rows,
+    read_generation_dense,
+    stored_passages,
+    write_dense,
+)
+from typedrag.retrieval.index.generations import (
+    MANIFEST,
+    Kind,
+    current_generation,
+    link_files,
+    make_generation,
+    open_current,
+)
+from typedrag.retrieval.index.passages import Fingerprint, Stage, peeked, repeated_error, unique
+from typedrag.retrieval.search.bm25 import generation_passages
+from typedrag.runs.folder import RunFolder
+from typedrag.runs.store import Result
 
-Built = Manifest | DenseManifest
-Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
-"""Shows the progress of a part: takes the name of what is counted; its context yields a function of the number done."""
+How = Literal["build", "append", "keep"]
 
 
-def build_parts(
-    sources: Sequence[Path],
+class Built(NamedTuple):
+    """The parts of an index: the manifest of each, None where there is no such part."""
+
+    bm25: Manifest | None
+    dense: DenseManifest | None
+
+
+def build_index(
+    passages: Iterable[Passage],
     out: Path,
-    stage: Stage,
     *,
-    fields: FieldMap | None = None,
-    k1: float | None = None,
-    b: float | None = None,
+    sources: Sequence[str],
+    k1: float = K1,
+    b: float = B,
     language: str | None = None,
     bm25: bool = True,
     encoder: Encoder | None = None,
     approximate: str | None = None,
     force: bool = False,
     resume: bool = False,
-    skip_bad: bool = False,
-    contexts: bool = False,
-) -> list[Built]:
-    """Build an index of files and folders; see also `build_index`.
+    threads: int | None = None,
+    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+) -> Built:
+    """Build an index of passages, streaming them in bounded memory.
+
+    An existing index can be searched until the new one takes its place. Embeddings of an interrupted build are
+    kept for `resume`; Lucene's part is begun anew.
 
     Args:
-        sources: See `read_passages`. None are needed to embed the passages of a finished index.
+        passages: Passages in a fixed order, with unique ids.
         out: Folder of the index.
-        stage: Shows the progress of each part.
-        fields: The names of the fields of JSONL and TSV rows.
+        sources: Their origin, for the manifest.
+        k1: BM25's default for searches.
+        b: BM25's default for searches.
+        language: ISO 639 code of the passages' language; by default that of most of the first passages.
         bm25: If True, the index gets a BM25 part.
         encoder: Makes the dense part; by default there is none.
-        approximate: Of the dense part; see `build_dense`.
+        approximate: FAISS's factory string of an approximate index, such as `IVF4096,PQ48`, or `auto`, by the number
+            of passages; by default there is none.
         force: Replace an index that is there.
-        resume: Continue a killed build; one that is finished stays as it is.
-        skip_bad: Leave out files and rows that cannot be used, with a warning each.
-        contexts: The sources are files of questions, whose contexts are the passages; see `read_contexts`.
-
-    Returns:
-        The manifests of the parts that were built.
+        resume: Continue an interrupted build; one that is finished stays as it is.
+        threads: Threads of Lucene's writer; all processors by default.
+        stage: Shows the progress of each part.
 
     Raises:
-        InputError: If there is an index already, no part is asked for, a passage does not fit, or a BM25 part that is
-            finished has other sources or settings.
+        InputError: If there is an index already, no part is asked for, a passage's id occurs twice, there is no
+            passage, the build that is resumed has other sources or settings, or a setting is out of range.
         RetrievalError: If Lucene or the encoder fails.
     """
     if encoder is None and not bm25:
         raise InputError("an index needs a part to be searched by", "Name a model: --dense MODEL")
-    if not sources and not (encoder and bm25 and has_bm25(out)):
-        raise InputError("no source is named", "Name files or folders to index")
     if approximate is not None and encoder is None:
         raise InputError("only a dense part has an approximate index", "Name a model: --dense MODEL")
-    if approximate and encoder:
-        check_factory(approximate, EncoderSettings.of(encoder).dimensions)
-    named = {"k1": k1, "b": b, "language": language}
-    k1, b = K1 if k1 is None else k1, B if b is None else b
     check_parameters(k1, b)
-    names, manifests = [str(s) for s in sources], list[Built]()
-    read = reader_of(sources, fields, contexts=contexts, skip_bad=skip_bad)
-    settle(out)
-    finished = is_served(out) if bm25 else has_dense(out) and not has_bm25(out)
-    # there is nothing to index: the passages are only to be embedded, or all is done
-    there = finished and (not sources or (resume and not begun(out)))
-    keep: tuple[str, ...] = ()
-    if there and not (sources and force):
-        check_free(out)
-        keep, resume = (BM25_PARTS if force else PARTS), resume or not (sources or force)
-        check_begun(out, "building", resume=resume, force=force)
-    else:
-        check_folder(out, force=force, resume=resume)
-    passages = peeked(_passages(read), names) if not (keep and bm25) else iter(())
-    with workshop(out, "building", keep=keep, resume=resume, force=force) as folder:
-        finished = (folder / MANIFEST).is_file()
-        if bm25 and not finished and not sources:
-            raise InputError(f"a build of index {out} was begun and not finished", "Name its sources, and --resume")
-        if not bm25 and has_bm25(folder):
-            raise InputError(f"the build of index {out} that was begun has a BM25 part", "Continue it as it was begun")
-        if bm25 and finished:
-            held = read_manifest(folder)
-            _check_same(held, out, names, named)
-            if encoder is None:
-                return [held]
-        elif bm25:
-            with stage("passages") as on_progress, places_named(read):
-                manifests.append(
-                    build_index(
-                        passages, folder, sources=names, k1=k1, b=b, language=language, resume=resume,
-                        on_progress=on_progress,
-                    )
-                )  # fmt: skip
-        if encoder is not None and bm25:
-            manifests.append(_embed_all(folder, encoder, stage, approximate=approximate))
-        elif encoder is not None:
-            with stage("passages embedded") as on_progress, places_named(read):
-                manifests.append(
-                    build_dense(
-                        passages, folder, encoder, sources=names, approximate=approximate, on_progress=on_progress
-                    )
-                )
-    return manifests
+    if language:
+        check_language(language)
+    plan = _Plan(
+        kind="index build",
+        sources=tuple(sources),
+        bm25="build" if bm25 else None,
+        settings={"k1": k1, "b": b, "language": language} if bm25 else None,
+        dense="build" if encoder else None,
+        encoder=encoder,
+        approximate=approximate or "",
+    )
+    return plan.carry_out(out, peeked(passages, sources), stage, threads, resume=resume, force=force)
 
 
-def _check_same(held: Manifest, out: Path, sources: Sequence[str], settings: Mapping[str, object]) -> None:
-    """Refuse other sources and settings than those of a BM25 part that is not built again."""
-    others = [f"{name} {getattr(held, name)}" for name in settings if settings[name] not in (None, getattr(held, name))]
-    if sources and set(_places(sources)) != set(_places(held.sources)):
-        others.insert(0, f"the sources {', '.join(held.sources)}")
-    if others:
-        raise InputError(
-            f"the BM25 part of index {out} is finished, with {' and '.join(others)}",
-            "Name the same; sources are added by typedrag index append, and --force builds anew",
-        )
-
-
-def append_parts(
-    sources: Sequence[Path],
+def append_index(
+    passages: Iterable[Passage],
     out: Path,
-    stage: Stage,
     *,
-    fields: FieldMap | None = None,
+    sources: Sequence[str],
     resume: bool = False,
-    skip_bad: bool = False,
     force: bool = False,
-) -> list[Built]:
-    """Add files and folders to each part that an index has; until then all parts are searched as before.
+    threads: int | None = None,
+    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+) -> Built:
+    """Add passages to each part that an index has, streaming them in bounded memory.
 
-    The arguments are those of `build_parts`; `force` gives up a killed addition.
+    The index then answers like one built from all passages; until all are added it answers as before.
+
+    The arguments are those of `build_index`: passages whose ids are new; `force` gives up an interrupted addition.
 
     Raises:
-        InputError: If a passage does not fit or is there already, or another process is at work on the index.
-        RetrievalError: If there is no finished index, or Lucene or the encoder fails.
+        InputError: If a passage's id is in the index or occurs twice, or there is no passage.
+        RetrievalError: If there is no index, or Lucene or the encoder fails.
     """
-    settle(out)
-    names, manifests = [str(s) for s in sources], list[Built]()
-    dense = read_dense_manifest(out) if has_dense(out) else None
-    encoder = dense.encoder.encoder() if dense else None
-    indexed = indexed_sources(out) or (dense.sources if dense else ())
-    if resume and begun(out) is None and _places(names) == _places(indexed[-len(names) :]):  # it was finished
-        return [*([read_manifest(out)] if has_bm25(out) else []), *([dense] if dense else [])]
-    read = partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed)
-    if not has_bm25(out) and encoder:
-        with stage("passages embedded") as on_progress, places_named(read):
-            return [
-                append_dense(
-                    _passages(read), out, encoder, sources=names, resume=resume, force=force, on_progress=on_progress
-                )
-            ]
-    check_addition(out, resume=resume, force=force)
-    passages = peeked(_passages(read), names)
-    with workshop(out, "adding", keep=PARTS, resume=resume, force=force) as folder:
-        # where only the dense part is behind, BM25's was already added to before the process was killed
-        behind = dense and resume and is_served(folder) and read_manifest(folder).fingerprint != dense.fingerprint
-        if not behind:
-            with stage("passages") as on_progress, places_named(read):
-                manifests.append(append_index(passages, folder, sources=names, on_progress=on_progress))
+    base = open_current(out, read_parts)
+    plan = _Plan(
+        kind="index append",
+        sources=tuple(sources),
+        bm25="append" if base.bm25 else None,
+        dense="append" if base.dense else None,
+        encoder=base.dense.encoder.encoder() if base.dense else None,
+        approximate=base.dense.approximate if base.dense else "",
+    )
+    return plan.carry_out(out, peeked(passages, sources), stage, threads, resume=resume, force=force)
+
+
+def embed_index(
+    out: Path,
+    encoder: Encoder,
+    *,
+    approximate: str | None = None,
+    force: bool = False,
+    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+) -> Built:
+    """Embed the passages of an index's BM25 part. What is embedded already, also by an interrupted call, is kept.
+
+    Args:
+        out: Folder of the index.
+        encoder: Embeds them.
+        approximate: See `build_index`; by default as before.
+        force: Embed all of them anew.
+        stage: Shows the progress.
+
+    Raises:
+        InputError: If another model embedded them before.
+        RetrievalError: If there is no index with a BM25 part, or the encoder fails.
+    """
+    base = open_current(out, read_parts)
+    held = None if force else base.dense
+    if base.bm25 is None:
+        open_current(out, read_bm25_manifest)
+    if held and approximate is None:
+        approximate = held.approximate
+    plan = _Plan(
+        kind="index embed",
+        sources=(),
+        bm25="keep",
+        dense="append" if held else "build",
+        encoder=encoder,
+        approximate=approximate or "",
+    )
+    return plan.carry_out(out, iter(()), stage, None, resume=not force, force=force)
+
+
+def read_parts(folder: Path) -> Built:
+    """The manifests of a generation's parts."""
+    return Built(
+        read_bm25_manifest(folder) if (folder / MANIFEST).exists() else None,
+        read_generation_dense(folder) if (folder / DENSE / MANIFEST).exists() else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A plan of the next generation of an index: which parts it gets, and from where.
+
+    Attributes:
+        kind: The kind of work.
+        sources: The sources of the passages that are read.
+        bm25: Whether the BM25 part is built from these, gets these, or stays as it is; None if there is to be none.
+        settings: Of a BM25 part that is built.
+        dense: Likewise of the dense part; it embeds the passages of the BM25 part if there is one.
+        encoder: Of the dense part.
+        approximate: The factory of its approximate index; empty if there is to be none.
+    """
+
+    kind: Kind
+    sources: tuple[str, ...]
+    bm25: How | None
+    dense: How | None
+    encoder: Encoder | None
+    approximate: str
+    settings: dict[str, Any] | None = None
+
+    def carry_out(
+        self,
+        index: Path,
+        passages: Iterator[Passage],
+        stage: Stage,
+        threads: int | None,
+        *,
+        resume: bool,
+        force: bool,
+    ) -> Built:
+        """Make the generation, unless it is there already; returns the parts of the index."""
+        encoder = EncoderSettings.of(self.encoder) if self.encoder else None
         if encoder:
-            manifests.append(_embed_all(folder, encoder, stage, resume=resume))
-    return manifests
+            check_factory(self.approximate, encoder.dimensions)
+        identity = {
+            "sources": [str(Path(source).resolve()) for source in self.sources],
+            "bm25": self.settings,
+            "dense": encoder.model_dump(mode="json") if encoder else None,
+            "approximate": self.approximate,
+        }
+
+        def make(run: RunFolder) -> None:
+            base = current_generation(index)
+            begun = {result.item for result in run.store.read().results}
+            if not begun and base:
+                self._begin(base, run.path, encoder)
+            if self.bm25 in ("build", "append") and "bm25" not in begun:
+                with stage("passages") as on_progress:
+                    write_bm25(
+                        passages,
+                        run.path,
+                        sources=self.sources,
+                        base=read_bm25_manifest(base) if base and self.bm25 == "append" else None,
+                        threads=threads,
+                        on_progress=on_progress,
+                        **(self.settings or {"k1": K1, "b": B, "language": None}),
+                    )
+                run.store.add(Result("bm25", "index"))
+            if self.encoder:
+                self._embed(run, base, passages, stage, self.encoder, begun)
+
+        make_generation(index, self.kind, identity, make, resume=resume, force=force)
+        return open_current(index, read_parts)
+
+    def _begin(self, base: Path, folder: Path, encoder: EncoderSettings | None) -> None:
+        """Begin a generation with those parts of the one before it that stay or are added to."""
+        if self.bm25 in ("append", "keep"):
+            link_files(base / LUCENE, folder / LUCENE)
+        if self.bm25 == "keep":
+            shutil.copy2(base / MANIFEST, folder / MANIFEST)
+        if self.dense == "append" and encoder:
+            held = read_generation_dense(base)
+            if held.encoder.model_copy(update={"model": encoder.model}) != encoder:
+                before, now = (s.model_dump(exclude={"model"}) for s in (held.encoder, encoder))
+                others = [f"{name} {before[name]!r}, now {now[name]!r}" for name in now if before[name] != now[name]]
+                raise InputError(
+                    f"the dense part of {base.parent} was built with {held.encoder.model} and other settings: "
+                    f"{', '.join(others)}",
+                    "Use the same model, or build again with --force",
+                )
+            link_files(base / DENSE, folder / DENSE)
+            (folder / DENSE / MANIFEST).unlink()
+            keep_rows(folder, held.passages, encoder.dimensions)
+
+    def _embed(
+        self,
+        run: RunFolder,
+        base: Path | None,
+        passages: Iterator[Passage],
+        stage: Stage,
+        encoder: Encoder,
+        begun: set[str],
+    ) -> None:
+        sources, digest = self.sources, Fingerprint()
+        if self.bm25:
+            held = read_bm25_manifest(run.path)
+            sources, fingerprint = held.sources, lambda: held.fingerprint
+            passages = generation_passages(run.path)
+        elif base and self.dense == "append":
+            before = read_generation_dense(base)
+            sources, digest = (*before.sources, *sources), Fingerprint(before.fingerprint)
+            there = {p.id for p in islice(stored_passages(base), before.passages)}
+            new = _without(there, unique(passages, digest))
+            passages, fingerprint = chain(islice(stored_passages(base), before.passages), new), digest.hexdigest
+        else:
+            passages, fingerprint = unique(passages, digest), digest.hexdigest
+        with stage("passages embedded") as on_progress:
+
+            def show(rows: int) -> None:
+                if "dense" not in begun:  # from now on there are embeddings that are worth continuing from
+                    begun.add("dense")
+                    run.store.add(Result("dense", "embed"))
+                on_progress(rows)
+
+            write_dense(
+                passages,
+                run.path,
+                encoder,
+                sources=sources,
+                fingerprint=fingerprint,
+                approximate=self.approximate,
+                on_progress=show,
+            )
 
 
-def _places(sources: Sequence[str]) -> list[Path]:
-    return [Path(s).resolve() for s in sources]
-
-
-def _passages(read: Callable[[], Iterator[Placed]]) -> Iterator[Passage]:
-    return (placed.passage for placed in read())
-
-
-@contextmanager
-def places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
-    """Name the file and line of passages with the same id: looked up only then, as an index does not hold them."""
-    try:
-        yield
-    except RepeatedIdError as error:
-        places = places_of(error.passage_id, read())
-        raise RepeatedIdError(error.passage_id, f"{error.problem}: {' and '.join(places)}") from error
-
-
-def is_served(index: Path) -> bool:
-    """True if an index has a finished BM25 part."""
-    return (index / MANIFEST).is_file() and has_bm25(index)
-
-
-def _embed_all(
-    out: Path, encoder: Encoder, stage: Stage, *, approximate: str | None = None, resume: bool = True
-) -> DenseManifest:
-    """Embed the passages that only Lucene holds so far, so that both parts hold the same ones."""
-    bm25 = BM25Retriever(out)
-    with stage("passages embedded") as on_progress:
-        return build_dense(
-            bm25.passages(),
-            out,
-            encoder,
-            sources=bm25.manifest.sources,
-            fingerprint=bm25.manifest.fingerprint,
-            approximate=approximate,
-            resume=resume,
-            on_progress=on_progress,
-        )
+def _without(ids: set[str], passages: Iterable[Passage]) -> Iterator[Passage]:
+    """The same passages, after a check that none has one of the ids."""
+    for passage in passages:
+        if passage.id in ids:
+            raise repeated_error([passage.id])
+        yield passage

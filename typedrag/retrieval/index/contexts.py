@@ -20,8 +20,9 @@ def reader_of(
     sources: Sequence[Path],
     fields: FieldMap | None,
     *,
-    contexts: bool,
+    contexts: bool = False,
     skip_bad: bool,
+    indexed: Sequence[str] = (),
     metadata: Sequence[str] = (),
 ) -> Callable[[], Iterator[Placed]]:
     """The reader of sources, which streams their passages anew with each call.
@@ -32,7 +33,7 @@ def reader_of(
     """
     if contexts:
         return partial(read_contexts, sources, skip_bad=skip_bad)
-    return partial(read_placed, sources, fields, skip_bad=skip_bad, metadata=metadata)
+    return partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed, metadata=metadata)
 
 
 def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterator[Placed]:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from typedrag.errors import RetrievalError
 from typedrag.records import Passage
 from typedrag.retrieval.index.analyzers import java_analyzer, spaced
-from typedrag.retrieval.index.index import Manifest, check_parameters, read_manifest
+from typedrag.retrieval.index.bm25_part import LUCENE, Manifest, check_parameters, read_bm25_manifest
+from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path, jvm_lock
 from typedrag.sharing import Shared
 from typedrag.texts.language import ENGLISH
@@ -49,13 +50,14 @@ class BM25Retriever(Shared):
         threads: int | None = None,
     ) -> None:
         self.index = Path(index)
-        self.manifest: Manifest = read_manifest(self.index)
+        self.manifest: Manifest
+        self.manifest, self._searcher = open_current(self.index, _open)
         self.k1 = self.manifest.k1 if k1 is None else k1
         self.b = self.manifest.b if b is None else b
         check_parameters(self.k1, self.b)
+        with jvm_lock:  # this changes a searcher for all its users: one searcher for each k1 and b
+            self._searcher.set_bm25(self.k1, self.b)
         self._threads = threads or os.cpu_count() or 1
-        # Setters change a searcher for all its users: one searcher for each k1 and b.
-        self._searcher = self._open()
         self._kept: dict[int, Passage] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
@@ -81,10 +83,7 @@ class BM25Retriever(Shared):
 
     def passages(self) -> Iterator[Passage]:
         """All passages of the index, in Lucene's order."""
-        for number in range(self.manifest.passages):
-            with jvm_lock:
-                raw = self._searcher.doc(number).get("raw")
-            yield _parse(raw)
+        return _passages(self._searcher, self.manifest.passages)
 
     def passage(self, passage_id: str) -> Passage | None:
         """The passage of this id; None if the index holds none."""
@@ -110,21 +109,36 @@ class BM25Retriever(Shared):
             self._kept[number] = passage = read
         return Passage(id=passage.id, text=passage.text, title=passage.title, score=hit.score)
 
-    def _open(self) -> Any:
-        with in_java(f"index {self.index} cannot be opened", "Build it again with --force"):
-            searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(self.index / "lucene"))
-            searcher.set_bm25(self.k1, self.b)
-            if self.manifest.language != ENGLISH:
-                searcher.set_analyzer(java_analyzer(self.manifest.language))
-            # each term is a clause: Lucene's limit of 1,024 would refuse long questions
-            java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MAX_QUERY_TERMS)
-            held = int(searcher.get_total_num_docs())
-        if held != self.manifest.passages:
-            raise RetrievalError(
-                f"index {self.index} holds {held} passages, its manifest says {self.manifest.passages}",
-                "Build it again with --force",
-            )
-        return searcher
+
+def generation_passages(folder: Path) -> Iterator[Passage]:
+    """All passages of a generation of an index, in Lucene's order."""
+    manifest, searcher = _open(folder)
+    return _passages(searcher, manifest.passages)
+
+
+def _open(folder: Path) -> tuple[Manifest, Any]:
+    """The manifest of a generation's BM25 part, and Anserini's searcher of it."""
+    manifest, index = read_bm25_manifest(folder), folder.parent
+    with in_java(f"index {index} cannot be opened", "Build it again with --force"):
+        searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(folder / LUCENE))
+        if manifest.language != ENGLISH:
+            searcher.set_analyzer(java_analyzer(manifest.language))
+        # each term is a clause: Lucene's limit of 1,024 would refuse long questions
+        java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MAX_QUERY_TERMS)
+        held = int(searcher.get_total_num_docs())
+    if held != manifest.passages:
+        raise RetrievalError(
+            f"index {index} holds {held} passages, its manifest says {manifest.passages}",
+            "Build it again with --force",
+        )
+    return manifest, searcher
+
+
+def _passages(searcher: Any, count: int) -> Iterator[Passage]:
+    for number in range(count):
+        with jvm_lock:
+            raw = searcher.doc(number).get("raw")
+        yield _parse(raw)
 
 
 def _parse(raw: str) -> Passage:

@@ -13,9 +13,17 @@ from typedrag.extras import require
 from typedrag.records import Passage
 from typedrag.retrieval.encoder import Embeddings
 from typedrag.retrieval.index.approximate import ApproximateSearch
-from typedrag.retrieval.index.dense_index import PASSAGES, check_encoder, line_ends, parse_passage, read_embeddings
-from typedrag.retrieval.index.dense_manifest import DenseManifest, read_dense_manifest
-from typedrag.retrieval.index.workshop import DENSE
+from typedrag.retrieval.index.dense_part import (
+    DENSE,
+    PASSAGES,
+    DenseManifest,
+    check_encoder,
+    line_ends,
+    parse_passage,
+    read_embeddings,
+    read_generation_dense,
+)
+from typedrag.retrieval.index.generations import open_current
 from typedrag.sharing import Shared
 
 _DIGITS = 5
@@ -40,10 +48,8 @@ class DenseRetriever(Shared):
 
     def __init__(self, index: Path | str, *, model: str | None = None) -> None:
         self.index = Path(index)
-        self.manifest: DenseManifest = read_dense_manifest(self.index)
-        self.encoder = self.manifest.encoder.encoder(model)
-        check_encoder(self.encoder, self.index)
-        self._open()
+        self._model = model
+        open_current(self.index, self._open)
 
     @property
     def place(self) -> str:
@@ -71,17 +77,20 @@ class DenseRetriever(Shared):
         """All passages of the index, in the order of its rows."""
         return (self._read(row) for row in range(self.manifest.passages))
 
-    def _open(self) -> None:
+    def _open(self, folder: Path) -> None:
         require("faiss")
+        self.manifest: DenseManifest = read_generation_dense(folder)
+        self.encoder = self.manifest.encoder.encoder(self._model)
+        check_encoder(self.encoder, folder, self.manifest.encoder)
         rows, dimensions = self.manifest.passages, self.manifest.encoder.dimensions
         try:
-            self._embeddings = read_embeddings(self.index, rows, dimensions)
+            self._embeddings = read_embeddings(folder, rows, dimensions)
             self._search = self._exact
             if self.manifest.approximate:
-                self._search = ApproximateSearch(self.index / DENSE, self._embeddings).search
-            with (self.index / DENSE / PASSAGES).open("rb") as file:
+                self._search = ApproximateSearch(folder / DENSE, self._embeddings).search
+            with (folder / DENSE / PASSAGES).open("rb") as file:
                 self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._ends = line_ends(self.index / DENSE / PASSAGES)
+            self._ends = line_ends(folder / DENSE / PASSAGES)
         except (OSError, ValueError, RuntimeError) as error:  # FAISS raises the last
             raise RetrievalError(
                 f"the dense part of {self.index} cannot be opened: {error}", "Build it again with --force"

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from typedrag.errors import InputError, RetrievalError
 from typedrag.files.text_files import WholeText, without_half_characters
 from typedrag.records import Passage
-from typedrag.retrieval.index.index import check_parameters
+from typedrag.retrieval.index.bm25_part import check_parameters
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS, BM25Setting
 from typedrag.retrieval.search.hybrid import HybridRetriever
 from typedrag.sharing import Shared
