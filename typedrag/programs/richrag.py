@@ -11,8 +11,7 @@ from typedrag.call_context import call_context
 from typedrag.errors import InputError, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
-from typedrag.programs.answer_length import as_asked
-from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer, as_asked
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving

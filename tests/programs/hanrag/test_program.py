@@ -15,7 +15,7 @@ from typedrag.metrics import LabelMatch, Steps
 from typedrag.metrics.steps import retrieval_cycles
 from typedrag.programs import HANRAG, RAG, DirectLM, HANRAGOptions, Options, build_program
 from typedrag.programs.artifact.compiled import Compiled, save_compiled
-from typedrag.programs.hanrag.routers import RuleRouter
+from typedrag.programs.hanrag import RuleRouter
 from typedrag.question_types import Route
 from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
 

@@ -18,7 +18,7 @@ from typedrag.lms.asking import detect_refusals
 from typedrag.lms.threads import run_in_thread
 from typedrag.lms.trace import collect_steps, limit_calls
 from typedrag.programs import Program
-from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
+from typedrag.programs.coverage import CoreSubQuestions
 from typedrag.records import Passage, Usage, total_usage
 from typedrag.serving.responses import unless_client_leaves
 from typedrag.serving.service import Service

@@ -8,9 +8,8 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.trace import add_step, calls_left, record_fallback, reserve_calls
-from typedrag.programs.answer_length import as_asked
-from typedrag.programs.answering import NotAnswered, PassageAnswerer
-from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
+from typedrag.programs.answering import NotAnswered, PassageAnswerer, as_asked
+from typedrag.programs.coverage import CoreSubQuestions
 from typedrag.programs.options import Options
 from typedrag.programs.retrieving import Retrieving
 from typedrag.records import Passage, Step
