@@ -38,12 +38,7 @@ class LMComplexity(dspy.Module):
         self._retries = options.retries
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route that the LM names.
-
-        Raises:
-            StepFailed: If its reply cannot be read.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The route that the LM names."""
         reply = ask("classify", self.judge, retries=self._retries, question=question)
         route = Route(reply.prediction.route)
         add_step(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
@@ -64,12 +59,7 @@ class TrainedComplexity(dspy.Module):
         self.name = name
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route.
-
-        Raises:
-            LMUnavailable: If the model cannot be loaded.
-            InputError: If it knows no such letters.
-        """
+        """The route."""
         watch = Stopwatch()
         with _classifier(self.name) as (network, tokenizer, letters):
             import torch

@@ -181,10 +181,6 @@ def answer_without_passages(predict: dspy.Predict, question: str, *, retries: in
         predict: A predictor of the signature `AnswerWithoutPassages`.
         question: The question.
         retries: How often to ask again.
-
-    Raises:
-        StepFailed: If no reply can be parsed.
-        LMUnavailable: If the LM cannot be used.
     """
     emit(Read, passages=())
     reply = ask("answer", predict, retries=retries, question=question)
@@ -227,13 +223,6 @@ class PassageAnswerer(dspy.Module):
         Returns:
             A prediction with `answer`, `passages` (those the LM saw), `citations` (ids of the passages
             that the answer cites and uses, see `check_citations`) and `answered`.
-
-        Raises:
-            NothingFound: If there is no passage, or none passes the gate.
-            NotAnswered: If the passages hold no answer.
-            AnswerFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-            RetrievalError: If the gate's model is not on this machine or cannot be loaded.
         """
         relevant = self.gate.relevant(question, passages) if self.gate else passages
         if not relevant:

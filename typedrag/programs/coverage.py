@@ -45,12 +45,7 @@ class CoreSubQuestions(dspy.Module):
         self.typer = SubQuestionTyper(options.retries, options.types_per_call)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """A prediction with the core `sub_questions`, at most `max_core_sub_questions`, in the LM's order.
-
-        Raises:
-            StepFailed: If no reply can be parsed, or no sub-question is core.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """A prediction with the core `sub_questions`, at most `max_core_sub_questions`, in the LM's order."""
         core = [q.text for q in self.typed(question) if q.type is SubQuestionType.CORE]
         if not core:
             raise StepFailed("decompose", "no sub-question is core")
@@ -62,10 +57,6 @@ class CoreSubQuestions(dspy.Module):
         Returns:
             Each with its weight: that of its type, shared among those of the type. So the weights of the sub-questions
             that a text covers sum to its rating (section 4).
-
-        Raises:
-            StepFailed: If no reply can be parsed, or no sub-question is worth covering.
-            LMUnavailable: If the LM cannot be used.
         """
         of_type: dict[SubQuestionType, list[str]] = {}
         for sub_question in self.typed(question):
@@ -82,12 +73,7 @@ class CoreSubQuestions(dspy.Module):
         }
 
     def typed(self, question: str) -> list[SubQuestion]:
-        """All sub-questions with their types, in the LM's order.
-
-        Raises:
-            StepFailed: If no reply can be parsed, or no sub-question is usable.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """All sub-questions with their types, in the LM's order."""
         prompt = prompt_of(self.decomposer.decompose, question)
         written = [q for q in self.decomposer(question=question).sub_questions if not is_copied(q, prompt)]
         if not written:

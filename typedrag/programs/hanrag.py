@@ -91,12 +91,7 @@ class RevelatorModule(dspy.Module):
         return str(name)
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """The prediction of the role's signature.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The prediction of the role's signature."""
         step, question = _STEPS[self.role], str(inputs["question"])
         with self._own_lm():
             reply = ask(step, self.predict, retries=self._retries, **inputs)
@@ -212,11 +207,7 @@ class ANRAG(Retrieving):
         return answer_parts({q: partial(self._part, q, passages) for q, passages in pairs}, self.options.threads)
 
     def relevant(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """The passages that are judged relevant, in their order; a passage whose judgment fails is kept.
-
-        Raises:
-            NotAnswered: If no passage is relevant.
-        """
+        """The passages that are judged relevant, in their order; a passage whose judgment fails is kept."""
         best = self.rerank(query, passages, self.options.top_k)
         if not (self.options.hanrag.discriminate_relevance and best):
             return best

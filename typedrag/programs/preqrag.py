@@ -130,11 +130,7 @@ class LMScopeClassifier(dspy.Module):
         self._cue_that_settles = {"either": True, "both": False}.get(str(options.preqrag.classifier))
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The scope that the LM names; the rule's if that settles it, or if the reply cannot be read.
-
-        Raises:
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The scope that the LM names; the rule's if that settles it, or if the reply cannot be read."""
         if bool(multi_document_cue(question)) is self._cue_that_settles:
             return _by_rule(question)
         try:
@@ -163,11 +159,7 @@ class OracleScopeClassifier(dspy.Module):
     """Names the scope that a question's dataset labels, which is its subset."""
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The scope.
-
-        Raises:
-            InputError: If the question has no such label.
-        """
+        """The scope."""
         subset = call_context().labels.get("subset")
         if subset not in tuple(DocumentScope):
             lack = f"subset '{subset}' is no scope" if subset else "the question has no labelled scope"

@@ -114,11 +114,7 @@ class RoutedProgram(Program):
     """Names a question's route, then answers its way; a question whose route cannot be read is a single step."""
 
     def route(self, question: str) -> Route:
-        """The amount of retrieval that the question takes.
-
-        Raises:
-            StepFailed: If the reply cannot be read.
-        """
+        """The amount of retrieval that the question takes."""
         raise NotImplementedError
 
     def by_route(self, question: str, route: Route) -> dspy.Prediction:

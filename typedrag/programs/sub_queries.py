@@ -87,12 +87,7 @@ def _answer_part(query: str, answer: Callable[[], dspy.Prediction], perspective:
 
 
 def answers_of(parts: Sequence[Part]) -> list[SubAnswer]:
-    """The answers of the parts that have one; failures of other parts are recorded.
-
-    Raises:
-        NotAnswered: If the collection answers no part.
-        StepFailed: If no part is answered, and a step of one failed.
-    """
+    """The answers of the parts that have one; failures of other parts are recorded."""
     answers = [part.answer for part in parts if part.answer]
     silent = [part.failure for part in parts if isinstance(part.failure, NotAnswered)]
     failed = [part.failure for part in parts if part.failure and not isinstance(part.failure, NotAnswered)]

@@ -37,12 +37,7 @@ class CoverageRounds(Retrieving):
         self.revise = PassageAnswerer(as_asked(ReviseAnswer, options), options)
 
     def improve(self, question: str, draft: dspy.Prediction) -> dspy.Prediction:
-        """The answer after all rounds, with the passages and citations of the draft and its revisions.
-
-        Raises:
-            LMUnavailable: If the LM cannot be used.
-            RetrievalError: If the index or the reranker cannot be used.
-        """
+        """The answer after all rounds, with the passages and citations of the draft and its revisions."""
         answer = draft
         try:
             weights = self.core.weighted(question)

@@ -120,13 +120,7 @@ class DecomposingStrategy(Strategy):
         return self._aggregate(question, parts, sub_queries)
 
     def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
-        """The parts of the question, and the sub-queries that are used.
-
-        Raises:
-            Undivided: If the LM finds that one search is enough.
-            StepFailed: If no reply can be parsed, or too few usable sub-queries came out.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The parts of the question, and the sub-queries that are used."""
         reply = ask("decompose", self.decomposer, retries=self.options.retries, question=question)
         parts = self.read_parts(reply.prediction)
         if parts.undivided:
