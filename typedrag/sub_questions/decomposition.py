@@ -32,12 +32,7 @@ class SubQuestionDecomposer(dspy.Module):
         self.decompose = predictor(DecomposeIntoSubQuestions)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The `sub_questions`, without repetitions.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
-        """
+        """The `sub_questions`, without repetitions."""
         decompose = with_settings(self.decompose, allow_tokens(20 * _TOKENS_A_QUESTION))
         reply = ask("decompose", decompose, retries=self._retries, question=question)
         different: dict[str, str] = {}
@@ -76,12 +71,7 @@ class SubQuestionTyper(dspy.Module):
         self.type = predictor(TypeSubQuestions) if few_shot else dspy.Predict(TypeSubQuestions)
 
     def forward(self, question: str, sub_questions: Sequence[str] | Mapping[str, str]) -> dspy.Prediction:
-        """The `types`, one for each sub-question, which may have keys, as in demonstrations.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
-        """
+        """The `types`, one for each sub-question, which may have keys, as in demonstrations."""
         watch, size = Stopwatch(), self.sub_questions_per_call
         if isinstance(sub_questions, Mapping):
             sub_questions = list(sub_questions.values())

@@ -51,9 +51,6 @@ class LabelledAnswer:
 def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswer]:
     """The labelled answers to a question that LINKAGE does not draw as references, in random order.
 
-    Raises:
-        NotMeasurable: If the question's answers have fewer than two labels.
-
     Example:
         >>> answers = [Reference("Yeast.", 2), Reference("Flour.", 0), Reference("Gas.", 2), Reference("Dough.", 0)]
         >>> drawn = labelled_answers(dspy.Example(id="q1", question="Why does bread rise?", references=answers))

@@ -43,9 +43,9 @@ from typedrag.optimizers.compile.resources import COMPILE, CompileResources
 from typedrag.optimizers.compile.teleprompters import Candidate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs import Program
+from typedrag.programs.answering import unguarded
 from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
-from typedrag.programs.quoted_material import unguarded
 from typedrag.runs import Progress, RunFolder, is_run
 
 PROGRAM, JUDGE, TEST, RESULT = "program", "judge", "test", "result.json"

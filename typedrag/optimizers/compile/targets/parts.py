@@ -14,7 +14,7 @@ from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
 from typedrag.metrics.queries import QueryMatch
 from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Options, PreQRAG, Program, RichRAG, TypedRAG
-from typedrag.programs.preqrag.document_scopes import LMScopeClassifier
+from typedrag.programs.preqrag import LMScopeClassifier
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
 from typedrag.question_types import DocumentScope
