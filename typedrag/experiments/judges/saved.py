@@ -124,7 +124,7 @@ def save_judge(
     Raises:
         InputError: If judges of this class cannot be saved, or the folder cannot be written.
     """
-    kind = next((name for name, (made, _) in _KINDS.items() if type(judge) is made), None)
+    kind = next((name for name, (cls, _) in _KINDS.items() if type(judge) is cls), None)
     if kind is None:
         raise InputError(f"a {type(judge).__name__} is no judge that can be saved", f"Judges: {', '.join(_KINDS)}")
     try:
