@@ -6,7 +6,7 @@ sentence: a number costs a few tokens, a quotation fifty, and a small LM that qu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
@@ -81,9 +81,11 @@ class CoverageJudge(AnyCoverageJudge):
         self.sub_questions_per_call = sub_questions_per_call
         self.find = predictor(self.signature)
 
-    def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
-        """The `verdicts`, a `Coverage` for each sub-question."""
+    def forward(self, text: str, sub_questions: Sequence[str] | Mapping[str, str]) -> dspy.Prediction:
+        """The `verdicts`, a `Coverage` for each sub-question, which may have keys, as in demonstrations."""
         watch = Stopwatch()
+        if isinstance(sub_questions, Mapping):
+            sub_questions = list(sub_questions.values())
         size = self.sub_questions_per_call
         parts = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
         judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)

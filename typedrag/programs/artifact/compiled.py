@@ -90,6 +90,15 @@ class CompiledAbout:
     lms: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     created: str = ""
 
+    def to_save(self) -> CompiledAbout:
+        """The same with the date, and without keys and addresses."""
+        return replace(
+            self,
+            created=self.created or datetime.now(UTC).isoformat(timespec="seconds"),
+            optimizer_options=without_secrets(self.optimizer_options),
+            lms={role: _public(lm) for role, lm in self.lms.items()},
+        )
+
 
 class Compiled(SavedModule):
     """A compiled program that has been read, and not yet built.
@@ -183,19 +192,13 @@ def save_compiled(
         redact: Removes from every text what must not be saved, such as keys.
     """
     _check_can_be_rebuilt(program)
-    about = about or CompiledAbout()
     compiled = Compiled(
         program=program.name,
         options=program.options,
         reranker=reranker,
         retriever=retriever,
         bm25=dict(bm25 or {}),
-        about=replace(
-            about,
-            created=about.created or datetime.now(UTC).isoformat(timespec="seconds"),
-            optimizer_options=without_secrets(about.optimizer_options),
-            lms={role: _public(lm) for role, lm in about.lms.items()},
-        ),
+        about=(about or CompiledAbout()).to_save(),
         state=state_of(program),
         signatures=fields_of(program),
     )

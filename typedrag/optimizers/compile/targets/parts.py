@@ -70,9 +70,9 @@ class PartTarget(Target):
 class ClassifierTarget(PartTarget):
     """A classifier that asks the LM; a program may have another kind of classifier."""
 
-    def base(self, program: Program) -> dspy.Module:
+    def tested(self, module: dspy.Module) -> dspy.Module:
         """The program's own classifier, of any class."""
-        classifier: dspy.Module = self.checked(program).classifier
+        classifier: dspy.Module = self.checked(needed(module, self.name)).classifier
         return classifier
 
     @abstractmethod
