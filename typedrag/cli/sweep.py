@@ -223,7 +223,7 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dic
 
 def _runner(executor: str, workers: int | None) -> Callable[..., SweepResult]:
     """The runner of a sweep: this process, or workers of a Ray cluster."""
-    from typedrag.experiments.executors.names import ray_address
+    from typedrag.experiments.executors.ray_cluster import ray_address
     from typedrag.optimizers.sweep import run_sweep
 
     if ray_address(executor) is None:
