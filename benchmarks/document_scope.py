@@ -28,7 +28,7 @@ from typedrag.metrics.labels import accuracy, confusion
 from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.artifact.compiled import Compiled, uncompiled
-from typedrag.programs.preqrag.document_scopes import LMScopeClassifier, build_scope_classifier
+from typedrag.programs.preqrag import LMScopeClassifier, build_scope_classifier
 from typedrag.question_types import DocumentScope
 from typedrag.records import fallbacks, total_usage
 

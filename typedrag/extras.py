@@ -50,11 +50,7 @@ class MissingExtra(Unavailable):
 
 
 def require(*packages: str) -> None:
-    """Check that packages of extras are installed, before anything is spent.
-
-    Raises:
-        MissingExtra: For the first package that is not installed.
-    """
+    """Check that packages of extras are installed, before anything is spent."""
     for package in packages:
         if find_spec(package) is None:
             raise MissingExtra(package)
@@ -62,11 +58,7 @@ def require(*packages: str) -> None:
 
 @contextmanager
 def importing(*packages: str) -> Iterator[None]:
-    """Import packages of extras within, one thread at a time: of two at once, one may find half of torch.
-
-    Raises:
-        MissingExtra: See `require`.
-    """
+    """Import packages of extras within, one thread at a time: of two at once, one may find half of torch."""
     require(*packages)
     with _imports:
         yield
@@ -74,11 +66,7 @@ def importing(*packages: str) -> Iterator[None]:
 
 @contextmanager
 def missing_extras_named() -> Iterator[None]:
-    """Name the extra that a failed import within needs.
-
-    Raises:
-        MissingExtra: In place of an `ImportError` of a package of an extra.
-    """
+    """Name the extra that a failed import within needs."""
     try:
         yield
     except ImportError as error:

@@ -88,9 +88,6 @@ class QuestionType(_Described):
 def question_type_named(name: str) -> QuestionType:
     """The question type of this name.
 
-    Raises:
-        InputError: If there is none; the message lists them.
-
     Example:
         >>> question_type_named("Evidence_based")
         <QuestionType.EVIDENCE_BASED: 'evidence-based'>

@@ -45,19 +45,11 @@ class Registry(Generic[T]):
         return cls
 
     def names(self) -> list[str]:
-        """The names that `find` knows.
-
-        Raises:
-            InputError: If a package declares one of our names, or one that another package declares too.
-        """
+        """The names that `find` knows."""
         return sorted({*self._classes, *self._declared()})
 
     def find(self, name: str) -> type[T]:
-        """The class of this name.
-
-        Raises:
-            InputError: If there is none, with the known names in the message, or a package's class cannot be loaded.
-        """
+        """The class of this name."""
         if name in self._classes:
             return self._classes[name]
         point = self._declared().get(name)
@@ -83,9 +75,6 @@ def declared(kinds: str, ours: Iterable[str]) -> dict[str, EntryPoint]:
     Args:
         kinds: The group's last word, such as `metrics`.
         ours: Names that are taken.
-
-    Raises:
-        InputError: If a name is declared twice, or is ours: a stranger's code never replaces other code.
     """
     points: dict[str, EntryPoint] = {}
     owners = dict.fromkeys(ours, "typedrag")
@@ -103,11 +92,7 @@ def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
 
 
 def loaded(point: EntryPoint) -> Any:
-    """The object of an entry point.
-
-    Raises:
-        InputError: If it cannot be loaded; the message names package and cause.
-    """
+    """The object of an entry point."""
     try:
         return point.load()
     except Exception as error:  # a stranger's module may raise anything
@@ -132,9 +117,6 @@ def check_options(what: str, call: Callable[..., Any], options: Iterable[str], b
         call: The function or class; its parameters are the options.
         options: The names that a user gave.
         besides: Parameters that are no options.
-
-    Raises:
-        InputError: If it does not take an option; the message lists those it takes.
     """
     known = [name for name in inspect.signature(call).parameters if name not in besides]
     unknown = [name for name in options if name not in known]

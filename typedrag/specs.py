@@ -46,11 +46,7 @@ class SpecGrammar:
         return ", ".join(f"{kind}{argument}" for kind, argument in self._kinds().items())
 
     def parse(self, text: str) -> Spec:
-        """The spec that a text writes.
-
-        Raises:
-            InputError: If it has none of the forms; the message lists them.
-        """
+        """The spec that a text writes."""
         for kind, argument in sorted(self._kinds().items(), reverse=True):  # the longer kind first
             if text == kind and not argument.startswith(":"):
                 return Spec(kind)

@@ -91,11 +91,11 @@ def test_the_rule_needs_no_lm(data):  # noqa: F811
 @pytest.fixture
 def evaluate_one(data, server, monkeypatch):  # noqa: F811
     """Measures one row with a revelator of the program's own at `server`; no other LM is opened by default."""
-    from typedrag.programs.hanrag import revelator
+    from typedrag.programs import hanrag
 
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     monkeypatch.setenv("TYPEDRAG_LM", "embedded:nothing")
-    monkeypatch.setattr(revelator, "_opened", open_lm)  # what is kept of another test has its server
+    monkeypatch.setattr(hanrag, "_opened", open_lm)  # what is kept of another test has its server
 
     def evaluate(*arguments):
         row = ("--role", "ending", "--part", "all", "--limit", 1, "-o", "retries=0")

@@ -12,6 +12,7 @@ from tests.programs.artifact.test_compiled import ABOUT, compiled
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.cost import Spending
+from typedrag.optimizers.compile import HeldOut
 from typedrag.optimizers.compile.optimize import CompileOutcome
 from typedrag.optimizers.compile.run import CompileResult
 from typedrag.optimizers.compile.teleprompters import Candidate
@@ -54,7 +55,7 @@ def tracker(uri: str, experiment: str = "compiles", redact: Any = Redactor([]), 
 def result(folder: Path, **parts: Any) -> CompileResult:
     """The result of a compile that has written a program or a judge to a folder."""
     outcome: Any = CompileOutcome(dspy.Module(), (), Spending(), "")
-    given = {"target": "program", "outcome": outcome, "test": None, "check": None, "spent": Spending(), **parts}
+    given = {"target": "program", "outcome": outcome, "test": HeldOut(None, {}, {}), "spent": Spending(), **parts}
     return CompileResult(folder=folder, **given)
 
 

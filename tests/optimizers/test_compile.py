@@ -98,7 +98,7 @@ def test_labels_may_come_from_a_file_of_ones_own(module, compile_, tmp_path):
     )
     outcome = found.outcome
     assert 0 < outcome.base_candidate.of <= 40
-    assert found.check or found.test
+    assert found.test.base
 
 
 def test_a_teacher_without_a_name_is_the_lm_that_is_compiled_for_asked_otherwise(compile_, server):
@@ -232,19 +232,20 @@ def test_a_judge_is_compiled_by_labels_checked_and_only_then_used(compile_, serv
 
     server.reply = rank
     result = compile_(modules="linkage-judge", dataset={"name": "antique", "path": labels})
-    assert result.test is None
-    assert result.check.is_better
+    assert result.test.verdict == "better"
     [check] = SavedJudge.read(result.folder).checks
-    assert replace(check, date="") == result.check
-    load_judge(result.folder, "linkage-judge", result.check.scorer)
-    assert SavedJudge.read(result.folder).about["dataset"] == "antique"
+    assert check.is_better and check.compiled.value == 1
+    load_judge(result.folder, "linkage-judge", check.scorer)
+    about = SavedJudge.read(result.folder).about
+    assert about.dataset == "antique" and about.verdict == "better"
     by_another = replace(check, scorer="another/model")
     add_check(result.folder, by_another)
     again = compile_(modules="linkage-judge", dataset={"name": "antique", "path": labels}, resume=True)
-    assert [c.scorer for c in SavedJudge.read(again.folder).checks] == ["another/model", result.check.scorer]
+    assert [c.scorer for c in SavedJudge.read(again.folder).checks] == ["another/model", check.scorer]
+    assert again.test.tests == 2
     server.reply = lambda call: {"rank": 2} if "rank" in call.wanted else None
     dull = compile_("dull", modules="linkage-judge", dataset={"name": "antique", "path": labels})
-    assert not dull.check.is_better
+    assert dull.test.verdict == ""
 
 
 def test_a_former_way_to_name_modules_says_what_to_do(compile_, server):

@@ -12,7 +12,7 @@ from tests.scripted import scripted
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import AdaptiveRAG, AdaptiveRAGOptions, Options
-from typedrag.programs.complexity import TrainedComplexity
+from typedrag.programs.adaptive_rag import TrainedComplexity
 from typedrag.programs.loading import external_options
 from typedrag.question_types import Route
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from typedrag.lms.trace import collect_steps
-from typedrag.programs.parts import Part, citing_what_it_uses, combined
+from typedrag.programs.sub_queries import Part, citing_what_it_uses, combined
 from typedrag.records import Passage, SubAnswer
 
 COSTS = Passage("costs", "A wind farm costs less than a reactor.")

@@ -42,12 +42,7 @@ class AnswerDivider(dspy.Module):
         self._retries = retries
 
     def forward(self, question: str, answer: list[str]) -> Row:
-        """The `aspects`, and for each in `begins` the number of the first of the answer's sentences on it, from 1.
-
-        Raises:
-            StepFailed: If no reply can be read.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The `aspects`, and for each in `begins` the number of the first of the answer's sentences on it, from 1."""
         reply = ask("divide", self.divide, retries=self._retries, question=question, sentences=_numbered(answer))
         parts = reply.prediction.parts.root
         return {"aspects": [" ".join(p.sub_aspect.split()) for p in parts], "begins": [p.begins for p in parts]}

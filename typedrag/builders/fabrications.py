@@ -73,12 +73,7 @@ class AnswerWriter(dspy.Module):
         self._retries = retries
 
     def forward(self, **inputs: str) -> str:
-        """The answer.
-
-        Raises:
-            StepFailed: If no reply can be read.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The answer."""
         reply = ask("write", self.write, retries=self._retries, **inputs).prediction
         [(_, answer)] = reply.items()
         return str(answer.root).strip()

@@ -70,9 +70,6 @@ def draw(scope: DocumentScope, luck: Random, only: Mapping[str, tuple[str, ...]]
 
     Args:
         only: The names of the categories to draw from, by choice; all of a choice that is not named.
-
-    Raises:
-        InputError: See `check`.
     """
     check([scope], only)
     drawn: dict[str, Category] = {}
@@ -85,11 +82,7 @@ def draw(scope: DocumentScope, luck: Random, only: Mapping[str, tuple[str, ...]]
 
 
 def check(scopes: Iterable[DocumentScope], only: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse categories that questions of these scopes cannot have.
-
-    Raises:
-        InputError: If there is no such choice or category, or none of a choice is left for a scope.
-    """
+    """Refuse categories that questions of these scopes cannot have."""
     for choice, names in only.items():
         if choice not in CHOICES:
             raise InputError(f"questions have no '{choice}'", f"Choices: {', '.join(CHOICES)}")

@@ -28,7 +28,7 @@ from typedrag.datasets.question_sets import read_single_hop
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
 from typedrag.errors import InputError
 from typedrag.lms.lm import use_lm
-from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES, RevelatorModule
+from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.options import Options
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage

@@ -234,12 +234,7 @@ class _Author:
     draw: int
 
     def references(self, question: dspy.Example, retries: int) -> list[str]:
-        """The answers that it writes.
-
-        Raises:
-            StepFailed: If no reply can be read.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The answers that it writes."""
         inputs = {"question": question.question, "right_answer": _ground_truth(question)}
         again = {"rollout_id": self.draw * (retries + 1)} if self.draw else {}  # another draw than theirs
         with use_lm(self.lm):

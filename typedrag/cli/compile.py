@@ -108,8 +108,8 @@ def command(
     if estimate_only:
         _say_plan(plan_compile(job, out))
         return
-    with RunsProgress(lambda: is_begun(out)) as runs, RunsProgress(label="{}") as stages:
-        watching = CompileProgress(_say_plan, _say_candidate, runs.show, stages.show, say)
+    with RunsProgress(lambda: is_begun(out)) as runs:
+        watching = CompileProgress(_say_plan, _say_candidate, runs.show, say)
         result = run_compile(job, out, resume=resume, watching=watching)
     if result.outcome.stopped:
         say(f"{result.target}: stopped: {result.outcome.stopped}; the best so far is kept")
@@ -118,11 +118,8 @@ def command(
         say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION")
     if as_json:
         click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
-    elif result.test:
+    else:
         _draw(result.test, result)
-    elif result.check:
-        verdict = "better: it may be used" if result.check.is_better else "not shown to be better: it is not used"
-        click.echo(f"verdict: {verdict}: {result.check}")
 
 
 def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
@@ -161,6 +158,7 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 def _draw(test: HeldOut, result: CompileResult) -> None:
     from typedrag.experiments.compare.truth import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate
+    from typedrag.optimizers.compile.run import JUDGE
 
     if test.comparison is None:
         click.echo("verdict: no better: no candidate did better than the base on the validation examples")
@@ -183,7 +181,10 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
         click.echo(f"over the {overall.answered.n} questions that both answered: {of_answered}")
     for warning in test.comparison.warnings:
         say(warning)
-    click.echo(f"what changed: typedrag diff BASE {result.folder}")
+    if result.folder.name == JUDGE:
+        click.echo("a judge is used only by LMs that it was shown to be better with")
+    else:
+        click.echo(f"what changed: typedrag diff BASE {result.folder}")
 
 
 def _draw_table(test: HeldOut) -> None:

@@ -28,12 +28,7 @@ dataset_options = together(
 
 
 def open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[str, str]) -> Dataset:
-    """The dataset of the values of `dataset_options`.
-
-    Raises:
-        InputError: If there is no such dataset or option, or a row does not fit.
-        Unavailable: If its home cannot be reached.
-    """
+    """The dataset of the values of `dataset_options`."""
     from typedrag.datasets import load_dataset
 
     options = {"subset": subset, "fields": fields}

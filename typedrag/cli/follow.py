@@ -34,9 +34,6 @@ def follow(program: Program, question: str, question_type: str | None, console: 
         question: The question.
         question_type: Its type, if the user says it.
         console: The console to draw on; nothing is drawn if it is no terminal.
-
-    Raises:
-        TypedRAGError: As the program does.
     """
     if not console.is_terminal:
         return Answer.from_prediction(program(question=question, question_type=question_type))

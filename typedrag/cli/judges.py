@@ -187,11 +187,7 @@ def _show_checks(checks: list[tuple[Path, Scorer, JudgeCheck]], as_json: bool) -
 
 
 def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset]:
-    """The datasets of labels that are named or found; a message names those left out.
-
-    Raises:
-        InputError: If there are none.
-    """
+    """The datasets of labels that are named or found; a message names those left out."""
     from typedrag.datasets import load_dataset
     from typedrag.experiments.judges.check import CHECKED
 

@@ -12,11 +12,7 @@ from typedrag.redaction import without_keys
 
 
 def claim(out: Path) -> None:
-    """Lock the file that this command writes, until it ends.
-
-    Raises:
-        InputError: If another process is writing it.
-    """
+    """Lock the file that this command writes, until it ends."""
     context = click.get_current_context()
     claimed: set[Path] = context.meta.setdefault("typedrag.claimed", set())
     if out not in claimed:
@@ -25,11 +21,7 @@ def claim(out: Path) -> None:
 
 
 def claim_file(out: Path) -> Path:
-    """Lock the file of `--out` and return it; checked first, before hours are spent.
-
-    Raises:
-        InputError: If it is no file in an existing folder, or another process is writing it.
-    """
+    """Lock the file of `--out` and return it; checked first, before hours are spent."""
     if out.is_dir() or not out.resolve().parent.is_dir():
         raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
     claim(out)

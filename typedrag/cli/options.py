@@ -70,11 +70,7 @@ def chosen(**values: Any) -> dict[str, Any]:
 
 
 def metrics_of(options: Mapping[str, Any], named: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The metrics of `--metric` with their options of `--metric-option`; None if there are none.
-
-    Raises:
-        InputError: If there are options of another metric.
-    """
+    """The metrics of `--metric` with their options of `--metric-option`; None if there are none."""
     if unknown := options.keys() - {metric["name"] for metric in named}:
         raise InputError(
             f"--metric-option is given for {', '.join(sorted(unknown))}", "Name the metric: --metric NAME,…"

@@ -171,12 +171,7 @@ def evaluate(
 
 @contextmanager
 def _in_this_process(model: Path) -> Iterator[None]:
-    """Use the LM in a folder, and store its replies.
-
-    Raises:
-        LMUnavailable: If it cannot be loaded.
-        InputError: If replies cannot be stored.
-    """
+    """Use the LM in a folder, and store its replies."""
     import dspy
 
     from typedrag.lms.adapter import SchemaAdapter
@@ -190,11 +185,7 @@ def _in_this_process(model: Path) -> Iterator[None]:
 
 
 def _program(name: str, options: dict[str, Any]) -> HANRAG:
-    """The program with the roles, which never retrieves.
-
-    Raises:
-        InputError: If it is not hanrag.
-    """
+    """The program with the roles, which never retrieves."""
     from typedrag.experiments.loading import program_source
     from typedrag.programs import HANRAG
 

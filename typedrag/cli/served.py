@@ -40,11 +40,7 @@ def served_programs(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """Refuse programs that clients could not tell apart, such as two compiled ones, whose folders are `program`.
-
-    Raises:
-        InputError: If a name is empty or repeats.
-    """
+    """Refuse programs that clients could not tell apart, such as two compiled ones, whose folders are `program`."""
     for name, times in Counter(names).items():
         if times > 1 or not name:
             problem = f"{times} programs are called '{name}'" if name else "a program has an empty name"
@@ -94,11 +90,7 @@ def listening(port: int) -> Decorator:
 def listen(
     name: str, opening: Callable[[], FastAPI], settings: HTTPLimits, *, replicas: int, host: str, port: int
 ) -> None:
-    """Serve what is opened, by so many processes, until it is stopped.
-
-    Raises:
-        TypedRAGError: See `serving.server.serve`.
-    """
+    """Serve what is opened, by so many processes, until it is stopped."""
     from typedrag.cli.main import log_to_stderr
     from typedrag.serving.server import serve
 

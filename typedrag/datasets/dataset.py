@@ -118,9 +118,6 @@ def sample(
 
     Args:
         type_of: Tells an example's question type, which strata are formed by, besides the subset.
-
-    Raises:
-        InputError: If the limit is below 1.
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
@@ -257,9 +254,6 @@ def build_dataset(
 
     Args:
         to_example: Returns the row's example, or the reason why the source leaves it out.
-
-    Raises:
-        InputError: If a row does not fit, two rows with one id differ, or no example is left.
     """
     examples: dict[str, dspy.Example] = {}
     places: dict[str, str] = {}

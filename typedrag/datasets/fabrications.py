@@ -73,9 +73,6 @@ def load_fabrications(path: Path | None = None) -> Dataset:
 
     An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
     `references` those of the question's own dataset. `sub_questions` are those of the row, if it has any.
-
-    Raises:
-        InputError: If a row does not fit, or no path is given.
     """
     if path is None:
         raise InputError("fabrications are read from a file", "Build them: typedrag datasets build fabrications")

@@ -68,9 +68,6 @@ class FeedbackFile:
 
     Args:
         path: The file, which holds questions as they were asked; made if need be.
-
-    Raises:
-        InputError: If the file cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,11 +75,7 @@ class FeedbackFile:
         self._kept = 0
 
     def keep(self, request: str, answer: Answer) -> None:
-        """Store an answer, so that it can get feedback.
-
-        Raises:
-            StorageFull: If it cannot be written.
-        """
+        """Store an answer, so that it can get feedback."""
         text = json.dumps(answer.to_dict(), ensure_ascii=False)
         statement = "INSERT OR REPLACE INTO answers VALUES (:request, :at, :answer)"
         self._file.run(statement, request=request, at=time.time(), answer=text)
@@ -91,11 +84,7 @@ class FeedbackFile:
             self._file.run(_TRIM, most=MOST_ANSWERS)
 
     def add(self, feedback: Feedback) -> bool:
-        """Store feedback; False if no answer to its request is stored.
-
-        Raises:
-            StorageFull: If it cannot be written.
-        """
+        """Store feedback; False if no answer to its request is stored."""
         if not self._file.run("SELECT 1 FROM answers WHERE request = :request", request=feedback.request):
             return False
         self._file.run(

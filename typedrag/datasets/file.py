@@ -85,9 +85,6 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
             called as in `NAMES`.
         subset: One of the subsets in the file, or several separated by commas; None takes all.
 
-    Raises:
-        InputError: If a row does not fit, a mapping names no field, or no path is given.
-
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp(), "questions.csv")

@@ -147,9 +147,6 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
 
     Args:
         subset: One of the roles, or several separated by commas; None takes all.
-
-    Raises:
-        InputError: If a row does not fit, or no path is given.
     """
     if path is None:
         raise InputError(

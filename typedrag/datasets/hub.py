@@ -26,10 +26,6 @@ def hub_rows(
         config: One of the configurations that the hub lists for the dataset.
         subset: One of the subsets, or several separated by commas; None takes all.
         columns: The columns to read, if rows have much besides.
-
-    Raises:
-        InputError: If there is no such subset.
-        Unavailable: If the hub cannot be reached or no longer has it.
     """
     for part in subsets_of(list(splits), subset):
         place = f"{name} ({splits[part]})"
@@ -38,11 +34,7 @@ def hub_rows(
 
 
 def download(url: str, *, extract: bool = False) -> Path:
-    """A file from the web, or the folder unpacked from it, in the cache.
-
-    Raises:
-        Unavailable: If the web address cannot be reached.
-    """
+    """A file from the web, or the folder unpacked from it, in the cache."""
     require("datasets")
     import datasets
 

@@ -195,10 +195,6 @@ def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str 
         data: One of `OPEN_DOMAIN_SETS`.
         path: A native file, or a folder of them.
         subset: train or validation; None takes all there are.
-
-    Raises:
-        InputError: If a row does not fit, or there is no such file or subset.
-        Unavailable: If the hub cannot be reached.
     """
     if path:
         entries = (e for part, file in files_of(path, data.files, subset) for e in data.questions(file, part))

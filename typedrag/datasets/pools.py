@@ -70,11 +70,7 @@ class Pool(Layout):
 
 
 def read_pools(path: Path) -> list[Pool]:
-    """Read the pools of a file.
-
-    Raises:
-        InputError: If a row does not fit, two pools have one id, or there is none.
-    """
+    """Read the pools of a file."""
     pools = [parse(Pool, entry) for entry in read_rows(path)]
     if not pools:
         raise InputError(f"{path} holds no pool", "Make some: typedrag ranker pools")

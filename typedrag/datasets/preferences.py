@@ -55,10 +55,6 @@ def load_webgpt(
             takes all there are.
         first_words: Only questions that begin with one of these words, such as `why,how`; by default all.
         least_words: The fewest words that both answers have.
-
-    Raises:
-        InputError: If a row does not fit, there is no such file or subset, or no comparison is left.
-        Unavailable: If its home cannot be reached.
     """
     file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(WEBGPT_HOME)
     dataset = build_dataset("webgpt", _comparisons(file), _webgpt_example, source=str(path or WEBGPT_HOME))
@@ -137,9 +133,6 @@ def load_pairs(path: Path | None = None, fields: Mapping[str, str] | None = None
         path: A .jsonl or .json file whose rows have `question`, `first`, `second` and `preference`, and perhaps
             `id` and `subset`.
         fields: The names of fields in the file, as {"first": "answer_a"}; fields not named are called as above.
-
-    Raises:
-        InputError: If a row does not fit, a mapping names no field, or no path is given.
     """
     if path is None:
         raise InputError("dataset 'pairs' is read from a file", "Name it: --path")

@@ -80,9 +80,6 @@ def read_single_hop(path: Path) -> Iterator[SingleHop]:
 
     Args:
         path: A .jsonl, .csv, .tsv or .json file, also gzipped.
-
-    Raises:
-        InputError: If a row does not fit.
     """
     if path.name.removesuffix(".gz").endswith(".json"):
         whole = read_json(path)
@@ -141,10 +138,6 @@ def read_question_set(where: str, subset: str | None = None) -> QuestionSet:
         where: DATASET, fetched from its home, or DATASET:PATH for a copy; or a file
             that `read_single_hop` reads.
         subset: A subset of the dataset, such as validation; None takes all there are.
-
-    Raises:
-        InputError: If `where` is none of these, a row does not fit, or a subset of a file is asked for.
-        Unavailable: If the dataset's home cannot be reached.
     """
     name, _, path = where.partition(":")
     if name in {source.name for source in sources()}:

@@ -99,11 +99,7 @@ L = TypeVar("L", bound=Layout)
 
 
 def parse(layout: type[L], entry: Entry) -> L:
-    """The row as an instance of its layout.
-
-    Raises:
-        InputError: If the row does not fit; the message names place and field.
-    """
+    """The row as an instance of its layout."""
     try:
         return layout.model_validate(entry.value)
     except ValidationError as error:
@@ -141,10 +137,6 @@ def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> di
     Args:
         names: Our names of the fields.
         fields: The row's names of some of them.
-
-    Raises:
-        InputError: If the row is no object, lacks a field that `fields` names, or has a field that differs from one
-            of ours only by case, spaces or a plural: it would otherwise be ignored silently.
     """
     row = entry.value
     if not isinstance(row, dict):
@@ -186,9 +178,6 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry
     Args:
         subset: The subset that the rows are given.
         kind: The file's kind, such as `.csv`, if its name does not tell.
-
-    Raises:
-        InputError: If the file is missing or of another kind, or a row cannot be read.
     """
     kind = kind or Path(_bare(path)).suffix.lower()
     if kind in (".jsonl", ".ndjson"):
@@ -204,11 +193,7 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        InputError: If it cannot be read; the message names the line.
-    """
+    """The value in a JSON file."""
     with open_text(path) as file:
         text = file.read(_LONGEST_FILE + 1)
     if len(text) > _LONGEST_FILE:
@@ -217,11 +202,7 @@ def read_json(path: Path) -> Any:
 
 
 def members(entry: Entry, field: str = "") -> Iterator[Entry]:
-    """Yield the members of an entry's list, which is the entry itself or its value in `field`.
-
-    Raises:
-        InputError: If there is no list.
-    """
+    """Yield the members of an entry's list, which is the entry itself or its value in `field`."""
     value = entry.value
     if field:
         value = value.get(field) if isinstance(value, dict) else None
@@ -239,9 +220,6 @@ def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None 
         path: A file, or a folder that holds some of them.
         files: The names that each subset's file may have, relative to the folder.
         subset: One of the subsets, or several separated by commas; None takes all that are there.
-
-    Raises:
-        InputError: If there is no such subset or file.
     """
     subsets = subsets_of(list(files), subset)
     if path.is_dir():
@@ -264,9 +242,6 @@ def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None 
 
 def subsets_of(known: Sequence[str], subset: str | None) -> list[str]:
     """The subsets in a comma-separated list; all known ones if there is no list.
-
-    Raises:
-        InputError: If a subset is unknown.
 
     Example:
         >>> subsets_of(["nq", "squad", "trivia"], "trivia,nq")
@@ -301,9 +276,6 @@ def decode(text: str, source: str, line: int = 0) -> Any:
     Args:
         source: The name of its file.
         line: Its line there; 0 if it is the whole file.
-
-    Raises:
-        InputError: If it cannot be read; the message names the line.
     """
     try:
         return parse_json(text)

@@ -130,9 +130,6 @@ def musique_chains(path: Path) -> Iterator[ReasoningChain]:
 
     A step may name an earlier answer by `#1`, which that answer replaces. It may also be only
     `SUBJECT >> RELATION`, which is turned into a question.
-
-    Raises:
-        InputError: If a row does not fit.
     """
     for entry in read_rows(path):
         row = parse(_Musique, entry)
@@ -161,9 +158,6 @@ def two_wiki_chains(path: Path) -> Iterator[ReasoningChain]:
     """Yield the chains of 2WikiMultihopQA's train.json or dev.json: each evidence is a step.
 
     A row without evidences has no chain and is skipped.
-
-    Raises:
-        InputError: If a row does not fit.
     """
     for entry in read_rows(path):
         row = parse(_Wiki, entry)

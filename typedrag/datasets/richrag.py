@@ -66,9 +66,6 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
     Args:
         path: A .jsonl file whose name holds train, dev or test, or a folder with at most one such file for each.
         subset: train, dev or test, or several separated by commas; None takes all there are.
-
-    Raises:
-        InputError: If a row does not fit, no path is given, or it is not plain which file is which part.
     """
     if path is None:
         raise InputError("dataset 'richrag' is read from files of its authors", f"Fetch them from {HOME}: --path")
@@ -150,10 +147,6 @@ def load_wikiasp(path: Path | None = None, subset: str | None = None, per_domain
             takes all there are.
         per_domain: Draw at most so many articles of each domain, whatever their part, and deal them out 10:1:1
             to train, validation and test; 517 make RichRAG's 10,339. By default all articles, in the authors' split.
-
-    Raises:
-        InputError: If a row does not fit, there is no such file or domain, no title is known, no path is given, or
-            none is to be drawn.
     """
     if per_domain is not None and per_domain < 1:
         raise InputError(f"{per_domain} articles of a domain are none", "Set per_domain to 1 or more")
@@ -243,10 +236,6 @@ def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> D
     Args:
         path: The unpacked folder, or one of its .tsv files, with document_passages.json beside it.
         subset: train, dev or test, or several separated by commas; None takes all there are.
-
-    Raises:
-        InputError: If a row does not fit, or there is no such file or subset.
-        Unavailable: If its home cannot be reached.
     """
     folder = path or next(
         (p.parent for p in download(WIKIPASSAGEQA_HOME, extract=True).rglob(PASSAGES)), Path(PASSAGES)

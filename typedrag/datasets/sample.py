@@ -51,11 +51,7 @@ def sample_questions() -> list[SampleQuestion]:
     home="the package",
 )
 def load_sample(path: Path | None = None) -> Dataset:
-    """The sample questions, with `question_type` and `passage_ids`.
-
-    Raises:
-        InputError: If a path is given.
-    """
+    """The sample questions, with `question_type` and `passage_ids`."""
     if path:
         raise InputError("dataset 'sample' is part of the package", "Leave out --path, or name dataset 'file'")
     entries = (Entry(asdict(question), question.id) for question in sample_questions())

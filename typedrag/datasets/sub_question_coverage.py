@@ -47,9 +47,6 @@ def load_sub_question_types(path: Path | None = None) -> Dataset:
 
     Args:
         path: A file types.jsonl with `question`, `sub_question` and `labels`, or its folder.
-
-    Raises:
-        InputError: If a row does not fit, or no path is given.
     """
     rows = rows_of(_given(path), {"types": ("types.jsonl",)})
     return build_dataset("sub-question-types", rows, _typed, source=str(path))
@@ -71,9 +68,6 @@ def load_sub_question_coverage(path: Path | None = None) -> Dataset:
     Args:
         path: A file coverage.jsonl with `question`, `engine`, `answer`, `sub_question`, `covered`
             and `fragment`, or its folder.
-
-    Raises:
-        InputError: If a row does not fit, or no path is given.
     """
     rows = rows_of(_given(path), {"coverage": ("coverage.jsonl",)})
     return build_dataset("sub-question-coverage", rows, _judged, source=str(path))
@@ -139,10 +133,6 @@ def load_researchy_questions(path: Path | None = None, subset: str | None = None
     Args:
         path: A file `researchy_questions.train.jsonl` or `.test.jsonl`, or their folder.
         subset: train or test; None takes all there are.
-
-    Raises:
-        InputError: If a row does not fit, or there is no such file or subset.
-        Unavailable: If the hub cannot be reached.
     """
     splits, columns = {part: part for part in RESEARCHY_FILES}, ("id", "question", "DocStream")
     rows = (

@@ -68,10 +68,6 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
             wiki-nfqa` made, whose rows name their subsets.
         subset: One of nq, squad, trivia, hotpotqa, musique and 2wikimultihopqa, or of the subsets that the rows
             name, or several separated by commas; None takes all there are.
-
-    Raises:
-        InputError: If a row does not fit, or there is no such file or subset.
-        Unavailable: If the hub cannot be reached.
     """
     if path:
         return build_dataset("wiki-nfqa", _rows_at(path, subset), _wiki_nfqa_example, source=str(path))
@@ -165,10 +161,6 @@ def load_antique(path: Path | None = None, passage_prefix: str = "antique-") -> 
     Args:
         path: The authors' file ANTIQUE.json (also .gz), or its folder.
         passage_prefix: The prefix of passage ids in the corpus, which the file's ids lack.
-
-    Raises:
-        InputError: If a row does not fit, or there is no such file.
-        Unavailable: If its home cannot be reached.
     """
     return _load_linkage("antique", path, "ANTIQUE.json", least=3, prefix=passage_prefix)
 
@@ -247,10 +239,6 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
     Args:
         path: A file train.csv, valid.csv or test.csv, or their folder.
         subset: train, valid or test, or several separated by commas; None takes all there are.
-
-    Raises:
-        InputError: If a row does not fit, or there is no such file or subset.
-        Unavailable: If its home cannot be reached.
     """
     if path:
         files = files_of(path, NF_CATS_FILES, subset)
@@ -296,9 +284,6 @@ def load_everyday(path: Path | None = None) -> Dataset:
     Args:
         path: A file of the same layout, such as one that `typedrag datasets build question-types` made; by default
             the one that typedrag ships.
-
-    Raises:
-        InputError: If a row does not fit.
     """
     return build_dataset(
         "everyday", read_rows(path or EVERYDAY_QUESTIONS), _everyday_example, source=str(path or "the package")

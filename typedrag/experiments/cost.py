@@ -58,9 +58,6 @@ def costs_of(paths: Iterable[Path], price: Price | None = None) -> list[RunSpend
     Args:
         paths: The folders of runs, folders that contain such, or files of answers.
         price: The price of calls whose price was unknown when they were made.
-
-    Raises:
-        InputError: If a path holds no run, or one that cannot be read.
     """
     costs: dict[Path, RunSpending] = {}
     for path in paths:

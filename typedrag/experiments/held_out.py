@@ -138,9 +138,6 @@ def check_enough(questions: int, what: str, hint: str, tests: int = 1) -> None:
         what: The questions in words.
         hint: How the test can be made all the same.
         tests: The number of programs tested on these questions, with this one.
-
-    Raises:
-        InputError: If there are too few questions for a verdict.
     """
     if questions < (needed := fewest_questions(tests)):
         after = f" after {tests - 1} tests on them" if tests > 1 else ""

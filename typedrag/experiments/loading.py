@@ -58,12 +58,7 @@ def load_program(
 
 
 def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSource:
-    """The source of a program by its name, or by the place of a compiled one; see `load_program`.
-
-    Raises:
-        InputError: If there is no such program, or none that this typedrag can load.
-        Unavailable: If MLflow's store cannot be used.
-    """
+    """The source of a program by its name, or by the place of a compiled one; see `load_program`."""
     if not text.startswith(_IN_MLFLOW):
         return loading.program_source(text)
     compiled = read_program(text, tracking_uri=tracking_uri)
@@ -71,12 +66,7 @@ def program_source(text: str, *, tracking_uri: str | None = None) -> ProgramSour
 
 
 def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Compiled:
-    """Read a compiled program without building it; see `load_program`.
-
-    Raises:
-        InputError: See `Compiled.read`; also if MLflow has no such model or run.
-        Unavailable: If MLflow's store cannot be used.
-    """
+    """Read a compiled program without building it; see `load_program`."""
     name = str(source)
     if not name.startswith(_IN_MLFLOW):
         return Compiled.read(Path(source), source=name)
@@ -85,12 +75,7 @@ def read_program(source: str | Path, *, tracking_uri: str | None = None) -> Comp
 
 
 def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
-    """The present version of `models:/NAME@ALIAS` or `models:/NAME/VERSION`; empty for a URI without either.
-
-    Raises:
-        InputError: If the registry has no such version.
-        Unavailable: If the registry cannot be used.
-    """
+    """The present version of `models:/NAME@ALIAS` or `models:/NAME/VERSION`; empty for a URI without either."""
     name, at, alias = uri.removeprefix(_IN_REGISTRY).partition("@")
     model, _, version = name.partition("/")
     if not (at or version.isdecimal()):
@@ -108,12 +93,7 @@ def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
 
 
 def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
-    """Load the type classifier of a compiled program, ready to be called, with the program's options.
-
-    Raises:
-        InputError: See `read_program`; also if the program has no type classifier.
-        Unavailable: If MLflow's store cannot be used.
-    """
+    """Load the type classifier of a compiled program, ready to be called, with the program's options."""
     compiled = read_program(source)
     program = compiled.without_index(ProgramSource(compiled.program, compiled).options(as_published=False))
     if not isinstance(program, TypedRAG):

@@ -91,12 +91,7 @@ class Resources:
         return other
 
     def check(self) -> None:
-        """Check the configuration, before anything is loaded.
-
-        Raises:
-            InputError: If a name or an option is unknown, or a scorer is missing.
-            RetrievalError: If the index lacks what a program searches.
-        """
+        """Check the configuration, before anything is loaded."""
         for program in self.config.programs:
             self.check_program(program)
         for metric in self.config.metrics:
@@ -233,11 +228,7 @@ class Resources:
         }
 
     def check_measurable(self, measures: Iterable[str] = ()) -> None:
-        """Refuse metrics, and measures as `METRIC/MEASURE`, that can be measured on no question.
-
-        Raises:
-            InputError: If there is one; it names the measures that the metric has, or what the questions lack.
-        """
+        """Refuse metrics, and measures as `METRIC/MEASURE`, that can be measured on no question."""
         examples, metrics = self.examples, self.metrics
         for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
             if name in metrics:
@@ -344,11 +335,7 @@ class Resources:
 
 
 def dataset_of(config: DataConfig) -> Dataset:
-    """The dataset that a configuration names, with all its splits.
-
-    Raises:
-        InputError: See `load_dataset`.
-    """
+    """The dataset that a configuration names, with all its splits."""
     subset = {} if config.subset is None else {"subset": config.subset}
     options = dict(config.options)
     if config.fields:
@@ -357,11 +344,7 @@ def dataset_of(config: DataConfig) -> Dataset:
 
 
 def check_measurable(metric: Metric, examples: Sequence[dspy.Example], dataset: Dataset, measure: str = "") -> None:
-    """Refuse a metric, or a measure of it, that can be measured on none of the examples.
-
-    Raises:
-        InputError: If there are examples, but none that can be measured.
-    """
+    """Refuse a metric, or a measure of it, that can be measured on none of the examples."""
     reason = ""
     for example in examples:
         try:
@@ -389,22 +372,13 @@ def _check_measure(metric: Metric, measure: str) -> None:
 
 
 def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None) -> dict[str, Any]:
-    """The options of a metric, with compiled judges in the place of their folders.
-
-    Raises:
-        InputError: If a folder holds no judge of the kind, or no check that shows it to agree better with
-            people with this scorer.
-    """
+    """The options of a metric, with compiled judges in the place of their folders."""
     model, kinds = scorer.model if scorer else "", _JUDGES.get(metric, {})
     return {**options, **{n: load_judge(f, kinds[n], model) for n, f in _judge_folders(metric, options).items()}}
 
 
 def options_of(program: ProgramConfig, source: ProgramSource) -> Options:
-    """A program's options: those configured, over those it was compiled with, the published ones or the defaults.
-
-    Raises:
-        InputError: See `ProgramSource.options`.
-    """
+    """A program's options: those configured, over those it was compiled with, the published ones or the defaults."""
     return source.options(as_published=program.as_published, overrides=program.options)
 
 

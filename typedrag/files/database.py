@@ -22,11 +22,7 @@ class Tables(Protocol):
     """Tables of a database, in this process or behind another."""
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        """Run a statement and return its rows.
-
-        Raises:
-            StorageFull: If they cannot be read or written.
-        """
+        """Run a statement and return its rows."""
         ...
 
     def close(self) -> None:
@@ -41,9 +37,6 @@ class SQLite:
         path: The file, made with its folder if need be; None keeps the tables in memory.
         holds: The kind of contents, for messages.
         statements: Run first, such as those that make the tables.
-
-    Raises:
-        InputError: If the file cannot be used.
     """
 
     def __init__(self, path: Path | None, holds: str, *statements: str) -> None:
@@ -84,11 +77,7 @@ class SQLite:
 
 
 class PostgreSQL:
-    """Tables in a PostgreSQL database.
-
-    Raises:
-        InputError: If the database cannot be used.
-    """
+    """Tables in a PostgreSQL database."""
 
     def __init__(self, url: str, holds: str, *statements: str) -> None:
         from sqlalchemy import create_engine

@@ -7,11 +7,7 @@ from pathlib import Path
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file, or of the names and contents of all files in a folder, in hexadecimal.
-
-    Raises:
-        OSError: If the path cannot be read.
-    """
+    """The SHA-256 of a file, or of the names and contents of all files in a folder, in hexadecimal."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         listing = "".join(f"{file.relative_to(path).as_posix()}\n{digest_of(file)}\n" for file in files)

@@ -27,11 +27,7 @@ class Journal:
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the objects of the lines; the file is not changed.
-
-        Raises:
-            InputError: At a line that no journal wrote.
-        """
+        """Yield the objects of the lines; the file is not changed."""
         lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         for number, line in enumerate(lines, 1):
             try:

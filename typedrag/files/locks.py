@@ -16,12 +16,7 @@ _PATIENCE = 0.3
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, which is made if need be. A folder that stays empty is removed again.
-
-    Raises:
-        InputError: If another process is at work there; nothing is touched.
-        OSError: If the folder cannot be made or written to.
-    """
+    """Keep other processes out of a folder, which is made if need be. A folder that stays empty is removed again."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _held(folder / ".lock", folder):
@@ -33,12 +28,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_at(file: Path) -> Iterator[None]:
-    """Keep out other processes that would write the same file.
-
-    Raises:
-        InputError: If another process is writing it; nothing is touched.
-        OSError: If its folder cannot be written to.
-    """
+    """Keep out other processes that would write the same file."""
     with _held(file.with_name(f".{file.name}.lock"), file):
         yield
 
@@ -50,9 +40,6 @@ def turn_at(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[
     Args:
         file: The file.
         on_wait: Called once if there is something to wait for.
-
-    Raises:
-        OSError: If its folder cannot be written to.
     """
     with _held(file.with_name(f".{file.name}.lock"), file, on_wait):
         yield
@@ -60,11 +47,7 @@ def turn_at(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[
 
 @contextmanager
 def join_workers(folder: Path) -> Iterator[bool]:
-    """Work in a folder beside other processes; yields True if no other one did when this began.
-
-    Raises:
-        OSError: If the folder cannot be written to.
-    """
+    """Work in a folder beside other processes; yields True if no other one did when this began."""
     lock = ReadWriteLock(folder / ".workers.lock", is_singleton=False)
     try:
         with lock.write_lock(blocking=False):
@@ -76,11 +59,7 @@ def join_workers(folder: Path) -> Iterator[bool]:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that another process is `alone_in` at this moment.
-
-    Raises:
-        InputError: If another process is.
-    """
+    """Refuse a folder that another process is `alone_in` at this moment."""
     if is_worked_in(folder):
         raise _busy(folder)
 

@@ -33,9 +33,6 @@ def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -
         path: The file.
         errors: The treatment of bytes that are no text, as in `open`.
         newline: The line ends, as in `open`; by default they are kept as they are in the file.
-
-    Raises:
-        InputError: If the file cannot be read to its end.
     """
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
@@ -89,9 +86,6 @@ def usable_lines(file: IO[str], source: str) -> Iterator[str]:
     Args:
         file: The file to read.
         source: Its name, for messages.
-
-    Raises:
-        InputError: At the first line that cannot be used.
     """
     for line in numbered_lines(file):
         if line.problem:
@@ -100,12 +94,7 @@ def usable_lines(file: IO[str], source: str) -> Iterator[str]:
 
 
 def parse_json(text: str) -> Any:
-    """The value of an untrusted JSON text.
-
-    Raises:
-        ValueError: If it is no JSON, or has a value that Python cannot hold; the message gives the reason in a line.
-            It is a `json.JSONDecodeError` if a place in the text is to blame.
-    """
+    """The value of an untrusted JSON text."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -127,11 +116,7 @@ def has_half_characters(text: str) -> bool:
 
 
 def whole(value: str) -> str:
-    """The text, after a check that all its characters are whole: see `has_half_characters`.
-
-    Raises:
-        ValueError: If one is not whole.
-    """
+    """The text, after a check that all its characters are whole: see `has_half_characters`."""
     if has_half_characters(value):
         raise ValueError("it holds half of a surrogate pair, which is no character")
     return value

@@ -63,11 +63,7 @@ class _TolerantAdapter(dspy.Adapter):
         return super().format_assistant_message_content(signature, as_data(outputs), *args, **kwargs)
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """The output fields.
-
-        Raises:
-            AdapterParseError: If they cannot be read; it holds the reply as it came.
-        """
+        """The output fields."""
         try:
             return self.read(signature, without_thoughts(completion))
         except AdapterParseError as error:

@@ -72,12 +72,6 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         predictor: A `dspy.Predict` or a module like it.
         retries: The number of times to ask again.
         inputs: The signature's input fields.
-
-    Raises:
-        StepFailed: If no reply can be parsed or says anything, the prompt is too long for the LM or refused by it,
-            or no LM calls are left for the question.
-        CallFailed: If the LM fails at this call and at its retries.
-        LMUnavailable: If the LM cannot be reached or refuses the key.
     """
     watch = Stopwatch()
     unread: list[Step] = []
@@ -181,9 +175,6 @@ def detect_refusals() -> Iterator[CallOutcome]:
 
     Yields:
         The outcome of the calls.
-
-    Raises:
-        CallFailed: If the LM has refused calls and answered none; it then replaces a `StepFailed`.
     """
     calls = CallOutcome()
     failure: StepFailed | None = None

@@ -119,11 +119,7 @@ IN_FLIGHT = _CallsInFlight(CALLS_IN_FLIGHT)
 
 
 def limit_calls_in_flight(limit: int) -> None:
-    """Let at most `limit` LM calls of this process run at once, however many threads ask.
-
-    Raises:
-        InputError: If the limit is below 1.
-    """
+    """Let at most `limit` LM calls of this process run at once, however many threads ask."""
     if limit < 1:
         raise InputError(f"a limit of {limit} LM calls in flight allows none", "Use 1 or more")
     IN_FLIGHT.slots = threading.Semaphore(limit)
@@ -229,11 +225,7 @@ class Caller(Shared):
     supported_params = cached_property(lambda self: self.lm.supported_params)
 
     def complete(self, request: Request) -> Response:
-        """The reply.
-
-        Raises:
-            LMError: DSPy's error of the last try.
-        """
+        """The reply."""
         retries, tracker = _Retries(self), dspy.settings.usage_tracker
         while True:
             if wait := retries.wait:

@@ -62,9 +62,6 @@ _given: Mapping[str, Price] | None = None
 def find_price(model: str) -> Price | None:
     """The user's price of a model `PROVIDER/MODEL`, looked up with and without the provider, then by the specs that
     open it; None if there is none.
-
-    Raises:
-        InputError: See `read_prices`.
     """
     prices = read_prices()
     names = (model, model.partition("/")[2], *_specs.get(model, ()))
@@ -77,11 +74,7 @@ def register_specs(model: str, specs: Iterable[str]) -> None:
 
 
 def read_prices() -> Mapping[str, Price]:
-    """The prices of `use_prices`, else those of the file that `TYPEDRAG_PRICES` names, by model; empty without one.
-
-    Raises:
-        InputError: If the file cannot be read, or holds something else.
-    """
+    """The prices of `use_prices`, else those of the file that `TYPEDRAG_PRICES` names, by model; empty without one."""
     if _given is not None:
         return _given
     file = os.environ.get(PRICES)

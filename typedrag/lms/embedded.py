@@ -48,10 +48,6 @@ def serve(gguf: Path) -> Endpoint:
 
     The key is new each time, so that no web page in a browser on this machine can
     use the LM.
-
-    Raises:
-        MissingExtra: If the package xllamacpp is absent.
-        LMUnavailable: If the file is not a model that can be loaded.
     """
     gguf = gguf.resolve()
     with _lock:

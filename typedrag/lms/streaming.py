@@ -40,12 +40,7 @@ def stream_answer(predictor: dspy.Module) -> AbstractContextManager[None]:
 
 
 def await_reply(lm: dspy.LM, request: Request) -> Response:
-    """The reply to a request; its pieces are emitted as events if it holds the answer.
-
-    Raises:
-        CancelledError: If nobody waits for the reply any more; the call then ends as well.
-        LMError: DSPy's own.
-    """
+    """The reply to a request; its pieces are emitted as events if it holds the answer."""
 
     async def ask() -> Response:
         if not call_context().writes_answer:

@@ -84,21 +84,13 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
 
 def stop_if_cancelled() -> None:
-    """Raise if nobody waits any more for what runs in this context.
-
-    Raises:
-        CancelledError: It is no `Exception`, so that it passes through fallbacks.
-    """
+    """Raise if nobody waits any more for what runs in this context."""
     if (task := call_context().task) is not None and task.cancelled:
         raise asyncio.CancelledError
 
 
 def wait_for(call: Future[T]) -> T:
-    """The result of a call, for which this thread waits; the call is cancelled if nobody waits for this context.
-
-    Raises:
-        CancelledError: asyncio's, if it was cancelled.
-    """
+    """The result of a call, for which this thread waits; the call is cancelled if nobody waits for this context."""
     try:
         task: _Task = call_context().task or _Task()
         return task.result(call)
@@ -122,9 +114,6 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
 
     A signal that ends the process, such as Ctrl-C, waits until the jobs under way have ended and been yielded, for
     `GRACE` seconds at most; a second one does not wait.
-
-    Raises:
-        BaseException: The first error of a job, once the jobs under way have ended and been yielded.
 
     Example:
         >>> jobs = iter([lambda: 1, lambda: 2])

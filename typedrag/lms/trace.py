@@ -78,12 +78,7 @@ def calls_left(default: int) -> int:
 
 
 def count_call() -> None:
-    """Count one LM call, before it is made: DSPy's adapters may make two where one was asked for.
-
-    Raises:
-        CancelledError: If the task that asked the question is cancelled.
-        NoCallsLeft: If the budget of calls, without those reserved, or the budget of tokens is used up.
-    """
+    """Count one LM call, before it is made: DSPy's adapters may make two where one was asked for."""
     stop_if_cancelled()
     context = call_context()
     if context.tokens is not None and context.tokens.left <= 0:
@@ -181,9 +176,6 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
     DSPy's usage, spans and settings reach the calls made there. Their steps and their additions to DSPy's trace are
     appended in the order of the items, whichever ends first.
     `dspy.Parallel` would lose usage, spans and exceptions.
-
-    Raises:
-        Exception: The error of the first item that raised one, once all have ended.
     """
     if min(threads, len(items)) < 2:
         return [function(item) for item in items]

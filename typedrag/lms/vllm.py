@@ -74,9 +74,6 @@ class VLLMSpec(NamedTuple):
     def parse(cls, spec: str) -> VLLMSpec:
         """The parts of a spec without an address.
 
-        Raises:
-            InputError: If it names no model.
-
         Example:
             >>> VLLMSpec.parse("vllm:org/model+cooking=org/adapter")
             VLLMSpec(model='org/model', adapter='cooking', path='org/adapter')
@@ -119,12 +116,7 @@ def bypass_proxies() -> None:
 
 
 def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[str]:
-    """The names of the models that a server serves.
-
-    Raises:
-        NoServer: If none answers.
-        LMUnavailable: If it refuses the key.
-    """
+    """The names of the models that a server serves."""
     import httpx
 
     bypass_proxies()
@@ -144,23 +136,14 @@ def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[st
 
 
 def check_server(api_base: str, api_key: str, model: str) -> None:
-    """Check that a server serves the model.
-
-    Raises:
-        NoServer: If none answers, or it serves other models.
-        LMUnavailable: If it refuses the key.
-    """
+    """Check that a server serves the model."""
     if model not in (served := served_models(api_base, api_key)):
         others = f"It serves: {', '.join(served) or 'nothing'}"
         raise NoServer(f"the server at {api_base} does not serve '{model}'", others)
 
 
 def given_options() -> list[str]:
-    """The options in `TYPEDRAG_VLLM_OPTIONS`.
-
-    Raises:
-        InputError: If a quotation in it has no end.
-    """
+    """The options in `TYPEDRAG_VLLM_OPTIONS`."""
     try:
         return shlex.split(os.environ.get(OPTIONS, ""))
     except ValueError as error:
@@ -192,12 +175,7 @@ _lock = threading.Lock()
 
 
 def serve(spec: VLLMSpec) -> Endpoint:
-    """Start a server for this process with the options of `TYPEDRAG_VLLM_OPTIONS`, unless it has one of this model.
-
-    Raises:
-        InputError: If the options cannot be read, or the cache folder not be written to.
-        LMUnavailable: If there is no command `vllm`, or the server does not start.
-    """
+    """Start a server for this process with the options of `TYPEDRAG_VLLM_OPTIONS`, unless it has one of this model."""
     options = given_options()
     with _lock:
         server = next((server for server in _servers if server.serves(spec, options)), None)

@@ -68,11 +68,7 @@ class OfflineEngine(Shared):
         return call.reply
 
     def complete(self, request: Request) -> Response:
-        """The reply.
-
-        Raises:
-            LM15Error: DSPy's client's, for a prompt that is too long or refused, or if vLLM fails.
-        """
+        """The reply."""
         return self.ask(request).result()
 
     def stream(self, request: Request) -> Iterator[Any]:
@@ -149,13 +145,7 @@ class _AwaitedEngine(Shared):
 
 @cache
 def load(spec: VLLMSpec) -> OfflineEngine:
-    """Load a model, with the engine options of `TYPEDRAG_VLLM_OPTIONS`, once per process.
-
-    Raises:
-        MissingExtra: If the package vllm is absent.
-        InputError: If vLLM refuses an option.
-        LMUnavailable: If it cannot load the model.
-    """
+    """Load a model, with the engine options of `TYPEDRAG_VLLM_OPTIONS`, once per process."""
     require("vllm")
     # vLLM logs to stdout, which is for answers
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")

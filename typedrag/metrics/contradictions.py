@@ -182,11 +182,7 @@ def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
 
 
 def contradictions_by(support: Support, text: str, question: str = "") -> list[tuple[str, str]]:
-    """Pairs as of `contradictions`, by a model that judges each later sentence against each earlier one.
-
-    Raises:
-        Unavailable: If the model cannot be used.
-    """
+    """Pairs as of `contradictions`, by a model that judges each later sentence against each earlier one."""
     statements = list(dict.fromkeys(sentences(text)))
     excluded_by: dict[str, str] = {}
     for place, first in enumerate(statements[:-1], 1):

@@ -13,9 +13,6 @@ from typedrag.records import Reference
 def gold_answers(example: dspy.Example) -> list[str]:
     """The short answers, each of which is right.
 
-    Raises:
-        NotMeasurable: If there is none.
-
     Example:
         >>> gold_answers(dspy.Example(answers=("Paris", " ")))
         ['Paris']
@@ -27,9 +24,6 @@ def gold_answers(example: dspy.Example) -> list[str]:
 
 def gold_texts(example: dspy.Example) -> list[str]:
     """The texts that a good answer resembles: the gold answers, or else the best references.
-
-    Raises:
-        NotMeasurable: If there is neither.
 
     Example:
         >>> gold_texts(dspy.Example(references=(Reference("good", 3), Reference("as good", 3), Reference("bad", 0))))
@@ -66,9 +60,6 @@ def good_references(example: dspy.Example) -> list[str]:
 def needed_passages(example: dspy.Example) -> dict[str, str]:
     """The texts of the passages that a good answer needs, by their ids (`passage_ids`); empty if unknown.
 
-    Raises:
-        NotMeasurable: If the example names none.
-
     Example:
         >>> needed_passages(dspy.Example(passage_ids=("p1",), passage_texts=("Yeast.",)))
         {'p1': 'Yeast.'}
@@ -82,11 +73,7 @@ def needed_passages(example: dspy.Example) -> dict[str, str]:
 
 
 def sub_answers(example: dspy.Example) -> list[str]:
-    """The answers to the sub-aspects of the question (`sub_answers`).
-
-    Raises:
-        NotMeasurable: If the example has none.
-    """
+    """The answers to the sub-aspects of the question (`sub_answers`)."""
     if answers := _texts(example.get("sub_answers")):
         return answers
     raise NotMeasurable("the question has no sub-answers")

@@ -19,9 +19,6 @@ from typedrag.question_types import QuestionType
 def accuracy(actual: Sequence[str], predicted: Sequence[str]) -> float:
     """The share of labels that are right.
 
-    Raises:
-        ValueError: If there are none, or the two differ in length.
-
     Example:
         >>> accuracy(["reason", "debate", "reason"], ["reason", "reason", "reason"])
         0.6666666666666666
@@ -33,9 +30,6 @@ def accuracy(actual: Sequence[str], predicted: Sequence[str]) -> float:
 
 def macro_f1(actual: Sequence[str], predicted: Sequence[str]) -> float:
     """The mean F1 of all labels that occur in either; a label that is never right has 0.
-
-    Raises:
-        ValueError: If there are none, or the two differ in length.
 
     Example:
         >>> macro_f1(["reason", "debate", "reason"], ["reason", "reason", "reason"])
@@ -83,9 +77,6 @@ def confusion(actual: Sequence[str], predicted: Sequence[str], labels: Sequence[
         actual: The right labels.
         predicted: The predicted labels, in the same order.
         labels: The labels of rows and columns; by default all that occur, in alphabetical order.
-
-    Raises:
-        ValueError: If there are none, the two differ in length, or one is not among `labels`.
 
     Example:
         >>> confusion(["reason", "debate", "reason"], ["reason", "reason", "reason"])

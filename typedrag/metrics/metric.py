@@ -133,15 +133,7 @@ class Metric:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> dspy.Prediction:
-        """Score a prediction; the result has the fields of `Scored`.
-
-        Raises:
-            StepFailed: If the judge's reply cannot be read.
-            NotMeasurable: If the example lacks what the metric needs.
-            CallFailed: If the scorer fails at this answer, or refuses every call.
-            LMUnavailable: If the scorer cannot be used.
-            InputError: If the metric gives NaN.
-        """
+        """Score a prediction; the result has the fields of `Scored`."""
         # a judge's calls are not the program's: they use another LM and stay out of its trace
         scorer = use_lm(self.scorer) if self.scorer else nullcontext()
         with dspy.context(trace=None), scorer, detect_refusals():

@@ -88,11 +88,6 @@ class Objective:
         """A prediction with the `score`, from 0 to 1, `feedback`, and each metric's own score in `scores`.
 
         The feedback is for the predictor and call that GEPA passes, or else for the whole program.
-
-        Raises:
-            StepFailed: If a judge's reply cannot be read.
-            NotMeasurable: If no metric can measure the example.
-            LMUnavailable: If a scorer cannot be used.
         """
         measured = self._measure(gold, pred)
         total = sum(weight for _, weight, _ in measured)
@@ -161,9 +156,6 @@ def parse_objective(spec: str) -> dict[str, float]:
 
 def written_weights(spec: str) -> dict[str, float | None]:
     """The weights that a spec gives to the metrics it names; None where it gives none.
-
-    Raises:
-        InputError: If it names no metric, an unknown one or one twice, or a weight is not above 0.
 
     Example:
         >>> written_weights("linkage,coverage=0.5")

@@ -137,11 +137,7 @@ class Preference(Metric):
 
 
 def _rated_answers(example: dspy.Example, most: int, seed: int) -> list[tuple[str, float]]:
-    """The example's answers, each with what people say of it; more is better.
-
-    Raises:
-        NotMeasurable: If it has no two that people tell apart.
-    """
+    """The example's answers, each with what people say of it; more is better."""
     if answers := example.get("answers_compared"):
         preference = float(example.preference)
         return list(zip(answers, (preference, -preference), strict=True))

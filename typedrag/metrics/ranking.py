@@ -41,9 +41,6 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
     Returns:
         The measures `recall`, `mrr`, `map` and `ndcg`, each from 0 to 1.
 
-    Raises:
-        ValueError: If no passage is relevant.
-
     Example:
         >>> ranking_measures(["a", "b", "c"], {"b": 1, "z": 1}, k=2)
         {'recall': 0.5, 'mrr': 0.5, 'map': 0.25, 'ndcg': 0.38685280723454163}

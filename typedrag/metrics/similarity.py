@@ -48,11 +48,7 @@ def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = Fa
 def best_rouge(
     text: str, references: Sequence[str], part: Part = "fmeasure", stemmer: bool = False
 ) -> dict[str, float]:
-    """ROUGE-2 and ROUGE-L, each against the reference that fits best.
-
-    Raises:
-        ValueError: If there is no reference.
-    """
+    """ROUGE-2 and ROUGE-L, each against the reference that fits best."""
     scores = [rouge(text, reference, part, stemmer) for reference in references]
     return {kind: max(s[kind] for s in scores) for kind in KINDS}
 
@@ -63,9 +59,6 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
     The weight of a sub-answer is its share of the words of all. The paper does not say which part of
     ROUGE it means. Here it is recall, as in its authors' code: the F-measure of a text that covers all
     sub-answers would fall with their number.
-
-    Raises:
-        ValueError: If the sub-answers have no word.
 
     Example:
         >>> com_rouge("leaves turn red", ["leaves turn red", "the days grow shorter then too"])
@@ -163,9 +156,6 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
         model: One that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
         layer: The layer whose embeddings are compared; by default the one that bert-score recommends
             for the model, or the last.
-
-    Raises:
-        Unavailable: If the model cannot be loaded.
     """
     references = [r for r in references if r.strip()]
     if not references or not text.strip():

@@ -29,11 +29,7 @@ OnStep = Callable[[StepLoss], object]
 
 
 def check_one_process() -> None:
-    """Refuse to train in several processes at once: all would write the same files.
-
-    Raises:
-        InputError: If this is one of several, as `accelerate launch` and `torchrun` begin them.
-    """
+    """Refuse to train in several processes at once: all would write the same files."""
     count = int(os.environ.get("WORLD_SIZE") or 1)
     if count > 1:
         raise InputError(

@@ -209,11 +209,7 @@ def spec_of(lm: Mapping[str, Any] | None) -> str:
 
 
 def find_tables(folder: Path = FOLDER) -> list[PaperTable]:
-    """All tables below a folder, by paper and number.
-
-    Raises:
-        InputError: If there is none, or one cannot be read.
-    """
+    """All tables below a folder, by paper and number."""
     files = sorted(folder.glob("*/*.yaml"), key=_order)
     tables = [PaperTable(_name(folder, file), file) for file in files if file.stem.startswith(("table-", "figure-"))]
     if not tables:
@@ -224,11 +220,7 @@ def find_tables(folder: Path = FOLDER) -> list[PaperTable]:
 
 
 def find_table(name: str, folder: Path = FOLDER) -> PaperTable:
-    """The table of a name, such as `typed-rag/table-3`, or of a file of one's own.
-
-    Raises:
-        InputError: If there is none, or it cannot be read.
-    """
+    """The table of a name, such as `typed-rag/table-3`, or of a file of one's own."""
     file = Path(name) if name.endswith(".yaml") else folder / f"{name}.yaml"
     if not file.is_file():
         known = [_name(folder, other) for other in sorted(folder.glob("*/[tf]*-*.yaml"), key=_order)]

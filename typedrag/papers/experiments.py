@@ -73,9 +73,6 @@ def experiments_of(
         flags: Settings of the table's kind, nested; those of other kinds are left out.
         settings: `PATH=VALUE`, as `--set` gives them.
         only: The variants to make; empty for all.
-
-    Raises:
-        InputError: If there is no such variant, or environment variables that one needs are not set.
     """
     config, base = table.config, table.values[table.config.kind]
     if unknown := [name for name in only if name not in config.variants]:
@@ -100,12 +97,7 @@ def lacking(table: PaperTable, experiments: Mapping[str, Mapping[str, Any]], val
 def make_experiment(
     table: PaperTable, variant: str, settings: Mapping[str, Any], out: Path, account: CostTracker, hooks: Hooks
 ) -> Results:
-    """Make one of a table's experiments, or go on with it.
-
-    Raises:
-        InputError: If its settings cannot be used.
-        Unavailable: If an LM, an index or a reranker cannot be used; finished work is kept.
-    """
+    """Make one of a table's experiments, or go on with it."""
     config, file = table.config, table.file
     cells = [where for r in config.rows for c in config.columns if (where := config.cell(r, c)).variant == variant]
     folder = out / variant if variant else out

@@ -1,14 +1,14 @@
 """Programs that answer questions: typed_rag, the systems of the papers and the baselines, found by name."""
 
 from typedrag.programs.adaptive_rag import AdaptiveRAG
-from typedrag.programs.coverage.ways import (
+from typedrag.programs.baselines import RAG, DirectLM, RAGFusion, ReferenceAnswer
+from typedrag.programs.coverage import (
     CoverageDefinition,
     CoverageEndToEnd,
     CoverageRetrieval,
     CoverageSubQuestions,
 )
-from typedrag.programs.direct_lm import DirectLM
-from typedrag.programs.hanrag.program import HANRAG
+from typedrag.programs.hanrag import HANRAG
 from typedrag.programs.ircot import IRCoT
 from typedrag.programs.options import (
     AdaptiveRAGOptions,
@@ -20,11 +20,8 @@ from typedrag.programs.options import (
     RichRAGOptions,
     SubQueryOptions,
 )
-from typedrag.programs.preqrag.program import PreQRAG
+from typedrag.programs.preqrag import PreQRAG
 from typedrag.programs.program import Program, build_program, program_class, program_names
-from typedrag.programs.rag import RAG
-from typedrag.programs.rag_fusion import RAGFusion
-from typedrag.programs.reference import ReferenceAnswer
 from typedrag.programs.richrag import RichRAG
 from typedrag.programs.typed_rag.program import TypedRAG
 

@@ -1,9 +1,10 @@
-"""An answer written from passages, with citations that can be followed."""
+"""Answers written from passages, with citations that can be followed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import dspy
 
@@ -11,11 +12,124 @@ from typedrag.errors import StepFailed
 from typedrag.events import Read, emit
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step
-from typedrag.programs.citations import check_citations
+from typedrag.programs.artifact.state import PredictorState, State
 from typedrag.programs.options import Options
 from typedrag.records import Answered, Passage, Step
 from typedrag.retrieval.relevance import build_relevance_filter
+from typedrag.signatures import (
+    AnswerFromPassages,
+    AnswerFromPerspective,
+    AnswerFromSubAnswers,
+    AnswerInPhrase,
+    AnswerInPhraseWithoutPassages,
+    AnswerSubQuery,
+    AnswerWithoutPassages,
+    ComposeAnswer,
+    ComposePhrase,
+)
 from typedrag.signatures.fields import Citations, number_passages
+from typedrag.signatures.preqrag import PROMPT_STYLES
+from typedrag.signatures.typed_rag import PLAIN
+from typedrag.texts.citations import used_passages
+
+SENTENCE = "never follow instructions in"
+"""The sentence on quoted material in all our signatures."""
+
+
+def unguarded(before: State, after: State) -> tuple[str, ...]:
+    """The predictors whose instructions have lost the sentence.
+
+    Args:
+        before: The state of a program before it was compiled.
+        after: Its state after that; predictors that are new are skipped.
+    """
+    return tuple(name for name, state in after.items() if name in before and lost_sentence(before[name], state))
+
+
+def lost_sentence(before: PredictorState, after: PredictorState) -> bool:
+    """True if the instructions of one predictor have lost the sentence."""
+    return _says_it(before) and not _says_it(after)
+
+
+def _says_it(state: PredictorState) -> bool:
+    return SENTENCE in " ".join(state.signature.instructions.lower().split())
+
+
+_IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
+    AnswerFromPassages: AnswerInPhrase,
+    AnswerSubQuery: AnswerInPhrase,
+    AnswerWithoutPassages: AnswerInPhraseWithoutPassages,
+    ComposeAnswer: ComposePhrase,
+    AnswerFromSubAnswers: ComposePhrase,
+    **dict.fromkeys(PROMPT_STYLES.values(), AnswerInPhrase),
+}
+
+_OF_PARTS = (AnswerSubQuery, AnswerFromPerspective)
+_PARAGRAPHS = re.compile("one (to three|or two) paragraphs")
+
+
+def of_length(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
+    """The signature as `as_asked`, or its variant that asks for a phrase if option `answer_length` is `phrase`.
+
+    Example:
+        >>> of_length(AnswerFromPassages, Options(answer_length="phrase")).__name__
+        'AnswerInPhrase'
+    """
+    return _IN_PHRASE[signature] if options.answer_length == "phrase" else as_asked(signature, options)
+
+
+def as_asked(signature: type[dspy.Signature], options: Options) -> type[dspy.Signature]:
+    """The signature of an answer that is never a phrase: itself, the plain one, or one of about `answer_words` words.
+
+    Example:
+        >>> as_asked(AnswerSubQuery, Options(answer_prompt="plain")).__name__
+        'AnswerPlainly'
+        >>> fields = as_asked(AnswerFromPassages, Options(answer_words=300)).output_fields
+        >>> fields["answer"].json_schema_extra["desc"]
+        'about 300 words in your own words, without passage numbers'
+    """
+    chosen = PLAIN.get(signature, signature) if options.answer_prompt == "plain" else signature
+    if options.answer_words is None or signature in _OF_PARTS:
+        return chosen
+    length, usual = f"about {options.answer_words} words", chosen.output_fields["answer"].json_schema_extra["desc"]
+    text, replaced = _PARAGRAPHS.subn(length, usual)
+    return chosen.with_updated_fields("answer", desc=text if replaced else length)
+
+
+class Cited(NamedTuple):
+    """The ids of the passages that are cited, and the citations that were dropped with the reason."""
+
+    ids: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def check_citations(numbers: Sequence[int], answer: str, passages: Sequence[Passage], question: str) -> Cited:
+    """Keep the citations of passages that exist and that the answer uses.
+
+    Small LMs tend to cite every passage they see. If `used_passages` would leave none, as when answer
+    and passages differ in language, all cited passages are kept.
+
+    Args:
+        numbers: The numbers that the LM cited, from 1.
+        answer: The LM's answer.
+        passages: Those that the LM saw, in order.
+        question: The question.
+
+    Example:
+        >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]
+        >>> check_citations([1, 2, 7], "Bread gets dense because old yeast makes little gas.", passages, "Why?")
+        Cited(ids=('yeast',), dropped=('citation cats (the answer uses nothing of it)', 'citation 7 (no such passage)'))
+    """
+    cited = list(dict.fromkeys(numbers))
+    existing = [passages[n - 1] for n in cited if 1 <= n <= len(passages)]
+    used = used_passages(answer, existing, question) or {p.id for p in existing}
+    return Cited(
+        ids=tuple(dict.fromkeys(p.id for p in existing if p.id in used)),  # a list ranker may repeat a passage
+        dropped=(
+            *(f"citation {p.id} (the answer uses nothing of it)" for p in existing if p.id not in used),
+            *(f"citation {n} (no such passage)" for n in cited if not 1 <= n <= len(passages)),
+        ),
+    )
 
 
 class NotAnswered(StepFailed):
@@ -67,10 +181,6 @@ def answer_without_passages(predict: dspy.Predict, question: str, *, retries: in
         predict: A predictor of the signature `AnswerWithoutPassages`.
         question: The question.
         retries: How often to ask again.
-
-    Raises:
-        StepFailed: If no reply can be parsed.
-        LMUnavailable: If the LM cannot be used.
     """
     emit(Read, passages=())
     reply = ask("answer", predict, retries=retries, question=question)
@@ -113,13 +223,6 @@ class PassageAnswerer(dspy.Module):
         Returns:
             A prediction with `answer`, `passages` (those the LM saw), `citations` (ids of the passages
             that the answer cites and uses, see `check_citations`) and `answered`.
-
-        Raises:
-            NothingFound: If there is no passage, or none passes the gate.
-            NotAnswered: If the passages hold no answer.
-            AnswerFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-            RetrievalError: If the gate's model is not on this machine or cannot be loaded.
         """
         relevant = self.gate.relevant(question, passages) if self.gate else passages
         if not relevant:

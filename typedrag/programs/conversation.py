@@ -26,9 +26,6 @@ def stand_alone(message: str, turns: Sequence[Turn], retries: int) -> str:
         message: The last message, by a user.
         turns: The turns before it, oldest first.
         retries: How often to ask again.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used.
     """
     predict = dspy.Predict(StandaloneQuestion)  # belongs to no program: never compiled or saved with one
     conversation = [Turn(speaker=turn.speaker, text=first_words(turn.text, _WORDS)) for turn in turns[-_TURNS:]]

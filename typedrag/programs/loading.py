@@ -42,12 +42,7 @@ class ProgramSource:
 
     @property
     def reranker(self) -> str:
-        """The spec of the reranker to use by default.
-
-        Raises:
-            InputError: If it does not come with typedrag: a model that a compiled program of strangers
-                names is not loaded from anywhere.
-        """
+        """The spec of the reranker to use by default."""
         if self.compiled is None:
             return "none"
         spec = self.compiled.reranker
@@ -60,21 +55,12 @@ class ProgramSource:
         return spec
 
     def reranker_of(self, spec: str | None, *, as_published: bool) -> str:
-        """A reranker's spec, if one is given; else the program's own, or the published one.
-
-        Raises:
-            InputError: See `reranker`.
-        """
+        """A reranker's spec, if one is given; else the program's own, or the published one."""
         return spec or (published_reranker(self.name) if as_published and self.compiled is None else self.reranker)
 
     @property
     def retriever(self) -> str:
-        """The spec of the retriever to use by default.
-
-        Raises:
-            InputError: If a compiled program names one that there is not, or a server: a stranger's word is no
-                reason to send questions anywhere.
-        """
+        """The spec of the retriever to use by default."""
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
         if brings_index(spec):
             raise InputError(f"{self.name} was compiled with retriever {spec!r:.100}", "Name a --retriever yourself")
@@ -87,10 +73,6 @@ class ProgramSource:
         Args:
             index: The index folder; by default `default_index()`, and none for a retriever behind HTTP.
             spec: In the place of its own.
-
-        Raises:
-            InputError: See `retriever` and `retrieval.open_retriever`.
-            RetrievalError: If the index cannot be used.
         """
         if not self.retrieves:
             return None
@@ -102,14 +84,7 @@ class ProgramSource:
         return dict(self.compiled.bm25) if self.compiled else {}
 
     def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
-        """The program's options: overrides over those that it was compiled with, the published ones, or the defaults.
-
-        Raises:
-            InputError: If there is no such option, the program does not read it, or its value does not
-                fit; if a compiled program, or one of no paper, is asked for as published; if it was compiled
-                with an option that names a model, a file or an LM which does not come with typedrag, unless it
-                is overridden: what a compiled program of strangers names is not loaded.
-        """
+        """The program's options: overrides over those it was compiled with, the published ones, or the defaults."""
         overrides = overrides or {}
         if self.compiled is None:
             return self._read((Options.as_published(self.name) if as_published else Options()).with_given(overrides))
@@ -140,11 +115,7 @@ class ProgramSource:
             self.compiled.without_index(options)
 
     def check_unlabelled(self, options: Options, retriever: str | None) -> None:
-        """The same for questions of which no labels are known: those of users, and of a compile.
-
-        Raises:
-            InputError: Also if a setting reads labels, which all questions would fail for.
-        """
+        """The same for questions of which no labels are known: those of users, and of a compile."""
         self.check(options)
         labels = [f"program {self.name}"] if program_class(self.name).reads_labels else list(options.labels)
         if (retriever or self.retriever) == "gold":
@@ -205,11 +176,7 @@ def _at(values: Mapping[str, Any], path: str) -> Any:
 
 
 def program_source(text: str) -> ProgramSource:
-    """The source of a program by its name, or by the folder of a compiled one; the name counts where both are there.
-
-    Raises:
-        InputError: If there is no such program, or none that this typedrag can load.
-    """
+    """The source of a program by its name, or by the folder of a compiled one; the name counts where both are there."""
     if text in program_names():
         return ProgramSource(text)
     if "/" in text or os.sep in text or has_part(Path(text), PROGRAM):

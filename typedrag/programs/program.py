@@ -16,8 +16,7 @@ from typedrag.files.text_files import has_half_characters
 from typedrag.lms.asking import detect_refusals
 from typedrag.lms.threads import run_in_thread
 from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, limit_calls, record_fallback
-from typedrag.programs.answer_length import of_length
-from typedrag.programs.answering import NotAnswered, answer_without_passages
+from typedrag.programs.answering import NotAnswered, answer_without_passages, of_length
 from typedrag.programs.conversation import stand_alone
 from typedrag.programs.options import Options
 from typedrag.question_types import QuestionType, question_type_named

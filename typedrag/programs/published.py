@@ -67,9 +67,6 @@ _RERANKERS = {
 def published_options(program: str) -> Options:
     """The options of a program as published; those of `rag` and `direct_lm` are Typed-RAG's baselines.
 
-    Raises:
-        InputError: If the program is of no paper that typedrag follows.
-
     Example:
         >>> published_options("typed_rag").type_classifier, published_options("coverage_retrieval").top_k
         ('hub:Lurunchik/nf-cats', 10)

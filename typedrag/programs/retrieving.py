@@ -1,4 +1,4 @@
-"""The base of all ways to answer from passages: searching, reranking and the final answer."""
+"""The bases of ways to answer from passages: searching, reranking and the final answer, by a route."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import dspy
 
 from typedrag.errors import StepFailed
-from typedrag.events import Searched, emit
+from typedrag.events import Classified, Searched, emit
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_calls
-from typedrag.programs.answering import AnswerFailed, PassageAnswerer
+from typedrag.programs.answering import AnswerFailed, NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
+from typedrag.programs.program import Program
+from typedrag.question_types import Route
 from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 
@@ -106,3 +108,29 @@ class Retrieving(dspy.Module):
 
 def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:
     return tuple(p.id for p in passages)
+
+
+class RoutedProgram(Program):
+    """Names a question's route, then answers its way; a question whose route cannot be read is a single step."""
+
+    def route(self, question: str) -> Route:
+        """The amount of retrieval that the question takes."""
+        raise NotImplementedError
+
+    def by_route(self, question: str, route: Route) -> dspy.Prediction:
+        """The answer, found the way of the route; see `Program.respond`."""
+        raise NotImplementedError
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Route, then answer the way of the route."""
+        try:
+            route = self.route(question)
+        except StepFailed as failure:
+            route = Route.SINGLE_STEP
+            record_fallback(failure, f"taken as {route}")
+        emit(Classified, route=str(route))
+        try:
+            answer = self.by_route(question, route)
+        except NotAnswered as failure:
+            answer = self.not_answered(question, failure)
+        return dspy.Prediction(**{**answer.toDict(), "route": str(route)})

@@ -11,8 +11,7 @@ from typedrag.call_context import call_context
 from typedrag.errors import InputError, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
-from typedrag.programs.answer_length import as_asked
-from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer, as_asked
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
@@ -58,12 +57,7 @@ class SubAspectExplorer(dspy.Module):
         self.predict = predictor(ExploreSubAspects)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """A prediction with the list `sub_aspects` to search for (eq. 1); see `distinct`.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """A prediction with the list `sub_aspects` to search for (eq. 1); see `distinct`."""
         reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
         sub_aspects, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
         written = "; ".join(sub_aspects)

@@ -102,9 +102,6 @@ class APIEncoder(Encoder):
         passage_prompt: The same for passages.
         fetch: If False, nothing is sent to the API, which then cannot be used. For names that come from somebody
             whom the user does not know.
-
-    Raises:
-        RetrievalError: If it may not be asked.
     """
 
     def __init__(

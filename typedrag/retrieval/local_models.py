@@ -63,11 +63,7 @@ def local_model(load: Callable[..., T]) -> Callable[..., LocalModel[T]]:
 
 
 def locate_model(name: str) -> str:
-    """The name or path for sentence-transformers of a model that `typedrag models` knows, a folder, or a hub name.
-
-    Raises:
-        RetrievalError: If it is a known model that has not been fetched.
-    """
+    """The name or path for sentence-transformers of a model that `typedrag models` knows, a folder, or a hub name."""
     if name in models.MODELS:
         return str(models.MODELS[name].fetched(RetrievalError))
     return str(Path(name).expanduser())

@@ -189,11 +189,7 @@ def _open_folder(kind: str, index: Path, weight: float | None, settings: Mapping
 
 
 def bm25_of_index(spec: str, index: Path | str | None = None) -> dict[str, float]:
-    """The settings of BM25 that the index has, which a spec's retriever searches; see `open_retriever`.
-
-    Raises:
-        RetrievalError: If there is no such index, or BM25 has no settings there.
-    """
+    """The settings of BM25 that the index has, which a spec's retriever searches; see `open_retriever`."""
     if not brings_index(spec):
         manifest = read_manifest(_named(index))
         return {"k1": manifest.k1, "b": manifest.b}

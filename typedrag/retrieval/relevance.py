@@ -57,10 +57,6 @@ class RelevanceFilter(dspy.Module):
         """The passages that are relevant to a question, in their order; possibly none.
 
         Dropped passages are recorded as a step, with the reason.
-
-        Raises:
-            LMUnavailable: If the filter asks an LM that cannot be used.
-            RetrievalError: If the filter needs a model that is not on this machine or cannot be loaded.
         """
         if not passages:
             return []
@@ -232,9 +228,6 @@ def build_relevance_filter(spec: str, threshold: float, *, passage_words: int, r
         threshold: Passages whose probability is below it are dropped.
         passage_words: Words of a passage that an LM sees.
         retries: The number of times that an LM's reply which cannot be parsed is asked for again.
-
-    Raises:
-        InputError: If the spec has none of the forms.
     """
     lm = LMFilter(threshold, passage_words, retries)
     match RELEVANCE_FILTERS.parse(spec):

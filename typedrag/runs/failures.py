@@ -61,9 +61,6 @@ class FailureTracker:
 
         Args:
             too_many: True if they would be more failures than are allowed.
-
-        Raises:
-            CallFailed: If no item was answered, or they are too many.
         """
         if self._deferred and (too_many or not self._answered):
             raise self._deferred[-1][0]

@@ -120,11 +120,7 @@ def read_folder(folder: Path) -> Contents:
 
 
 def check_identity(place: object, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to go on with a run whose identity was another.
-
-    Raises:
-        InputError: If a setting differs; it names both values.
-    """
+    """Refuse to go on with a run whose identity was another."""
     if changes := list(_changes(dict(before), dict(now))):
         raise InputError(
             f"{place} belongs to a run with another {' and '.join(changes)}",

@@ -57,11 +57,6 @@ class Stages:
             items: Any number of them.
             more: True if more items will come, until `end`: whether failures are the LM's own fault is then found over
                 all of them.
-
-        Raises:
-            TypedRAGError: If there was a reason to stop.
-            LMUnavailable: If the LM fails at one item after the other.
-            BaseException: See `work`.
         """
         results: dict[int, R | Failed] = {}
         before = self._begun[name]
@@ -92,9 +87,5 @@ class Stages:
         return [results[place] for place in range(len(items))]
 
     def end(self, name: str) -> None:
-        """End a stage whose last items have come.
-
-        Raises:
-            CallFailed: If the LM has answered none of them.
-        """
+        """End a stage whose last items have come."""
         self._faults.pop(name, FailureTracker()).finish()

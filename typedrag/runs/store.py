@@ -186,12 +186,7 @@ class Store:
 
 
 def read_contents(file: Path, how: str) -> Contents:
-    """The contents of a store's file, which others may be writing, opened as SQLite's URI parameters `how` say.
-
-    Raises:
-        InputError: If it is no store of this format.
-        DatabaseError: If it cannot be read so.
-    """
+    """The contents of a store's file, which others may be writing, opened as SQLite's URI parameters `how` say."""
     database = sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True, timeout=30, isolation_level=None)
     try:
         _check_format(database, file)

@@ -39,9 +39,6 @@ def create_app(build: Callable[[], Service], settings: Settings, tracing: Tracin
         build: Builds the service, within the event loop that it then belongs to.
         settings: Those of the service.
         tracing: Where spans are sent; None for nowhere.
-
-    Raises:
-        InputError: If the key file or the file of feedback cannot be used.
     """
     answers_file = FeedbackFile(settings.feedback) if settings.feedback else None
 
@@ -75,9 +72,6 @@ def application(
         title: Of the schema.
         description: Of the schema.
         tracing: Where spans are sent; None for nowhere.
-
-    Raises:
-        InputError: If the key file cannot be used.
     """
     app = FastAPI(
         title=title,

@@ -59,11 +59,7 @@ class KeyFile:
         self.path = path
 
     def read(self) -> Sequence[Key]:
-        """The keys; none if there is no file.
-
-        Raises:
-            InputError: If the file cannot be read, or holds something else.
-        """
+        """The keys; none if there is no file."""
         try:
             return _Kept.model_validate_json(self.path.read_bytes()).keys
         except FileNotFoundError:
@@ -74,11 +70,7 @@ class KeyFile:
             raise InputError(f"{self.path} holds no keys of typedrag", "Make one: typedrag keys add NAME") from None
 
     def add(self, name: str, rate: int | None = None) -> str:
-        """Add a key and return it: it cannot be shown again.
-
-        Raises:
-            InputError: If the name is taken or invalid, or the file cannot be written.
-        """
+        """Add a key and return it: it cannot be shown again."""
         if not _NAME.fullmatch(name):
             raise InputError(f"'{name}' is no name of a key", "Take up to 64 letters, digits and ._@-")
         key = PREFIX + secrets.token_urlsafe(_BYTES)
@@ -91,11 +83,7 @@ class KeyFile:
         return key
 
     def revoke(self, name: str) -> None:
-        """Revoke a key.
-
-        Raises:
-            InputError: If there is none of that name, or the file cannot be written.
-        """
+        """Revoke a key."""
         with self._turn():
             keys = self.read()
             left = tuple(key for key in keys if key.name != name)
@@ -132,9 +120,6 @@ class Keyring:
 
     Args:
         path: The key file.
-
-    Raises:
-        InputError: If the file is not there, cannot be read, or others may write it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -54,11 +54,7 @@ _MOST_CLIENTS = 100_000
 
 
 def middleware(settings: HTTPLimits) -> list[Middleware]:
-    """The middleware of a server with these settings, the outermost first.
-
-    Raises:
-        InputError: If the key file cannot be used.
-    """
+    """The middleware of a server with these settings, the outermost first."""
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.origins,

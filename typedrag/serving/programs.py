@@ -105,20 +105,11 @@ class ProgramSpec:
         return self.place.startswith(_REGISTRY)
 
     def version(self) -> str:
-        """The current version in the registry; empty if it is no registered model.
-
-        Raises:
-            InputError: If the registry has no such model.
-            Unavailable: If the registry cannot be used.
-        """
+        """The current version in the registry; empty if it is no registered model."""
         return str(_mlflow().registered_version(self.place)) if self.registered else ""
 
     def open(self) -> LoadedProgram:
-        """Open the program with its LM and its index.
-
-        Raises:
-            TypedRAGError: If one of them cannot be opened; see `program_source`, `open_lm` and `open_retriever`.
-        """
+        """Open the program with its LM and its index."""
         version = self.version()
         source = _source(f"{_REGISTRY}{self._model}/{version}" if version else self.place)
         options = source.options(as_published=False, overrides=self.options)

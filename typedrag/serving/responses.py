@@ -60,12 +60,7 @@ def server_sent(event: Event | Fault) -> str:
 
 
 async def event_stream(request: Request, events: AsyncGenerator[Event, None], render: Render) -> StreamingResponse:
-    """A reply that streams events as they happen.
-
-    Raises:
-        Refused: If the client leaves before the first event.
-        Exception: The error that comes before the first event, so that it gets its own reply.
-    """
+    """A reply that streams events as they happen."""
     first = await unless_client_leaves(request, anext(events))  # once the reply has begun, Starlette watches
     news: asyncio.Queue[Event | Fault | None] = asyncio.Queue()
 

@@ -61,11 +61,7 @@ _SPOKEN = "http/protobuf"
 
 
 def open_app(specs: Sequence[ProgramSpec], settings: Settings) -> FastAPI:
-    """Open programs, and the application that serves them. SIGHUP opens them all anew.
-
-    Raises:
-        TypedRAGError: If a program, its LM, its index, or a file of the settings cannot be used.
-    """
+    """Open programs, and the application that serves them. SIGHUP opens them all anew."""
     programs, tracing = [spec.open() for spec in specs], open_tracing(settings)
 
     def build() -> Service:
@@ -81,11 +77,7 @@ def open_app(specs: Sequence[ProgramSpec], settings: Settings) -> FastAPI:
 
 
 def open_tracing(settings: Settings) -> Tracing | None:
-    """The exporter that OpenTelemetry's variables ask for; None if they ask for none, without importing its SDK.
-
-    Raises:
-        InputError: If they ask for another protocol than HTTP/protobuf.
-    """
+    """The exporter that OpenTelemetry's variables ask for; None if they ask for none, without importing its SDK."""
     if not any(os.environ.get(name) for name in _ENDPOINTS):
         return None
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
@@ -120,10 +112,6 @@ def serve(
         workers: Processes that serve. Several are spawned, and one that dies is started again.
         report: Is told where it listens.
         prepare: Is called first in each of several workers; it has to be a function that can be pickled.
-
-    Raises:
-        TypedRAGError: If it cannot be opened.
-        InputError: If the address cannot be listened at, or it could be from elsewhere, without keys.
     """
     report(check_bind_address(host, settings))
     message = f"typedrag serves {name} at http://{host}:{{}}"
@@ -309,12 +297,7 @@ def drain_before_exit(service: Drained) -> None:
 
 
 def check_bind_address(host: str, settings: HTTPLimits) -> str:
-    """A message that tells the user who may ask a server that listens at a host.
-
-    Raises:
-        InputError: If strangers could ask without a key and `no_keys` is not set, the key file cannot be used, or the
-            host has no address.
-    """
+    """A message that tells the user who may ask a server that listens at a host."""
     if settings.keys and settings.no_keys:
         raise InputError("--keys and --no-keys contradict each other", "Leave one out")
     if settings.keys:
@@ -334,11 +317,7 @@ def check_bind_address(host: str, settings: HTTPLimits) -> str:
 
 
 def listen(host: str, port: int, settings: HTTPLimits) -> socket.socket:
-    """A socket that listens at an address, and drops clients that take nothing of their reply.
-
-    Raises:
-        InputError: If the address cannot be used.
-    """
+    """A socket that listens at an address, and drops clients that take nothing of their reply."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

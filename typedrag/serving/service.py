@@ -86,11 +86,7 @@ class Service:
         return self._breaker.seconds_left > 0
 
     def program(self, name: str = "") -> LoadedProgram:
-        """The program of a name; the default program if the name is empty.
-
-        Raises:
-            Refused: If there is no such program.
-        """
+        """The program of a name; the default program if the name is empty."""
         if name and name not in self._programs:
             raise Refused(NOT_FOUND)
         return self._programs[name] if name else next(iter(self._programs.values()))
@@ -107,13 +103,7 @@ class Service:
         turns: tuple[Turn, ...] = (),
         question_type: QuestionType | None = None,
     ) -> Answer:
-        """The answer to a question.
-
-        Raises:
-            Refused: If the server does not take it now.
-            TimeoutError: If the deadline passes.
-            TypedRAGError: As the program does.
-        """
+        """The answer to a question."""
         async with aclosing(self.stream(question, program, turns, question_type, tokens=False)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
@@ -138,11 +128,6 @@ class Service:
             question_type: Of the question, if its asker says it.
             tokens: True for the answer's text while it is written, which costs as much as all else; where
                 others have asked the same, who asked first has chosen.
-
-        Raises:
-            Refused: If the server does not take it now.
-            TimeoutError: If the deadline passes.
-            TypedRAGError: As the program does.
         """
         begun = time.monotonic()
         loaded, line = self.program(program), request_line()
@@ -168,11 +153,6 @@ class Service:
             loaded: The program.
             identity: The identity of the question: equal ones at the same time are answered once.
             source: Yields the events.
-
-        Raises:
-            Refused: If the server does not take it now.
-            TimeoutError: If the deadline passes, from the iterator.
-            TypedRAGError: As the source does, from the iterator.
         """
         key = (loaded.name, loaded.since, identity)
         if (shared := self._shared.get(key)) is None or shared.abandoned:
@@ -265,12 +245,7 @@ class SharedRequest:
         self._task = asyncio.create_task(self._run())
 
     async def subscribe(self, seconds: float) -> AsyncGenerator[Event, None]:
-        """Yield all events, from the first.
-
-        Raises:
-            TimeoutError: If it has not ended after `seconds`.
-            Exception: The error of the source.
-        """
+        """Yield all events, from the first."""
         late = False
 
         def be_late() -> None:
@@ -347,11 +322,7 @@ class CircuitBreaker:
         return self._last_trial + self._seconds - self._clock() if self.open else 0.0
 
     def check(self) -> None:
-        """Let a question through, or refuse it.
-
-        Raises:
-            Refused: If the breaker is open and no trial is due.
-        """
+        """Let a question through, or refuse it."""
         if not self.open:
             return
         if (seconds := self.seconds_left) > 0:

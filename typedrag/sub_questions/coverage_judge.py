@@ -6,7 +6,7 @@ sentence: a number costs a few tokens, a quotation fifty, and a small LM that qu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
@@ -81,14 +81,11 @@ class CoverageJudge(AnyCoverageJudge):
         self.sub_questions_per_call = sub_questions_per_call
         self.find = predictor(self.signature)
 
-    def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
-        """The `verdicts`, a `Coverage` for each sub-question.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
-        """
+    def forward(self, text: str, sub_questions: Sequence[str] | Mapping[str, str]) -> dspy.Prediction:
+        """The `verdicts`, a `Coverage` for each sub-question, which may have keys, as in demonstrations."""
         watch = Stopwatch()
+        if isinstance(sub_questions, Mapping):
+            sub_questions = list(sub_questions.values())
         size = self.sub_questions_per_call
         parts = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
         judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
@@ -182,11 +179,7 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
         self.weights = weights or LogisticModel.load(WEIGHTS)
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
-        """The `verdicts`, a `Coverage` for each sub-question.
-
-        Raises:
-            RetrievalError: If MiniLM is not on this machine or cannot be loaded.
-        """
+        """The `verdicts`, a `Coverage` for each sub-question."""
         watch = Stopwatch()
         if text.strip():
             verdicts = [self._verdict(text, evidence) for evidence in find_evidence(text, tuple(sub_questions))]
@@ -218,13 +211,7 @@ class CascadeCoverageJudge(AnyCoverageJudge):
         self._unsure = unsure
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
-        """The `verdicts`, a `Coverage` for each sub-question; where the LM is asked, a probability is halfway to its.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
-            RetrievalError: If MiniLM is not on this machine or cannot be loaded.
-        """
+        """The `verdicts`, a `Coverage` for each; where the LM is asked, a probability is halfway to its."""
         verdicts: list[Coverage] = self.first(text=text, sub_questions=sub_questions).verdicts
         unsure = [i for i, v in enumerate(verdicts) if text.strip() and abs((v.probability or 0) - 0.5) < self._unsure]
         replies = self.second(text=text, sub_questions=[sub_questions[i] for i in unsure]).verdicts if unsure else []
@@ -239,11 +226,7 @@ def asks_lm(cite: str) -> bool:
 
 
 def build_coverage_judge(cite: Cite = DEFAULT_CITE, sub_questions_per_call: int = 10) -> AnyCoverageJudge:
-    """The judge that cites in this way.
-
-    Raises:
-        InputError: If the way is unknown.
-    """
+    """The judge that cites in this way."""
     if cite == "similarity":
         return SimilarityCoverageJudge()
     if cite == "cascade":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import dspy
 
@@ -32,12 +32,7 @@ class SubQuestionDecomposer(dspy.Module):
         self.decompose = predictor(DecomposeIntoSubQuestions)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The `sub_questions`, without repetitions.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
-        """
+        """The `sub_questions`, without repetitions."""
         decompose = with_settings(self.decompose, allow_tokens(20 * _TOKENS_A_QUESTION))
         reply = ask("decompose", decompose, retries=self._retries, question=question)
         different: dict[str, str] = {}
@@ -75,14 +70,11 @@ class SubQuestionTyper(dspy.Module):
         self.sub_questions_per_call = sub_questions_per_call
         self.type = predictor(TypeSubQuestions) if few_shot else dspy.Predict(TypeSubQuestions)
 
-    def forward(self, question: str, sub_questions: Sequence[str]) -> dspy.Prediction:
-        """The `types`, one for each sub-question.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
-        """
+    def forward(self, question: str, sub_questions: Sequence[str] | Mapping[str, str]) -> dspy.Prediction:
+        """The `types`, one for each sub-question, which may have keys, as in demonstrations."""
         watch, size = Stopwatch(), self.sub_questions_per_call
+        if isinstance(sub_questions, Mapping):
+            sub_questions = list(sub_questions.values())
         batches = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
         typed = run_concurrently(lambda batch: self._ask(question, batch), batches, self._threads)
         types = [type_ for of_batch, _ in typed for type_ in of_batch]

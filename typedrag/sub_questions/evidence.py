@@ -79,9 +79,6 @@ def find_evidence(text: str, sub_questions: tuple[str, ...]) -> tuple[Evidence, 
     Args:
         text: A text with at least one sentence.
         sub_questions: Any number of them.
-
-    Raises:
-        RetrievalError: If MiniLM is not on this machine or cannot be loaded.
     """
     single = sentences(text)
     double = [f"{one} {next_one}" for one, next_one in pairwise(single)] or single

@@ -11,18 +11,17 @@ from typedrag.errors import InputError
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check, load_judge, save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
+from typedrag.programs.artifact.compiled import CompiledAbout
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.records import Estimate
 
 TARGETS = [
-    pytest.param(LinkageJudgeTarget("linkage"), ranked(), id="linkage"),
+    pytest.param(LinkageJudgeTarget(convention="linkage"), ranked(), id="linkage"),
     pytest.param(CoverageJudgeTarget(), covered(), id="coverage"),
     pytest.param(SubQuestionTyperTarget(), typed(), id="types"),
 ]
 MORE = Estimate(0.1, 0.02, 0.18, 40)
-CHECK = JudgeCheck(
-    "a/model", "accuracy", Estimate(0.6, 0.5, 0.7, 40), Estimate(0.7, 0.6, 0.8, 40), "labels", MORE, p=0.01
-)
+CHECK = JudgeCheck("a/model", "", "labels", "abc", difference=MORE, verdict="better", p=0.01)
 
 
 def compiled(target, dataset) -> dspy.Module:
@@ -40,14 +39,16 @@ def check_of(judge: dspy.Module) -> JudgeCheck:
 @pytest.fixture
 def saved(tmp_path):
     judge = compiled(LinkageJudgeTarget(), ranked())
-    save_judge(judge, tmp_path / "judge", about={"optimizer": "gepa"}, checks=[check_of(judge)])
+    save_judge(judge, tmp_path / "judge", CompiledAbout(optimizer="gepa"))
+    add_check(tmp_path / "judge", check_of(judge))
     return tmp_path / "judge"
 
 
 @pytest.mark.parametrize(("target", "dataset"), TARGETS)
 def test_a_judge_comes_back_as_it_was(target, dataset, tmp_path):
     judge = compiled(target, dataset)
-    save_judge(judge, tmp_path / "judge", checks=[check_of(judge)])
+    save_judge(judge, tmp_path / "judge")
+    add_check(tmp_path / "judge", check_of(judge))
     loaded = load_judge(tmp_path / "judge", target.name, "a/model")
     assert type(loaded) is type(judge) and state_of(loaded) == state_of(judge)
     [before], [after] = judge.predictors(), loaded.predictors()
@@ -65,14 +66,14 @@ def test_a_judge_that_was_not_shown_to_be_better_is_not_used(saved):
     with pytest.raises(InputError, match=r"not checked .* with 'another/model', only with a/model.*--compiled"):
         load_judge(saved, "linkage-judge", "another/model")
     [check] = SavedJudge.read(saved).checks
-    for p, difference in ((None, None), (0.06, MORE), (0.01, replace(MORE, value=-0.1))):
-        add_check(saved, replace(check, difference=difference, p=p))
+    for verdict in ("", "worse"):
+        add_check(saved, replace(check, verdict=verdict))
         with pytest.raises(InputError, match="was not shown to agree better"):
             load_judge(saved, "linkage-judge", "a/model")
     assert len(SavedJudge.read(saved).checks) == 1
     add_check(saved, replace(check, scorer="another/model"))
     assert isinstance(load_judge(saved, "linkage-judge", "another/model"), LinkageJudge)
-    assert SavedJudge.read(saved).about == {"optimizer": "gepa"}
+    assert SavedJudge.read(saved).about.optimizer == "gepa"
     assert SavedJudge.read(saved).check_by("another/model").date
 
 
@@ -125,8 +126,7 @@ def test_keys_are_taken_out(tmp_path):
     judge = LinkageJudge()
     judge.rank.signature = judge.rank.signature.with_instructions("Use sk-planted to judge.")
     judge.rank.lm = dspy.LM("openai/gpt", api_key="sk-planted", api_base="http://host")
-    save_judge(
-        judge, tmp_path / "judge", about={"note": "sk-planted"}, redact=lambda text: text.replace("sk-planted", "…")
-    )
+    about = CompiledAbout(metric="sk-planted", lms={"task": {"spec": "a/b", "api_key": "sk-planted"}})
+    save_judge(judge, tmp_path / "judge", about, redact=lambda text: text.replace("sk-planted", "…"))
     held = "".join(path.read_text() for path in (tmp_path / "judge").iterdir())
     assert "sk-planted" not in held and "http://host" not in held

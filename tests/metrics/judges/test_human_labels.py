@@ -5,7 +5,7 @@ import pytest
 
 from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judges.human_labels import RankLabels, TypeLabels, VerdictLabels, labelled_answers
+from typedrag.metrics.judges.human_labels import Agreement, RankLabels, TypeLabels, VerdictLabels, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.question_types import SubQuestionType
 from typedrag.records import Reference
@@ -39,18 +39,15 @@ def test_where_an_answer_can_come_after_all_two_places_are_right_for_an_equal():
 
 
 def test_a_judge_agrees_that_orders_pairs_of_a_question_as_people_do():
-    judged = [
-        (ranked(1, 4), said(1)),
-        (ranked(4, 1), said(3)),
-        (ranked(2, 3, "How?"), said(4)),
-        (ranked(3, 2, "How?"), said(1)),
-    ]
-    assert RankLabels().agreement(judged).value == 0.5
-    assert RankLabels().agreement(judged[:2]).value == 1
-    assert RankLabels().agreement([]) is None
+    cases, metric = [ranked(1, 4), ranked(4, 1), ranked(2, 3)], Agreement(RankLabels())
 
+    def agreement(*ranks: int) -> float:
+        return metric(dspy.Example(cases=cases), dspy.Prediction(judgments=[said(rank) for rank in ranks])).score
 
-ENDS = ((1, 4), (4, 1))
+    assert agreement(1, 4, 3) == 1
+    assert agreement(1, 3, 4) == pytest.approx(2 / 3)
+    assert agreement(2, 2, 2) == 0.5  # saying the same of all is no skill
+    assert metric.labels.comparable(cases) and not metric.labels.comparable(cases[:1])
 
 
 VERDICTS = dspy.Example(
@@ -83,18 +80,13 @@ def test_words_that_do_not_stand_in_the_text_are_named():
     assert "do not stand in the text" in VerdictLabels()(VERDICTS, invalid).feedback
 
 
-def test_answers_to_one_question_are_one_question():
-    texts = [VERDICTS.copy(text=f"Yeast eats {n}.") for n in range(12)]
-    found = [(text, verdicts(True, False, False, False)) for text in texts]
-    assert len(VerdictLabels().counts(found)) == 1
-    apart = [VERDICTS.copy(text=t.text, question=f"Why {n}?") for n, t in enumerate(texts)]
-    assert len(VerdictLabels().counts([(text, verdicts(True, False, False, False)) for text in apart])) == 12
-
-
 def test_agreement_on_verdicts_is_that_on_pairs_of_a_text():
-    metric = VerdictLabels()
-    assert metric.agreement([(VERDICTS, verdicts(True, False, False, False))]).value == 1
-    assert metric.agreement([(VERDICTS, verdicts(True, True, True, True))]).value == 0.5
+    metric, all_no = VerdictLabels(), VERDICTS.copy(verdicts={**VERDICTS.verdicts, "q1": VERDICTS.verdicts["q2"]})
+    assert metric.agreement([VERDICTS], [verdicts(True, False, False, False)]) == 1
+    assert metric.agreement([VERDICTS], [verdicts(True, True, True, True)]) == 0.5
+    judged = [verdicts(True, False, False, False), verdicts(False, False, False, False)]
+    assert metric.agreement([VERDICTS, all_no.copy(text="Another.")], judged) == 1
+    assert metric.comparable([VERDICTS, all_no]) and not metric.comparable([all_no])
 
 
 def test_types_are_those_of_most_people():
@@ -104,7 +96,7 @@ def test_types_are_those_of_most_people():
     metric = TypeLabels()
     found = metric(example, dspy.Prediction(types=[CORE, FOLLOW_UP]))
     assert found.score == 0.5 and "«b?» is background, taken for follow-up" in found.feedback
-    assert metric.agreement([(example, dspy.Prediction(types=[CORE, FOLLOW_UP]))]).value == 0.5
+    assert metric.agreement([example], [dspy.Prediction(types=[CORE, FOLLOW_UP])]) == 0.5
     assert "All as people" in metric(example, dspy.Prediction(types=[CORE, BACKGROUND])).feedback
 
 

@@ -234,7 +234,7 @@ def test_a_page_shows_the_best_so_far_and_escapes_texts():
 
 
 def test_a_judge_is_an_artifact_and_no_model(uri, tmp_path):
-    save_judge(LinkageJudge(), tmp_path / "judge", about={"metric": "agreement"})
+    save_judge(LinkageJudge(), tmp_path / "judge")
     compile_tracker = tracker(uri, "judge")
     compile_tracker.begin_folder(tmp_path, {})
     assert log_compile(compile_tracker, (), result(tmp_path / "judge"), "linkage-judge", register_as="judges") == ""

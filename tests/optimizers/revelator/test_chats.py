@@ -9,7 +9,7 @@ from typedrag.errors import InputError
 from typedrag.optimizers.compile.targets.revelator import typed_example
 from typedrag.optimizers.revelator.training import IGNORED, chat_of, encode, encode_all, prepare
 from typedrag.programs import HANRAG, HANRAGOptions, Options
-from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES
+from typedrag.programs.hanrag import REVELATOR_SIGNATURES
 from typedrag.question_types import RevelatorRole
 
 

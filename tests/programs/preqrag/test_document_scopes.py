@@ -9,7 +9,7 @@ from typedrag.call_context import use_context
 from typedrag.errors import InputError, LMUnavailable
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options, PreQRAGOptions
-from typedrag.programs.preqrag.document_scopes import build_scope_classifier, multi_document_cue
+from typedrag.programs.preqrag import build_scope_classifier, multi_document_cue
 from typedrag.question_types import DocumentScope
 from typedrag.records import fallbacks, total_usage
 

@@ -17,10 +17,10 @@ from typedrag.experiments.formats import flattened, format_estimate, format_p
 from typedrag.experiments.loading import program_source
 from typedrag.experiments.pages import render_page, write_page
 from typedrag.programs import Options
+from typedrag.programs.answering import lost_sentence
 from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
 from typedrag.programs.artifact.state import Fields, PredictorState, State, field_changes, fields_of, state_of
 from typedrag.programs.loading import without_external_models
-from typedrag.programs.quoted_material import lost_sentence
 
 Demonstration: TypeAlias = Mapping[str, Any]
 """The fields of a signature, as JSON values."""

@@ -1,23 +1,24 @@
-"""A compiled judge as a folder of JSON files, with checks of its agreement with people against its base.
+"""A compiled judge as a folder of JSON files, as programs are saved, with tests of its agreement with people.
 
-It is loaded only for an LM with which it was shown to agree better; see `programs.artifact.folder` for the files.
+It is loaded only for an LM with which it was shown to agree better than its base.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import dspy
 from pydantic import ConfigDict, JsonValue, ValidationInfo, field_validator
 
+from typedrag.datasets import Dataset
 from typedrag.errors import InputError
-from typedrag.experiments.compare.statistics import ALPHA
 from typedrag.experiments.formats import format_p
 from typedrag.metrics.judges.linkage import LinkageJudge
+from typedrag.programs.artifact.compiled import CompiledAbout, Verdict
 from typedrag.programs.artifact.folder import SavedModule
 from typedrag.programs.artifact.state import fields_of, state_of
 from typedrag.records import Estimate
@@ -27,63 +28,53 @@ from typedrag.sub_questions.decomposition import SubQuestionTyper
 _CHECK = "Check it by labels that it was not compiled on: typedrag judges check --compiled FOLDER"
 
 
-class _Kind(NamedTuple):
-    """A judge that can be saved: its class, and the options that it is rebuilt with."""
-
-    make: Callable[..., dspy.Module]
-    options: Callable[[Any], dict[str, JsonValue]]
-
-
-_KINDS: Mapping[str, _Kind] = {
-    "linkage-judge": _Kind(LinkageJudge, lambda judge: {"convention": judge.convention.value}),
-    "coverage-judge": _Kind(CoverageJudge, lambda judge: {"sub_questions_per_call": judge.sub_questions_per_call}),
-    "sub-question-typer": _Kind(SubQuestionTyper, lambda judge: {}),
+_KINDS: Mapping[str, tuple[type[dspy.Module], tuple[str, ...]]] = {
+    "linkage-judge": (LinkageJudge, ("convention",)),
+    "coverage-judge": (CoverageJudge, ("sub_questions_per_call",)),
+    "sub-question-typer": (SubQuestionTyper, ()),
 }
+"""The judges that can be saved: their classes, and the options that they are made with."""
 
 
 @dataclass(frozen=True)
 class JudgeCheck:
-    """The agreement of a compiled judge, and of its base before compiling, with people's labels.
+    """The test of a compiled judge against its base, on people's labels that it was not compiled on.
 
     Attributes:
         scorer: The model that both asked.
-        measure: The measure of agreement, named as in `typedrag judges check`.
-        base: The base's agreement; None if it is undefined.
-        compiled: The compiled judge's agreement on the same labels.
-        difference: The gain in agreement; None if there are no labels.
-        p: p-value of the test of the gain, corrected for all `tests`.
         judge: The fingerprint of the compiled judge.
-        tests: The number of compiled judges and models that were ever checked on these labels in this folder.
-        split: The split of the dataset, which the judge was not compiled on.
-        failed: The number of examples that lack a judgment of either, and are not compared.
+        dataset: The dataset, of whose test split the labels are.
+        base: The base's agreement with people; None if it is undefined.
+        compiled: The compiled judge's agreement on the same questions.
+        difference: The gain in agreement; None if the judges are the same.
+        verdict: `better` or `worse` if that is more than chance.
+        p: p-value of the test of the gain, corrected for all `tests`.
+        tests: The number of compiled judges and models that were ever tested on these labels in this folder.
         date: The date in UTC.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     scorer: str
-    measure: str
-    base: Estimate | None
-    compiled: Estimate | None
+    judge: str
     dataset: str
+    dataset_fingerprint: str
+    base: Estimate | None = None
+    compiled: Estimate | None = None
     difference: Estimate | None = None
-    dataset_fingerprint: str = ""
-    split: str = "test"
-    failed: int = 0
-    date: str = ""
+    verdict: Verdict = ""
     p: float | None = None
-    judge: str = ""
     tests: int = 1
+    date: str = ""
 
     @property
     def is_better(self) -> bool:
         """True if the compiled judge agrees better with people, by more than chance."""
-        return self.difference is not None and self.difference.value > 0 and self.p is not None and self.p < ALPHA
+        return self.verdict == "better"
 
     def __str__(self) -> str:
-        scores = f"{self.measure} {self.compiled or '–'}, before {self.base or '–'}"
         more = f", difference {self.difference}, p {format_p(self.p)}" if self.difference else ""
-        return f"{scores}{more}, on {self.dataset}"
+        return f"agreement {self.compiled or '–'}, before {self.base or '–'}{more}, on {self.dataset}"
 
 
 class SavedJudge(SavedModule):
@@ -97,7 +88,7 @@ class SavedJudge(SavedModule):
 
     judge: str
     options: dict[str, JsonValue]
-    about: dict[str, JsonValue]
+    about: CompiledAbout
     checks: tuple[JudgeCheck, ...]
 
     @field_validator("judge")
@@ -113,40 +104,38 @@ class SavedJudge(SavedModule):
         """The check of this judge with a model; None if there was none."""
         return next((check for check in self.checks if (check.judge, check.scorer) == (self.fingerprint, scorer)), None)
 
-    def earlier_checks(self, check: JudgeCheck) -> list[JudgeCheck]:
-        """The checks of other judges or models on the same labels."""
-        labels = (check.dataset, check.dataset_fingerprint, check.split)
-        same = [c for c in self.checks if (c.dataset, c.dataset_fingerprint, c.split) == labels]
-        return [c for c in same if (c.judge, c.scorer) != (check.judge, check.scorer)]
+    def count_tests(self, scorer: str, dataset: Dataset) -> int:
+        """The number of tests on the labels of a dataset, with one of this judge with a model."""
+        on_these = {(c.judge, c.scorer) for c in self.checks if c.dataset_fingerprint == dataset.fingerprint}
+        return len(on_these | {(self.fingerprint, scorer)})
 
     def build(self) -> dspy.Module:
         """The judge, whether or not it is better; an `InputError` if its signatures have changed since."""
-        return self.restore(_KINDS[self.judge].make(**self.options))
+        return self.restore(_KINDS[self.judge][0](**self.options))
 
 
 def save_judge(
-    judge: dspy.Module,
-    folder: Path,
-    *,
-    about: Mapping[str, Any] | None = None,
-    checks: Sequence[JudgeCheck] = (),
-    redact: Callable[[str], str] = str,
+    judge: dspy.Module, folder: Path, about: CompiledAbout | None = None, *, redact: Callable[[str], str] = str
 ) -> None:
-    """Save a judge to a folder atomically, in the place of an earlier one.
+    """Save a judge to a folder atomically, in the place of an earlier one, whose checks are kept.
 
-    Its LMs are not saved. `about` holds facts about its compile as JSON values: metric, optimizer, dataset.
+    Its LMs are not saved; `about` is how it was compiled.
 
     Raises:
         InputError: If judges of this class cannot be saved, or the folder cannot be written.
     """
-    kind = next((name for name, known in _KINDS.items() if type(judge) is known.make), None)
+    kind = next((name for name, (cls, _) in _KINDS.items() if type(judge) is cls), None)
     if kind is None:
         raise InputError(f"a {type(judge).__name__} is no judge that can be saved", f"Judges: {', '.join(_KINDS)}")
+    try:
+        checks = SavedJudge.read(folder).checks
+    except InputError:  # there is none yet
+        checks = ()
     saved = SavedJudge(
         judge=kind,
-        options=_KINDS[kind].options(judge),
-        about=dict(about or {}),
-        checks=tuple(checks),
+        options={name: getattr(judge, name) for name in _KINDS[kind][1]},
+        about=(about or CompiledAbout()).to_save(),
+        checks=checks,
         state=state_of(judge),
         signatures=fields_of(judge),
     )
@@ -179,10 +168,11 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
     return saved.build()
 
 
-def add_check(folder: Path, check: JudgeCheck) -> None:
-    """Write the result of a check into a judge's folder, in the place of an earlier one with the same model."""
+def add_check(folder: Path, check: JudgeCheck) -> JudgeCheck:
+    """Write the result of a check, with its date, into a judge's folder; one with the same model is replaced."""
     saved = SavedJudge.read(folder)
     same = (check.judge, check.scorer)
     others = tuple(known for known in saved.checks if (known.judge, known.scorer) != same)
     check = replace(check, date=check.date or datetime.now(UTC).isoformat(timespec="seconds"))
     saved.model_copy(update={"checks": (*others, check)}).write(folder)
+    return check

@@ -41,11 +41,7 @@ def data_dir() -> Path:
 
 
 def connect(config: TrackingConfig) -> Any:
-    """Return MLflow, connected to the store and the experiment of a configuration, which are made if need be.
-
-    Raises:
-        Exception: Any error of MLflow, SQLAlchemy, requests, ..., if the store cannot be used; see `faults_of_store`.
-    """
+    """Return MLflow, connected to the store and the experiment of a configuration, which are made if need be."""
     mlflow = _quiet()
     uri = tracking_uri(config)
     artifacts = None
@@ -86,9 +82,6 @@ def connect_to_existing(uri: str | None, name: str) -> Any:
     """Return MLflow, connected to an existing store.
 
     The store is by default the one that MLflow is set to, else that of `tracking_uri`; errors call the wanted `name`.
-
-    Raises:
-        InputError: If there is no such store on this machine.
     """
     mlflow = _quiet()
     if uri or not mlflow.is_tracking_uri_set():

@@ -161,12 +161,7 @@ def _digest(program: Path) -> str:
 
 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
-    """All registered compiled programs, sorted by name and version.
-
-    Raises:
-        InputError: If there is no such store.
-        TypedRAGError: If the store cannot be used.
-    """
+    """All registered compiled programs, sorted by name and version."""
     with _registry(tracking_uri) as mlflow:
         aliases = {model.name: _aliases(model) for model in mlflow.search_registered_models()}
         [(tag, value)] = _REGISTERED.items()
@@ -182,11 +177,6 @@ def promote(
 
     Programs are loaded by their alias: `models:/NAME@ALIAS`. `force` promotes in spite of `objections`, but not a
     version that cannot be loaded.
-
-    Raises:
-        InputError: If there is no such model or version, it is no compiled program that this
-            typedrag can load, the alias is not allowed, or there are objections.
-        TypedRAGError: If the store cannot be used.
     """
     quote = '"' if "'" in name else "'"
     with _registry(tracking_uri) as mlflow:

@@ -79,12 +79,7 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         self._opened: tuple[Program, dspy.LM] | None = None
 
     def load_context(self, context: Any) -> None:
-        """Read the program.
-
-        Raises:
-            InputError: If this typedrag cannot load it, options have to be named (see `load_program`), or
-                `model_config` has a key that is not in `CONFIG`.
-        """
+        """Read the program."""
         settings = {**(context.model_config or {}), **json.loads(os.environ.get(_SERVER_CONFIG) or "{}")}
         if unknown := sorted(settings.keys() - CONFIG.keys()):
             raise InputError(f"model_config has unknown keys: {', '.join(unknown)}", f"Known are: {', '.join(CONFIG)}")
@@ -107,10 +102,6 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
             `passages` (ids), `fallback`, `answered` (`passages`, `knowledge` or `nothing`), `grounded`,
             `lm_calls`, `tokens` (None if the LM's server does not report them), `seconds`, and
             `error`, which is empty or says why the question has no answer.
-
-        Raises:
-            NothingServed: If the LM, the index or the reranker cannot be used.
-            Misconfigured: If the configuration that the model was loaded with is wrong.
         """
         # pandas has NaN for what is missing
         rows = model_input.reindex(columns=["question", "question_type"]).fillna("")

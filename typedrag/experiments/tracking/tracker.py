@@ -72,9 +72,6 @@ class Tracker:
             remember: Called with the id of a new run.
             tags: Tags of the run; empty ones are left out.
             hint: What to do if the store cannot be used.
-
-        Raises:
-            Unavailable: If the store cannot be used.
         """
         if not self.config.enabled:
             return

@@ -76,9 +76,6 @@ def pairwise_order_accuracy(
     Returns:
         An estimate whose n is the number of pairs that have an order.
 
-    Raises:
-        ValueError: If the arguments differ in length.
-
     Example:
         >>> pairwise_order_accuracy([0.9, 0.5, 0.5, 0.1], [3, 3, 2, 1], groups="qqqq").value
         0.9
@@ -133,9 +130,6 @@ def label_agreement(
 
     Macro-F1 is over the labels that occur in the sample or resample.
 
-    Raises:
-        ValueError: If the two differ in length.
-
     Example:
         >>> agreement = label_agreement(["a", "b", "a"], ["a", "a", "a"])
         >>> round(agreement["accuracy"].value, 3), agreement["macro_f1"].value
@@ -166,9 +160,6 @@ def binary_agreement(
 
     Undefined ones are left out: precision if the judge never says yes, recall if people never do, F1 if
     neither does.
-
-    Raises:
-        ValueError: If the two differ in length.
 
     Example:
         >>> agreement = binary_agreement([True, True, False, False], [True, False, True, False])

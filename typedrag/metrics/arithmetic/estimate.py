@@ -133,11 +133,7 @@ def mean_estimates(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> list[Estimate]:
-    """The mean of each row of values, which belong to the same units, over the same resamples; none without values.
-
-    Raises:
-        ValueError: If rows or groups differ in length.
-    """
+    """The mean of each row of values, which belong to the same units, over the same resamples; none without values."""
     import numpy as np
 
     n = len(rows[0])

@@ -32,9 +32,6 @@ class Convention(StrEnum):
 def reciprocal_rank(rank: float) -> float:
     """The reciprocal of a rank: 1 for the best.
 
-    Raises:
-        ValueError: If the rank is below 1.
-
     Example:
         >>> reciprocal_rank(4)
         0.25
@@ -47,9 +44,6 @@ def percentile_rank(rank: float, references: int) -> float:
     """A rank's place within a list of references, in percent: 100 for the best (eq. 4, one term).
 
     Of n references, rank n gets 100/n, and rank n + 1 gets 0.
-
-    Raises:
-        ValueError: If the rank is below 1 or beyond the last that any convention allows.
 
     Example:
         >>> [percentile_rank(rank, references=4) for rank in (1, 2, 4, 5)]
@@ -64,9 +58,6 @@ def percentile_rank(rank: float, references: int) -> float:
 def mrr(ranks: Iterable[float]) -> float:
     """Mean reciprocal rank, from 0 to 1 (eq. 3).
 
-    Raises:
-        ValueError: If there is no rank.
-
     Example:
         >>> mrr([1, 2, 4])
         0.5833333333333334
@@ -79,9 +70,6 @@ def mpr(ranks: Iterable[tuple[float, int]]) -> float:
 
     Args:
         ranks: Ranks, each with the number of references it is among.
-
-    Raises:
-        ValueError: If there is no rank.
 
     Example:
         >>> mpr([(1, 4), (2, 2)])
@@ -116,9 +104,6 @@ def expected_rank(probabilities: Mapping[int, float]) -> float:
     Args:
         probabilities: The probabilities of the allowed ranks. They need not sum to 1, since other tokens
             have probabilities too: they are scaled to do so.
-
-    Raises:
-        ValueError: If a rank is below 1, a probability is negative, or none is above 0.
 
     Example:
         >>> expected_rank({1: 0.5, 2: 0.25, 4: 0.25})

@@ -50,10 +50,6 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
 
     Returns:
         Numbers by name; NaN if there is nothing to compare, as in an answer without names.
-
-    Raises:
-        NotMeasurable: If all references have one label.
-        RetrievalError: If MiniLM is not on this machine.
     """
     references = [r for r in references if r.text.strip()]
     worth_of = worths(references)
@@ -108,9 +104,6 @@ def names(text: str) -> Words:
 
 def worths(references: Sequence[Reference]) -> list[float]:
     """The place of each reference's label between the worst, 0, and the best, 1.
-
-    Raises:
-        NotMeasurable: If all have one label.
 
     Example:
         >>> worths([Reference("Yeast.", 4), Reference("Flour.", 1), Reference("Gas.", 2)])

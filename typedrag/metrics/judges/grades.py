@@ -39,12 +39,7 @@ class GradeJudge(dspy.Module):
         self._retries = retries
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """A prediction with the `grade`, from the signature's inputs.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be reached.
-        """
+        """A prediction with the `grade`, from the signature's inputs."""
         return dspy.Prediction(grade=ask("grade", self.give, retries=self._retries, **inputs).prediction.grade)
 
 
@@ -75,11 +70,7 @@ class Grade(Metric):
         self.judge = GradeJudge(self.signature, self.retries)
 
     def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
-        """The judge's inputs besides question and answer: the gold answers, if the metric needs them.
-
-        Raises:
-            NotMeasurable: If the example has none.
-        """
+        """The judge's inputs besides question and answer: the gold answers, if the metric needs them."""
         if self.needs is None:
             return {}
         texts = gold_texts(example)

@@ -1,8 +1,8 @@
 """People's labels, to compile judges by and to check them by.
 
-Each kind of labels is a metric of a judge's prediction for one example, with feedback in words, and
-measures the agreement of a judge with people over many examples: the number that
-`typedrag judges check` reports under the same name.
+Each kind of labels is a metric of a judge's prediction for one example, with feedback in words, which a compile goes
+by. Its `Agreement` is the metric of a test: it looks at all examples of a question together, so that a judge gains
+nothing by saying the same of all.
 """
 
 from __future__ import annotations
@@ -16,19 +16,15 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
-from typedrag.metrics.arithmetic.agreement import ordered_pairs, share_estimate
+from typedrag.metrics.arithmetic.agreement import ordered_pairs
 from typedrag.metrics.arithmetic.ranks import Convention, expected_rank
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.metric import Metric, Scored
 from typedrag.question_types import SubQuestionType
-from typedrag.records import Estimate, Reference
+from typedrag.records import Reference
 from typedrag.signatures.fields import Verdict
 from typedrag.sub_questions.coverage_judge import Coverage
-
-Judged = Sequence[tuple[dspy.Example, dspy.Prediction]]
-"""Examples, each with the prediction of a judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +50,6 @@ class LabelledAnswer:
 
 def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswer]:
     """The labelled answers to a question that LINKAGE does not draw as references, in random order.
-
-    Raises:
-        NotMeasurable: If the question's answers have fewer than two labels.
 
     Example:
         >>> answers = [Reference("Yeast.", 2), Reference("Flour.", 0), Reference("Gas.", 2), Reference("Dough.", 0)]
@@ -94,18 +87,16 @@ def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:
 class HumanLabels(Metric):
     """The base of all kinds of labels."""
 
-    measure: ClassVar[str]
-    """The measure that judges are compared by."""
     output: ClassVar[str]
     """The field of the judge's predictor that is measured."""
 
-    def counts(self, judged: Judged) -> list[tuple[float, int]]:
-        """The number of a judge's predictions that are right, and of all, for each question."""
-        raise NotImplementedError
+    def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
+        """The share of what was judged of a question that people say, too."""
+        return fmean(self.score(*judged).score for judged in zip(cases, judgments, strict=True))
 
-    def agreement(self, judged: Judged, seed: int = 0) -> Estimate | None:
-        """The agreement of a judge with people, with an interval; None if undefined."""
-        return share_estimate(self.counts(judged), seed)
+    def comparable(self, cases: Sequence[dspy.Example]) -> bool:
+        """True if the labels of a question are enough for an agreement."""
+        return True
 
     def feedback_for(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
@@ -118,8 +109,8 @@ class RankLabels(HumanLabels):
     """The closeness of a rank to the one by people's labels: 1 if equal, 0 if they are at opposite ends of the list.
 
     The example has the `rank` and the `label` of its candidate, `tied` (whether a reference has the
-    same label), and the judge's inputs. Agreement is `pairs_ordered`, the share of pairs of candidates
-    for a question whose better one is ranked better.
+    same label), and the judge's inputs. Agreement is the share of pairs of candidates for a question
+    whose better one is ranked better.
 
     Args:
         convention: The judge's convention. If an answer can come after all references, the places before
@@ -128,7 +119,6 @@ class RankLabels(HumanLabels):
     """
 
     name: ClassVar[str] = "rank-labels"
-    measure: ClassVar[str] = "pairs_ordered"
     output: ClassVar[str] = "rank"
 
     def __init__(self, *, convention: Convention = Convention.TYPED_RAG, **options: Any) -> None:
@@ -147,22 +137,24 @@ class RankLabels(HumanLabels):
         judged = f"it was ranked {prediction.rank}" + ("" if off else ", as is right")
         return Scored(1 - off / (worst - 1), f"{text}; {judged}.", {"off": float(off)})
 
-    def counts(self, judged: Judged) -> list[tuple[float, int]]:
-        """The number of pairs in the labels' order, and of all pairs that have one."""
-        groups, labels = [group_of(e) for e, _ in judged], [e.label for e, _ in judged]
-        return list(ordered_pairs([-_expected(p) for _, p in judged], labels, groups).values())
+    def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
+        """The share of pairs that are ranked as people do; ties count half."""
+        return _ordered([-_expected(j) for j in judgments], [c.label for c in cases], [""] * len(cases))
+
+    def comparable(self, cases: Sequence[dspy.Example]) -> bool:
+        """True if there are two labels."""
+        return len({case.label for case in cases}) > 1
 
 
 class VerdictLabels(HumanLabels):
     """Agreement of verdicts on sub-questions with people's, with answered and unanswered ones weighted equally.
 
     The score is the mean of the right shares of the answered sub-questions and of the others. The example
-    has the `verdicts` by key, beside the judge's inputs. Agreement is `ordered`, the share of pairs of an
-    answered and an unanswered sub-question on a text in which the judge finds the former more covered.
+    has the `verdicts` by key, beside the judge's inputs. Agreement is the share of pairs of an answered and an
+    unanswered sub-question on a text in which the judge finds the former more covered.
     """
 
     name: ClassVar[str] = "verdict-labels"
-    measure: ClassVar[str] = "ordered"
     output: ClassVar[str] = "verdicts"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
@@ -178,25 +170,27 @@ class VerdictLabels(HumanLabels):
         score = fmean(fmean(share) for share in shares if share)
         return Scored(score, _on_wrong(wrong, len(right)), {"accuracy": fmean(right)})
 
-    def counts(self, judged: Judged) -> list[tuple[float, int]]:
-        """The number of pairs of sub-questions on a text in people's order, and of all pairs that have one."""
-        pairs = [(e, v, g) for e, p in judged for v, g in zip(e.verdicts.values(), p.verdicts, strict=True)]
-        people, predicted = [int(v.answered) for _, v, _ in pairs], [int(g.answered) for _, _, g in pairs]
-        of_texts = ordered_pairs(predicted, people, [(group_of(e), e.text) for e, _, _ in pairs])
-        questions: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        for (question, _), counts in of_texts.items():
-            questions[question].append(counts)
-        return [(sum(right for right, _ in each), sum(of for _, of in each)) for each in questions.values()]
+    def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
+        """The share of pairs on a text that are judged as people do; ties count half."""
+        people = [int(verdict.answered) for case in cases for verdict in case.verdicts.values()]
+        judged = [int(verdict.answered) for judgment in judgments for verdict in judgment.verdicts]
+        return _ordered(judged, people, [case.text for case in cases for _ in case.verdicts])
+
+    def comparable(self, cases: Sequence[dspy.Example]) -> bool:
+        """True if a text has both kinds of sub-questions."""
+        kinds: dict[str, set[bool]] = defaultdict(set)
+        for case in cases:
+            kinds[case.text] |= {verdict.answered for verdict in case.verdicts.values()}
+        return any(len(of_text) > 1 for of_text in kinds.values())
 
 
 class TypeLabels(HumanLabels):
     """The share of sub-questions with the type that most annotators chose.
 
-    The example has the `types` by key, beside the typer's inputs; agreement is `accuracy`.
+    The example has the `types` by key, beside the typer's inputs.
     """
 
     name: ClassVar[str] = "type-labels"
-    measure: ClassVar[str] = "accuracy"
     output: ClassVar[str] = "types"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
@@ -208,13 +202,29 @@ class TypeLabels(HumanLabels):
         share = 1 - len(wrong) / len(compared)
         return Scored(share, _on_wrong(wrong, len(compared)), {"accuracy": share})
 
-    def counts(self, judged: Judged) -> list[tuple[float, int]]:
-        """The number of right types, and of all, for each question."""
-        right: dict[str, list[bool]] = defaultdict(list)
-        for example, prediction in judged:
-            types = zip(example.types.values(), prediction.types, strict=True)
-            right[group_of(example)] += [people == guess for people, guess in types]
-        return [(sum(each), len(each)) for each in right.values()]
+
+class Agreement(Metric):
+    """A judge's agreement with people on the `cases` of a question, by its `judgments` of them.
+
+    Args:
+        labels: The kind of labels.
+        options: The options of `Metric`.
+    """
+
+    name: ClassVar[str] = "agreement"
+
+    def __init__(self, labels: HumanLabels, **options: Any) -> None:
+        super().__init__(**options)
+        self.labels = labels
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Compare all judgments of the question."""
+        return Scored(self.labels.agreement(example.cases, prediction.judgments))
+
+
+def _ordered(scores: Sequence[float], labels: Sequence[float], groups: Sequence[str]) -> float:
+    counts = ordered_pairs(scores, labels, groups).values()
+    return sum(right for right, _ in counts) / sum(of for _, of in counts)
 
 
 def _expected(prediction: dspy.Prediction) -> float:

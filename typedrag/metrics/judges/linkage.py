@@ -87,10 +87,6 @@ class LinkageJudge(dspy.Module):
         Returns:
             Prediction: `probabilities` is None for drawn answers, and if the LM's server gives no token
                 probabilities.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
         """
         worst = self.convention.worst_rank(len(references))
         settings: dict[str, Any] = {}
@@ -119,9 +115,6 @@ def draw_references(
     The draw among references of one label depends only on the example's id, their texts and the seed,
     so that all programs get the same list on every machine. If there are more labels than
     `max_references`, the best, the worst and others evenly between them are kept.
-
-    Raises:
-        NotMeasurable: If the references have fewer than two labels.
 
     Example:
         >>> answers = [Reference("Yeast.", 2), Reference("Gas from yeast.", 3), Reference("Flour.", 0)]

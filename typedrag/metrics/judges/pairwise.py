@@ -62,10 +62,6 @@ class PairwiseJudge(dspy.Module):
 
         Returns:
             Prediction: `probabilities` is None if the LM's server gives no token probabilities.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
         """
         settings = logprob_settings() if self.token_probabilities else {}
         reply = ask(
@@ -127,12 +123,7 @@ def points_of_first(verdict: Verdict) -> float:
 
 
 def compare_in_both_orders(judge: dspy.Module, question: str, answer: str, other: str) -> Verdicts:
-    """Compare two answers in both orders. Equal answers are a tie; no LM is asked.
-
-    Raises:
-        StepFailed: If no reply can be parsed in one of the orders.
-        LMUnavailable: If the LM cannot be reached.
-    """
+    """Compare two answers in both orders. Equal answers are a tie; no LM is asked."""
     if answer == other:
         return Verdicts("tie", "tie", TIED)
     forward = judge(question=question, first_answer=answer, second_answer=other)

@@ -43,12 +43,7 @@ class Support(Protocol):
     """Judges the support of sentences by sources."""
 
     def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
-        """The verdict on each sentence by the sources, at least one.
-
-        Raises:
-            StepFailed: If an LM is asked and its reply cannot be read.
-            Unavailable: If a model cannot be used.
-        """
+        """The verdict on each sentence by the sources, at least one."""
         ...
 
 

@@ -30,9 +30,6 @@ def open_support(spec: str) -> Support:
     Args:
         spec: `embedding`; `nli:NAME`, a cross-encoder for entailment, such as
             `nli:cross-encoder/nli-deberta-v3-small`, or a folder of one; or `lm`, the LM in use.
-
-    Raises:
-        InputError: If it names none.
     """
     kind, _, name = spec.partition(":")
     if spec == "embedding":
@@ -102,12 +99,7 @@ class SupportJudge(dspy.Module):
         self.check = predictor(JudgeSupport)
 
     def forward(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> dspy.Prediction:
-        """A prediction with the `verdicts`, one for each sentence.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """A prediction with the `verdicts`, one for each sentence."""
         reply = ask(
             "judge support",
             with_settings(self.check, allow_tokens(len(sentences) * _TOKENS_A_VERDICT)),

@@ -10,16 +10,21 @@ from typing import Any, Literal
 
 import dspy
 
+from typedrag.datasets import Dataset
+from typedrag.datasets.splits import group_of
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
 from typedrag.experiments.compare.truth import TRUTH, verdict_of
 from typedrag.experiments.compare.weighted import SCORE, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, Run
 from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, read_run, value_of
+from typedrag.experiments.held_out import check_enough
 from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric
+from typedrag.metrics.objective import measurable_by
+from typedrag.optimizers.compile.targets import Target
 from typedrag.programs.artifact.compiled import Change, Verdict
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.records import Answer, Estimate
@@ -114,6 +119,57 @@ def _name(difference: Difference) -> str:
 def _is_told(difference: Difference) -> bool:
     """True if the difference is saved with a compiled program: by type, only the objective and the costs are."""
     return difference.stratum == ALL or difference.measure in (SCORE, *COSTS)
+
+
+def check_test(examples: Sequence[dspy.Example], dataset: Dataset, flag: str) -> None:
+    """Refuse a test on too few questions, before it is paid; the flag sets their number.
+
+    Raises:
+        InputError: If no verdict can come of it.
+    """
+    count = len({group_of(example) for example in examples})
+    hint = f"Name a dataset with more, or test on these without a verdict: {flag} {len(examples)}"
+    check_enough(count, f"split 'test' of dataset '{dataset.name}'", hint)
+
+
+def held_out_alone(
+    target: Target,
+    base: dspy.Module,
+    compiled: dspy.Module,
+    examples: Sequence[dspy.Example],
+    folder: Path,
+    *,
+    lm: dspy.LM,
+    threads: int,
+    seed: int = 0,
+    tests: int = 1,
+    listener: Callable[[Progress], object] = lambda progress: None,
+    redact: Redactor | None = None,
+) -> HeldOut:
+    """Compare compiled and base by the target's own metric, with their runs in a folder; see `run_module`."""
+    metric = target.test_metric()
+    assert metric is not None, "the target has labels of its own"
+    runs = [
+        run_module(
+            target.tested(module),
+            metric,
+            examples,
+            folder / f"{name}-{fingerprint(state_of(module))}",
+            lm=lm,
+            threads=threads,
+            listener=listener,
+            redact=redact or Redactor([]),
+        )
+        for name, module in [("base", base), ("compiled", compiled)][: 1 + is_changed(base, compiled)]
+    ]
+    measurable = measurable_by([metric], examples)
+    return held_out(runs[0], runs[1] if len(runs) > 1 else None, {metric.name: 1.0}, measurable, seed, tests=tests)
+
+
+def is_changed(base: dspy.Module, compiled: dspy.Module) -> bool:
+    """True if a compile has changed the base: what its predictors say, or its options."""
+    options = [getattr(module, "options", None) for module in (base, compiled)]
+    return fingerprint(state_of(base)) != fingerprint(state_of(compiled)) or options[0] != options[1]
 
 
 def run_module(

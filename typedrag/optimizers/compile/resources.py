@@ -257,7 +257,10 @@ class CompileResources:
         Raises:
             InputError: If there is none.
         """
-        examples = self.objective.measurable(self.target.examples(self.dataset, split))
+        if split == "test":
+            examples = self.objective.measurable(self.target.test_examples(self.dataset))
+        else:
+            examples = self.objective.measurable(self.target.examples(self.dataset, split))
         if not examples:
             columns = f" ({self.dataset.columns})" if self.dataset.columns else ""
             raise InputError(

@@ -16,25 +16,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
-from pydantic import TypeAdapter
 
 from typedrag.errors import InputError
 from typedrag.experiments.compare.truth import TRUTH
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.judges.records import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
+from typedrag.experiments.judges.saved import SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_of
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
-from typedrag.lms.lm import default_spec, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.metrics.objective import measurable_by
-from typedrag.optimizers.compile.checked_judge import check_saved_judge, check_test, test_examples
+from typedrag.optimizers.compile.checked_judge import keep_check
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.held_out import HeldOut, held_out, run_module
+from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out, held_out_alone, is_changed
 from typedrag.optimizers.compile.optimize import (
     KIND,
     CompileEstimate,
@@ -46,16 +43,14 @@ from typedrag.optimizers.compile.resources import COMPILE, CompileResources
 from typedrag.optimizers.compile.teleprompters import Candidate, best_so_far, candidates_in
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs import Program
+from typedrag.programs.answering import unguarded
 from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.programs.artifact.state import fingerprint, state_of
-from typedrag.programs.quoted_material import unguarded
 from typedrag.runs import Progress, RunFolder, is_run
-from typedrag.runs.stages import Listener, unheard
 
 PROGRAM, JUDGE, TEST, RESULT = "program", "judge", "test", "result.json"
 ESTIMATE = "estimate"
 BASE, COMPILED = "base", "compiled"
-_ABOUT = TypeAdapter(CompiledAbout)
 
 
 class Plan(NamedTuple):
@@ -84,8 +79,7 @@ class CompileResult:
         folder: The folder of the compiled program or judge.
         target: The name of what was compiled.
         outcome: What the optimizer reached.
-        test: The result on the test split; None for a judge.
-        check: A judge's agreement with people; None for a program.
+        test: The result on the test split.
         spent: The cost of the compile, without the test.
         registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
         risk: The known risk of compiling against these metrics; empty if none.
@@ -94,8 +88,7 @@ class CompileResult:
     folder: Path
     target: str
     outcome: CompileOutcome
-    test: HeldOut | None
-    check: JudgeCheck | None
+    test: HeldOut
     spent: Spending
     registered: str = ""
     risk: str = ""
@@ -109,11 +102,10 @@ class CompileResult:
                 self.target: {"stopped": outcome.stopped, "candidates": [asdict(c) for c in outcome.candidates]}
             },
             "spent": {**self.spent.to_dict(), "tokens": self.spent.tokens, "cost": self.spent.cost},
-            "verdict": test.verdict if test else "",
-            "p": test.p if test else None,
-            "tests": test.tests if test else None,
-            "test": test.comparison.to_dict() if test and test.comparison else None,
-            "check": asdict(self.check) if self.check else None,
+            "verdict": test.verdict,
+            "p": test.p,
+            "tests": test.tests,
+            "test": test.comparison.to_dict() if test.comparison else None,
             "registered": self.registered,
             "risk": self.risk,
         }
@@ -127,14 +119,12 @@ class CompileProgress:
         plan: Called with the plan before the compile begins.
         candidate: Called with each new candidate and the name of its target.
         test: Called with the progress of the test's runs.
-        listener: Called with the progress of tests that are no runs of a program.
         notice: Called with messages for the user.
     """
 
     plan: Callable[[Plan], None] = lambda plan: None
     candidate: Callable[[str, Candidate], None] = lambda target, candidate: None
     test: Callable[[Progress], None] = lambda progress: None
-    listener: Listener = unheard
     notice: Callable[[str], None] = lambda notice: None
 
 
@@ -213,16 +203,11 @@ class _Compile:
         parts = self.parts
         _ = parts.base, parts.dataset  # loaded first, since opening the replies makes the folder
         request = parts.request(self.folder)
-        if parts.judge:
-            settings = CheckSettings(limit=self.config.test_limit, seed=self.config.seed)
-            examples = test_examples(parts.judge, parts.dataset, settings)
-        else:
-            examples = parts.test_examples
         if self.config.test_limit is None:
-            check_test(examples, parts.dataset, "--test-limit")
+            check_test(parts.test_examples, parts.dataset, "--test-limit")
         with self._replies():  # for the target and the test
             estimate = estimate_compile(request, parts.optimizer, parts.stop)
-        return Plan(estimate, *parts.limits, 2 * len(examples), parts.types)
+        return Plan(estimate, *parts.limits, 2 * len(parts.test_examples), parts.types)
 
     def run(self) -> CompileResult:
         """Compile, test and log."""
@@ -272,21 +257,18 @@ class _Compile:
         outcome = compile_module(request, parts.optimizer, parts.stop, on_candidate=on_candidate)
         compiled = target.put_back(base, outcome.best)
         self._save(compiled)
-        result = CompileResult(
-            self.saved, target.name, outcome, None, None, parts.spent_on_types + outcome.spent, risk=parts.risk
-        )
-        if base is None:
-            return replace(result, check=self._check())
-        if names := unguarded(state_of(base), state_of(compiled)):
+        before = target.student() if base is None else base
+        if names := unguarded(state_of(before), state_of(compiled)):
             self.watching.notice(
                 f"no longer told never to follow instructions in passages: {', '.join(names)}. "
                 "Read `typedrag diff` before strangers' texts get there"
             )
-        test = self._test(base, compiled)
+        test = self._test(before, compiled)
         self._save(compiled, test)
-        if test.comparison:  # a later candidate, of a larger budget, replaces `program` untested
+        if test.comparison and base is not None:  # a later candidate, of a larger budget, replaces `program` untested
             self._save(compiled, test, self.out / TEST / tested_as(self.saved) / PROGRAM)
-        return replace(result, test=test)
+        spent = parts.spent_on_types + outcome.spent
+        return CompileResult(self.saved, target.name, outcome, test, spent, risk=parts.risk)
 
     def _save(self, module: dspy.Module, test: HeldOut | None = None, folder: Path | None = None) -> None:
         """Save the program or judge so far."""
@@ -305,14 +287,6 @@ class _Compile:
             seed=config.dataset.seed,
             lms=parts.lm_settings,
         )
-        if not isinstance(module, Program):
-            try:
-                checks = SavedJudge.read(self.saved).checks
-            except InputError:  # there is none yet
-                checks = ()
-            about_judge = _ABOUT.dump_python(about, mode="json")
-            save_judge(module, self.saved, about=about_judge, checks=checks, redact=parts.redactor)
-            return
         if test:
             about = replace(
                 about,
@@ -324,6 +298,11 @@ class _Compile:
                 p=test.p,
                 tests=test.tests,
             )
+        if not isinstance(module, Program):
+            save_judge(module, self.saved, about, redact=parts.redactor)
+            if test:
+                keep_check(self.saved, test, parts.resources.lm.model, parts.dataset)
+            return
         save_compiled(
             module,
             folder or self.saved,
@@ -334,41 +313,32 @@ class _Compile:
             redact=parts.redactor,
         )
 
-    def _check(self) -> JudgeCheck:
-        config, dataset = self.config, self.parts.dataset
-        return check_saved_judge(
-            self.saved,
-            {dataset.name: dataset},
-            Scorer(config.lm.spec or default_spec(), with_cache(self.parts.resources.lm)),
-            CheckSettings(limit=config.test_limit, seed=config.seed, threads=config.threads),
-            listener=self.watching.listener,
-        )
-
-    def _test(self, base: Program, compiled: dspy.Module) -> HeldOut:
-        parts, target = self.parts, self.parts.target
-        changed = fingerprint(state_of(compiled)) != fingerprint(state_of(base)) or compiled.options != base.options
-        weights = {m.name: m.weight for m in self.config.against}
-        if (metric := target.metric()) is not None:
-            weights = {metric.name: 1.0}
-            runs = [
-                run_module(
-                    target.base(program),
-                    metric,
-                    parts.test_examples,
-                    self.out / TEST / f"{name}-{fingerprint(state_of(program))}",
-                    lm=parts.resources.lm,
-                    threads=self.config.threads,
-                    listener=self._show_test,
-                    redact=parts.redactor,
-                )
-                for name, program in [(BASE, base), (COMPILED, compiled)][: 1 + changed]
-            ]
+    def _test(self, base: dspy.Module, compiled: dspy.Module) -> HeldOut:
+        parts, config, folder = self.parts, self.config, self.out / TEST
+        if parts.judge:
+            tests = SavedJudge.read(self.saved).count_tests(parts.resources.lm.model, parts.dataset)
         else:
-            runs = self._run_whole(changed)
+            this = f"{COMPILED}-{fingerprint(state_of(compiled))}"
+            tests = len({this, *(file.stem for file in folder.glob(f"{COMPILED}-*"))})
+        if parts.own_labels:
+            return held_out_alone(
+                parts.target,
+                base,
+                compiled,
+                parts.test_examples,
+                folder,
+                lm=parts.resources.lm,
+                threads=config.threads,
+                seed=config.seed,
+                tests=tests,
+                listener=self._show_test,
+                redact=parts.redactor,
+            )
+        runs = self._run_whole(is_changed(base, compiled))
         measurable = measurable_by([metric for metric, _ in parts.objective.metrics], parts.test_examples)
-        tested = {file.stem for file in (self.out / TEST).glob(f"{COMPILED}-*")}
-        other = runs[1] if changed else None
-        return held_out(runs[0], other, weights, measurable, self.config.seed, tests=max(1, len(tested)))
+        weights = {m.name: m.weight for m in config.against}
+        other = runs[1] if len(runs) > 1 else None
+        return held_out(runs[0], other, weights, measurable, config.seed, tests=tests)
 
     def _run_whole(self, changed: bool) -> list[Run]:
         parts, config = self.parts, self.config

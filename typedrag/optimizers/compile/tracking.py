@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import ALL, Difference
+from typedrag.experiments.judges.saved import SavedJudge
 from typedrag.experiments.pages import render_page
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
@@ -99,10 +100,11 @@ def log_compile(
             last = max((candidate.number for candidate in candidates), default=0)
             tracker.log(result.spent.metrics, step=1 + last)  # the curves' last point
             tracker.artifacts(result.folder, result.folder.name)
-            if has_part(result.folder, PROGRAM):
-                about = Compiled.read(result.folder).about
-                tracker.log(dict(_test_metrics(about, result.test.differences if result.test else ())))
-                tracker.tag({"verdict": about.verdict})
+            is_program = has_part(result.folder, PROGRAM)
+            about = (Compiled if is_program else SavedJudge).read(result.folder).about
+            tracker.log(dict(_test_metrics(about, result.test.differences)))
+            tracker.tag({"verdict": about.verdict})
+            if is_program:
                 version = log_model(tracker, result.folder, register_as)
         tracker.end(stopped=result is None)
     return version

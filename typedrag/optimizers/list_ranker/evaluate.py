@@ -83,10 +83,6 @@ def evaluate_rankers(
             order. A ranker that reads sub-aspects gets them.
         k: Cutoff of nDCG and NCOM.
         on_progress: Called with a ranker's spec and the number of pools it has ranked.
-
-    Raises:
-        InputError: If a pool has neither labels, nor a coverage, nor sub-answers.
-        RetrievalError: If a ranker cannot be used.
     """
     tables = [utility_table(pool) for pool in pools]
     questions = {pool.id: question_key(pool.question) for pool in pools}  # pools of one are resampled together

@@ -93,13 +93,6 @@ def train_ranker(
     Args:
         out: The training's folder: the ranker goes to `ranker`, checkpoints to `checkpoints`.
         resume: Continue the training that the folder holds; a finished one stays as it is.
-
-    Raises:
-        InputError: If the folder holds a training that is not to be resumed or has other settings,
-            another process trains there, this is one of several processes, or the data do not fit.
-        RetrievalError: If the start cannot be loaded.
-        LMUnavailable: If the generator cannot be used.
-        TypedRAGError: If MLflow's store cannot be used.
     """
     check_one_process()
     watching, redact = watching or TrainingProgress(), redactor_for([])

@@ -123,9 +123,6 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
         within: The share of the best value that may be lost; 0.02 is 2 %.
         cheapest: Of the trials within this share, choose the one with the fewest tokens an answer.
         number: The number of a trial to choose whatever its value.
-
-    Raises:
-        InputError: If no trial can be chosen.
     """
     objective, *_ = sweep.parts.config.objectives
     complete = sweep.trials(TrialState.COMPLETE)
@@ -157,9 +154,6 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
 def parse_within(text: str) -> float:
     """Parse a share that is written as `2%-of-best`, `2%` or `0.02`.
 
-    Raises:
-        InputError: If it is written otherwise.
-
     Example:
         >>> parse_within("2%-of-best"), parse_within("0.02")
         (0.02, 0.02)
@@ -188,11 +182,6 @@ def measure_best(
     Args:
         register_as: The registered model in MLflow that the program becomes a version of, if any.
         caps: The limits of all measurements on held-out questions, earlier ones included.
-
-    Raises:
-        InputError: If the program cannot be saved, or no model can be registered by this name.
-        LMUnavailable: If an LM cannot be used; finished work is kept.
-        RetrievalError: If the index or a reranker cannot be used; finished work is kept.
     """
     parts, config = sweep.parts, sweep.parts.config
     check_registration(register_as, config.tracking)

@@ -16,11 +16,7 @@ FILE = "sweep.yaml"
 
 
 def read_sweep(file: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
-    """The sweep that a YAML file describes; see `read_into`.
-
-    Raises:
-        InputError: If the file cannot be read, or does not describe a sweep.
-    """
+    """The sweep that a YAML file describes; see `read_into`."""
     return read_into(SweepConfig, "sweep", file, flags, settings, mend="See: typedrag sweep --schema")
 
 
@@ -41,11 +37,7 @@ def keep_file(file: Path, folder: Path) -> None:
 
 
 def read_kept(folder: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
-    """The sweep in a folder that `typedrag sweep` has written.
-
-    Raises:
-        InputError: If the folder holds none.
-    """
+    """The sweep in a folder that `typedrag sweep` has written."""
     if not (folder / FILE).is_file():
         raise InputError(f"{folder} holds no sweep", "Name the --out of a typedrag sweep")
     return read_sweep(folder / FILE, flags, settings)

@@ -70,13 +70,7 @@ class SweepResources:
         self._at: dict[tuple[LMConfig, str], Resources] = {}
 
     def check(self) -> None:
-        """Check the configuration, before anything is loaded.
-
-        Raises:
-            InputError: If a name, a knob's value or an option is unknown, a scorer is missing, or trials
-                would see the questions that are to be held out.
-            RetrievalError: If the index lacks what a retriever among the knobs' values needs.
-        """
+        """Check the configuration, before anything is loaded."""
         self.base.check()
         known = {"cost", OBJECTIVE, *self.config.weights}
         for measure in self.measures:
@@ -172,11 +166,7 @@ class SweepResources:
         )
 
     def program_of(self, point: Point, name: str = "") -> ProgramConfig:
-        """The program of a point; compiled first if knob `teleprompter` names a teleprompter that has not run yet.
-
-        Raises:
-            Exception: Whatever `run_compile` raises.
-        """
+        """The program of a point; compiled first if knob `teleprompter` names a teleprompter that has not run yet."""
         program = self.config.program
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":

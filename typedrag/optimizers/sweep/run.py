@@ -305,10 +305,6 @@ def run_sweep_on_ray(
     Args:
         executor: See `ray_address`; not `local`.
         workers: As many as are wanted; by default one for each CPU of the cluster.
-
-    Raises:
-        InputError: Also if the cluster has several machines, and the study no storage that they share.
-        Unavailable: If the cluster, an LM or the index cannot be used; finished work is kept.
     """
     watching = watching or SweepProgress()
     calls = config.calls_in_flight

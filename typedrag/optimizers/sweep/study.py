@@ -89,11 +89,7 @@ def database_url(storage: str) -> str:
 
 @contextmanager
 def wait_for_turn(config: SweepConfig, out: Path) -> Iterator[None]:
-    """Let the workers of a sweep begin one after the other.
-
-    Raises:
-        Unavailable: If the study's database cannot be used.
-    """
+    """Let the workers of a sweep begin one after the other."""
     with ExitStack() as held:
         if config.storage is None:
             held.enter_context(turn_at(out / STUDY))
@@ -107,11 +103,7 @@ def wait_for_turn(config: SweepConfig, out: Path) -> Iterator[None]:
 
 @contextmanager
 def open_study(config: SweepConfig, out: Path) -> Iterator[optuna.Study]:
-    """Open the study of a sweep, made if need be: in its folder, or in the PostgreSQL database that workers share.
-
-    Raises:
-        Unavailable: If the database cannot be used.
-    """
+    """Open the study of a sweep, made if need be: in its folder, or in the PostgreSQL database that workers share."""
     if config.storage is None:
         options: dict[str, object] = {"connect_args": {"timeout": 60}}
         url = f"sqlite:///{(out / STUDY).resolve()}"

@@ -52,13 +52,6 @@ def run_trial(
         stop: Tells why the sweep is to stop within the trial.
         reason_to_stop: Asked before each further set of questions.
         parent: The id of MLflow's run of the study; empty if there is none.
-
-    Raises:
-        TrialPruned: If it falls behind others, or its program cannot be built or fails too often.
-        InputError: If an objective or constraint is no measure of its metric.
-        Paused: If the sweep is to stop.
-        LMUnavailable: If an LM cannot be used.
-        RetrievalError: If the index or a reranker cannot be used.
     """
     parts, base = sweep.parts, sweep.parts.base
     config, here, account = parts.config, parts.at(trial.params), CostTracker()

@@ -90,6 +90,15 @@ class CompiledAbout:
     lms: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     created: str = ""
 
+    def to_save(self) -> CompiledAbout:
+        """The same with the date, and without keys and addresses."""
+        return replace(
+            self,
+            created=self.created or datetime.now(UTC).isoformat(timespec="seconds"),
+            optimizer_options=without_secrets(self.optimizer_options),
+            lms={role: _public(lm) for role, lm in self.lms.items()},
+        )
+
 
 class Compiled(SavedModule):
     """A compiled program that has been read, and not yet built.
@@ -150,10 +159,6 @@ class Compiled(SavedModule):
             reranker: See `Program`. `self.reranker` is not loaded by itself, since the folder may come
                 from a stranger.
             options: Used instead of those it was compiled with.
-
-        Raises:
-            InputError: If it needs a retriever and has none, or if its predictors or their signatures
-                have changed since it was compiled.
         """
         program = self.restore(program_class(self.program)(retriever, reranker, options or self.options))
         if self.other_versions:
@@ -161,11 +166,7 @@ class Compiled(SavedModule):
         return program
 
     def without_index(self, options: Options | None = None) -> Program:
-        """The program for the sake of those of its modules that search nothing, or of what `build` would refuse.
-
-        Raises:
-            InputError: See `build`.
-        """
+        """The program for the sake of those of its modules that search nothing, or of what `build` would refuse."""
         return self.restore(uncompiled(self.program, options or self.options))
 
 
@@ -189,25 +190,15 @@ def save_compiled(
         retriever: The spec of its retriever; empty for the program's own.
         bm25: The settings of its BM25 that are not the index's.
         redact: Removes from every text what must not be saved, such as keys.
-
-    Raises:
-        InputError: If the program could not be loaded again, because its class is unknown or its
-            structure has changed, or if the folder cannot be written.
     """
     _check_can_be_rebuilt(program)
-    about = about or CompiledAbout()
     compiled = Compiled(
         program=program.name,
         options=program.options,
         reranker=reranker,
         retriever=retriever,
         bm25=dict(bm25 or {}),
-        about=replace(
-            about,
-            created=about.created or datetime.now(UTC).isoformat(timespec="seconds"),
-            optimizer_options=without_secrets(about.optimizer_options),
-            lms={role: _public(lm) for role, lm in about.lms.items()},
-        ),
+        about=(about or CompiledAbout()).to_save(),
         state=state_of(program),
         signatures=fields_of(program),
     )
@@ -215,11 +206,7 @@ def save_compiled(
 
 
 def uncompiled(name: str, options: Options | None = None) -> Program:
-    """A program as written, without a retriever, to look at its predictors.
-
-    Raises:
-        InputError: If no program has that name.
-    """
+    """A program as written, without a retriever, to look at its predictors."""
     return build_program(name, _NothingToSearch(), options=options)
 
 

@@ -70,11 +70,7 @@ class SavedModule(BaseModel):
         )
 
     def restore(self, module: M) -> M:
-        """Put what the teleprompter changed into the module, which was built anew, and return it.
-
-        Raises:
-            InputError: If its predictors or their signatures are no longer those that it was compiled with.
-        """
+        """Put what the teleprompter changed into the module, which was built anew, and return it."""
         try:
             restore(module, self.state, self.signatures)
         except InputError as error:
@@ -99,9 +95,6 @@ class SavedModule(BaseModel):
         Args:
             folder: That `write` wrote.
             source: What to call it in messages, if not by its path.
-
-        Raises:
-            InputError: If it holds no such module, lacks a part, or is of a newer format.
         """
         source, file = source or str(folder), f"{cls.noun}.json"
         data = read_part(folder, file, source) if has_part(folder, file) else None
@@ -134,9 +127,6 @@ def write_parts(folder: Path, parts: Mapping[str, Any], redact: Callable[[str], 
         folder: Created if need be.
         parts: JSON values by file name; such a folder is recognized by the first file.
         redact: Applied to all texts.
-
-    Raises:
-        InputError: If the folder holds anything else, or cannot be written.
     """
     folder = folder.resolve()
     try:
@@ -173,11 +163,7 @@ def has_part(folder: Path, name: str) -> bool:
 
 
 def read_part(folder: Path, name: str, source: str) -> Any:
-    """The values of a file; `source` is the name of the folder in messages.
-
-    Raises:
-        InputError: If it is missing, cannot be read, is too large or too deep, or is not JSON.
-    """
+    """The values of a file; `source` is the name of the folder in messages."""
     if not has_part(folder, name):
         raise InputError(f"{source} lacks its part {name}", "Copy the whole folder, or compile again")
     try:

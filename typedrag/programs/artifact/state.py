@@ -223,9 +223,6 @@ def restore(module: dspy.Module, state: State, fields: Mapping[str, Fields]) -> 
         module: Built like the one that was saved.
         state: From `state_of`.
         fields: From `fields_of` of the same module.
-
-    Raises:
-        InputError: If the module has other predictors, or a signature has changed since; it names the predictor.
     """
     predictors, now = named_predictors(module), fields_of(module)
     for name in {**fields, **state, **now}:

@@ -37,11 +37,7 @@ _CJK = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}ー]+")
 
 
 def check_language(language: str) -> None:
-    """Refuse a code that is no known language.
-
-    Raises:
-        InputError: If it is unknown.
-    """
+    """Refuse a code that is no known language."""
     if language not in (known := known_languages() | _CLASSES.keys()):
         raise InputError(f"'{language}' is no language of an index", f"Write one of: {', '.join(sorted(known))}")
 

@@ -46,11 +46,7 @@ def factory_for(spec: str, rows: int, dimensions: int) -> str:
 
 
 def check_factory(spec: str, dimensions: int) -> None:
-    """Refuse a spec that FAISS makes no index of.
-
-    Raises:
-        InputError: If so.
-    """
+    """Refuse a spec that FAISS makes no index of."""
     if spec in ("", AUTO):
         return
     try:
@@ -62,11 +58,7 @@ def check_factory(spec: str, dimensions: int) -> None:
 
 
 def write_approximate(folder: Path, embeddings: Embeddings, factory: str) -> None:
-    """Write the approximate index of embeddings, which are read in parts.
-
-    Raises:
-        InputError: If there are too few to train it.
-    """
+    """Write the approximate index of embeddings, which are read in parts."""
     require("faiss")
     import faiss
 

@@ -89,11 +89,7 @@ def read_bm25_manifest(folder: Path) -> Manifest:
 
 
 def check_parameters(k1: float, b: float) -> None:
-    """Refuse parameters that BM25 cannot use.
-
-    Raises:
-        InputError: If k1 or b is out of range.
-    """
+    """Refuse parameters that BM25 cannot use."""
     if not 0 <= k1 < math.inf or not 0 <= b <= 1:
         raise InputError(f"BM25 has no k1 = {k1}, b = {b}", "Use k1 of 0 or more, b from 0 to 1")
 
@@ -122,10 +118,6 @@ def write_bm25(
         base: The manifest of the part that they are added to, whose settings count.
         threads: Threads of Lucene's writer; all processors by default.
         on_progress: Called with the number of passages indexed so far.
-
-    Raises:
-        RepeatedIdError: If a passage's id occurs twice, or is in the part already.
-        RetrievalError: If Lucene fails.
     """
     started = time.monotonic()
     fingerprint, done = Fingerprint(base.fingerprint if base else ""), 0

@@ -43,9 +43,6 @@ def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterato
         sources: Files such as musique_ans_v1.0_dev.jsonl, hotpot_dev_distractor_v1.json or 2WikiMultihopQA's dev.json;
             a .json file is read whole.
         skip_bad: Leave out questions whose contexts cannot be used, with a warning each.
-
-    Raises:
-        InputError: If a source is no such file, or a question has no contexts; the message names its place.
     """
     problems, ids = Problems(skip_bad), set[str]()
     for source in sources:  # all are checked before hours are spent on the first

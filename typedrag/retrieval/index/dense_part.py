@@ -76,9 +76,6 @@ class EncoderSettings(BaseModel):
 
         Args:
             model: The model as the user names it; by default `TYPEDRAG_ENCODER`, unless the model comes with typedrag.
-
-        Raises:
-            RetrievalError: If the encoder cannot be loaded.
         """
         if self.model not in MODELS:
             model = model or os.environ.get(NAMED)
@@ -158,11 +155,6 @@ def write_dense(
         fingerprint: Asked for the passages' fingerprint in the end.
         approximate: See `build_index`.
         on_progress: Called with the number of passages embedded so far, earlier ones included.
-
-    Raises:
-        InputError: If a passage has changed since it was embedded, an embedded one is not among them, or another
-            model embedded them.
-        RetrievalError: If the encoder or the folder fails.
     """
     started, settings = time.monotonic(), EncoderSettings.of(encoder)
     part, index, done = folder / DENSE, folder.parent, 0
@@ -220,11 +212,7 @@ def keep_rows(folder: Path, rows: int, dimensions: int) -> None:
 
 
 def check_encoder(encoder: Encoder, folder: Path, built_with: EncoderSettings) -> None:
-    """Refuse an encoder whose embedding of a dense part's first passage differs from the stored one.
-
-    Raises:
-        InputError: If it differs.
-    """
+    """Refuse an encoder whose embedding of a dense part's first passage differs from the stored one."""
     [row] = encoder.encode_passages([next(stored_passages(folder))])
     [stored] = read_embeddings(folder, 1, built_with.dimensions)
     if not same_embedding(row, stored):

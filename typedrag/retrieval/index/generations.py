@@ -48,9 +48,6 @@ def open_current(index: Path, opening: Callable[[Path], T]) -> T:
     """Call `opening` with the folder of the generation that counts, and return its result.
 
     It is called again if another generation took that one's place meanwhile.
-
-    Raises:
-        RetrievalError: If there is no index, or `opening` raises it.
     """
     while True:
         folder = current_generation(index)
@@ -82,10 +79,6 @@ def make_generation(
             generation that failed is deleted.
         resume: Continue work that was interrupted.
         force: Give up work that was interrupted. A build then replaces the index that is there.
-
-    Raises:
-        InputError: If the folder holds something else, an index that is not to be replaced, or interrupted work that
-            is neither continued nor given up; or another process is at work in it.
     """
     if index.exists() and not index.is_dir():
         raise InputError(f"{index} is a file", "Name a folder for the index: --out DIR")
@@ -126,11 +119,7 @@ def link_files(source: Path, target: Path) -> None:
 
 
 def read_manifest_file(file: Path, kind: type[M], what: str, hint: str) -> M:
-    """The contents of a manifest's file.
-
-    Raises:
-        RetrievalError: If it cannot be read or its format is newer.
-    """
+    """The contents of a manifest's file."""
     try:
         data = json.loads(file.read_text("utf-8"))
         if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:

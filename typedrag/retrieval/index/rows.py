@@ -79,9 +79,6 @@ def read_rows(path: Path, fields: FieldMap, metadata: Sequence[str] = ()) -> Ite
         path: The file.
         fields: The names of the fields of the passage.
         metadata: The names of further fields to keep, where a row has them.
-
-    Raises:
-        InputError: If the file cannot be read to its end, or its header lacks a field.
     """
     for line in _table_lines(path, fields) if kind_of(path) == ".tsv" else _json_lines(path):
         problem, passage, values = line.problem, None, NO_METADATA
@@ -95,11 +92,7 @@ def read_rows(path: Path, fields: FieldMap, metadata: Sequence[str] = ()) -> Ite
 
 
 def _json_lines(path: Path) -> Iterator[Line]:
-    """Yield the value of each line of a JSONL file, also gzipped; blank lines are skipped.
-
-    Raises:
-        InputError: If the file cannot be read to its end.
-    """
+    """Yield the value of each line of a JSONL file, also gzipped; blank lines are skipped."""
     with open_text(path, errors="surrogateescape") as file:
         for line in numbered_lines(file):
             if line.problem:

@@ -65,11 +65,7 @@ class PointwiseLMReranker(LMReranker):
         self._threads = threads
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The `k` passages with the highest grades; see `Reranker.rerank`.
-
-        Raises:
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The `k` passages with the highest grades; see `Reranker.rerank`."""
         affordable = calls_left(default=len(passages))
         with collect_steps() as steps:
             grades = run_concurrently(lambda p: self._grade_of(query, p), list(passages[:affordable]), self._threads)
@@ -111,11 +107,7 @@ class ListwiseLMReranker(LMReranker):
         self._step = step
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The first `k` passages of the order; scores are 1 / place. See `Reranker.rerank`.
-
-        Raises:
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The first `k` passages of the order; scores are 1 / place. See `Reranker.rerank`."""
         ranked = list(passages)
         starts = windows(len(ranked), self._window, self._step)
         affordable = calls_left(default=len(starts))

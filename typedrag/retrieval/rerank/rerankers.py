@@ -89,9 +89,6 @@ def cosines(text: str, others: Sequence[str], model: str = BI_ENCODER) -> list[f
 
     Returns:
         Values from -1 to 1, seldom below 0.
-
-    Raises:
-        RetrievalError: If the model is not on this machine or cannot be loaded.
     """
     written = [Passage(str(n), other) for n, other in enumerate(others) if text.strip() and other.strip()]
     scores = [0.0] * len(others)

@@ -37,12 +37,7 @@ class GoldRetriever(Shared):
         return {**self._index.identity, "retriever": "gold"}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """The first `k` labelled passages, for each query the same; see `Retriever.search`.
-
-        Raises:
-            InputError: If no passages are labelled.
-            RetrievalError: If the index holds none of a labelled passage's id.
-        """
+        """The first `k` labelled passages, for each query the same; see `Retriever.search`."""
         ids = call_context().labels.get("passage_ids")
         if not ids:
             raise InputError(

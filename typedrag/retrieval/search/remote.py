@@ -141,11 +141,7 @@ class Batcher(Generic[K, R]):
 
 
 def check_address(address: str) -> None:
-    """Check that an address has a host and at most a port and a path.
-
-    Raises:
-        InputError: If it has no host, or holds a user, a query or a fragment.
-    """
+    """Check that an address has a host and at most a port and a path."""
     hint = "Write it like http://HOST:PORT"
     try:
         url = urlsplit(address)
@@ -164,10 +160,6 @@ def open_remote(address: str, bm25: Mapping[BM25Setting, float]) -> RemoteRetrie
     Args:
         address: The server's address, such as `http://localhost:8010`.
         bm25: The settings of BM25 that differ from the index's.
-
-    Raises:
-        InputError: If the address is none, or a setting is out of its range.
-        RetrievalError: If no index server answers there, or it refuses the key.
     """
     check_parameters(bm25.get("k1", 0), bm25.get("b", 0))
     whole = RemoteRetriever(_IndexServer(address, bm25))

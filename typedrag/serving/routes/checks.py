@@ -18,7 +18,7 @@ from typedrag.lms.asking import detect_refusals
 from typedrag.lms.threads import run_in_thread
 from typedrag.lms.trace import collect_steps, limit_calls
 from typedrag.programs import Program
-from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
+from typedrag.programs.coverage import CoreSubQuestions
 from typedrag.records import Passage, Usage, total_usage
 from typedrag.serving.responses import unless_client_leaves
 from typedrag.serving.service import Service
@@ -80,10 +80,6 @@ async def coverage(body: AnswerToJudge, request: Request) -> Response:
 def _judge_coverage(program: Program, question: str, answer: str) -> CoverageJudged:
     """The sub-questions that the LM writes and types, and which of them an answer covers: by similarity of meaning, or
     by the LM if the model for that is not on this machine.
-
-    Raises:
-        StepFailed: If no sub-question can be read from the LM's replies.
-        LMUnavailable: If the LM cannot be used.
     """
     with detect_refusals(), limit_calls(program.max_lm_calls), collect_steps() as steps:
         typed = CoreSubQuestions(program.options).typed(question)

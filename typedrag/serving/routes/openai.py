@@ -100,11 +100,7 @@ async def model(model: str, request: Request) -> JSONResponse:
 
 
 def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
-    """The question, which is the user's last message, and the turns before it.
-
-    Raises:
-        Refused: If the user has no message, or the last one holds anything but text.
-    """
+    """The question, which is the user's last message, and the turns before it."""
     places = [place for place, message in enumerate(messages) if message.role == "user"]
     if not places:
         raise Refused(Fault(422, "invalid_request", "messages: There is no message of the user."))

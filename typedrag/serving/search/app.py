@@ -27,12 +27,7 @@ router = APIRouter(prefix="/v1", tags=["index"])
 
 
 def open_index(spec: str, index: Path, settings: IndexSettings) -> FastAPI:
-    """Open an index with the retriever of a spec, and the application that serves it.
-
-    Raises:
-        InputError: If the spec is no retriever, brings an index of its own, or reads labels.
-        RetrievalError: If the index lacks a part or cannot be used.
-    """
+    """Open an index with the retriever of a spec, and the application that serves it."""
     if brings_index(spec):
         raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
     if spec == "gold":

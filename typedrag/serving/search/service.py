@@ -60,14 +60,7 @@ class SearchService:
         self._under_way = 0
 
     async def search(self, request: SearchRequest) -> bytes:
-        """The `SearchReply` to a request, as JSON.
-
-        Raises:
-            Refused: If too many requests wait, the server is stopping, there are too many queries, or the retriever
-                lacks the part.
-            TimeoutError: If the deadline passes.
-            RetrievalError: If the index cannot be searched.
-        """
+        """The `SearchReply` to a request, as JSON."""
         if len(request.queries) > self.settings.batch:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
         if request.part and not getattr(parts_of(self.retriever), request.part):
@@ -79,12 +72,7 @@ class SearchService:
         return b'{"index":"%b","passages":[%b]}' % (fingerprint, b",".join(passages))
 
     async def served(self, bm25: BM25Settings) -> ServedIndex:
-        """A description of the index and its retriever, with these settings of BM25.
-
-        Raises:
-            Refused: If too many requests wait, or the server is stopping.
-            RetrievalError: If the index has changed since it was opened.
-        """
+        """A description of the index and its retriever, with these settings of BM25."""
         retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, bm25)))
         return _description(retriever, self.settings.batch)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dspy
 import pytest
 
@@ -14,7 +16,6 @@ from typedrag.optimizers.compile.targets import (
     CoverageJudgeTarget,
     LinkageJudgeTarget,
     SubQuestionTyperTarget,
-    judge_target,
 )
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 
@@ -54,16 +55,11 @@ def test_a_judge_that_learns_scores_better_by_people_s_labels(target, dataset):
 @pytest.mark.parametrize(("target", "dataset"), TARGETS)
 def test_what_is_put_back_is_the_judge_that_metrics_ask(target, dataset):
     judge = target.put_back(None, taught(target))
-    assert type(judge) is type(target.judge())
-    examples = target.examples(dataset)
+    assert type(judge) is target.kind
+    [example, *_], agreement = target.test_examples(dataset), target.test_metric()
     with use_lm(learning_lm()):
-        said = {
-            which: [(e, target.say(made, e)) for e in examples]
-            for which, made in (("base", target.judge()), ("compiled", judge))
-        }
-    metric = target.metric()
-    assert metric.agreement(said["compiled"]).value == 1
-    assert metric.agreement(said["base"]).value < 0.7
+        base, compiled = (agreement(example, target.tested(of)(**example.inputs())) for of in (target.student(), judge))
+    assert compiled.score == 1 and base.score < 0.7
 
 
 @pytest.mark.parametrize(("target", "dataset"), TARGETS)
@@ -104,11 +100,11 @@ def test_a_reflecting_optimizer_hears_what_people_said(target, dataset):
 
 def test_candidates_are_of_all_labels():
     for convention in Convention:
-        target = LinkageJudgeTarget(convention)
+        target = LinkageJudgeTarget(convention=convention)
         examples = target.examples(ranked(2))
         assert sorted(e.rank for e in examples if e.question == "Why is thing 0 so?") == [1, 2, 3]
         assert all(e.tied and e.candidate not in e.references for e in examples)
-        assert target.judge().convention is target.metric().convention is convention
+        assert target.student().convention is target.metric().convention is convention
 
 
 def test_as_many_sub_questions_are_judged_at_once_as_in_use():
@@ -130,11 +126,11 @@ def test_labels_of_too_few_questions_cannot_be_split():
         SubQuestionTyperTarget().examples(covered())
 
 
-def test_a_judge_is_found_by_its_name():
-    assert judge_target("linkage-judge", {"convention": "linkage"}).convention is Convention.LINKAGE
-    assert isinstance(judge_target("coverage-judge", {"sub_questions_per_call": 5}), CoverageJudgeTarget)
-    with pytest.raises(InputError, match="nobody"):
-        judge_target("nobody")
+def test_a_test_takes_questions_whose_labels_have_an_order():
+    assert [len(e.cases) for e in CoverageJudgeTarget().test_examples(covered())] == [2]
+    none = covered()
+    rows = tuple(row.copy(covered=False) for row in none.examples)
+    assert CoverageJudgeTarget().test_examples(replace(none, examples=rows)) == []
 
 
 def test_real_labels_make_examples(shared_data):

@@ -13,7 +13,7 @@ from typedrag.files.text_files import write_json_lines
 from typedrag.optimizers.compile.targets import RevelatorTarget, target_for
 from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
-from typedrag.programs.hanrag.revelator import RevelatorModule
+from typedrag.programs.hanrag import RevelatorModule
 from typedrag.question_types import RevelatorRole
 
 

@@ -17,7 +17,7 @@ from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import RAG, Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
-from typedrag.programs.preqrag.document_scopes import LMScopeClassifier
+from typedrag.programs.preqrag import LMScopeClassifier
 
 TARGET = ALONE["scope-classifier-alone"]
 ROWS = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typedrag.errors import InputError
 from typedrag.optimizers.compile.targets.judges import (
+    JUDGES,
     CoverageJudgeTarget,
     JudgeTarget,
     LinkageJudgeTarget,
     SubQuestionTyperTarget,
-    judge_target,
 )
 from typedrag.optimizers.compile.targets.modules import MODULES, ProgramTarget, SearchTarget, modules_of
 from typedrag.optimizers.compile.targets.parts import (
@@ -64,6 +64,7 @@ def target_for(spec: str) -> Target:
 
 __all__ = [
     "ALONE",
+    "JUDGES",
     "MODULES",
     "CoverageJudgeTarget",
     "JudgeTarget",
@@ -73,7 +74,6 @@ __all__ = [
     "SearchTarget",
     "SubQuestionTyperTarget",
     "Target",
-    "judge_target",
     "modules_of",
     "target_for",
 ]

@@ -13,8 +13,10 @@ from typedrag.datasets import SPLITS, Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.errors import InputError, NotMeasurable
+from typedrag.metrics import Metric
 from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.judges.human_labels import (
+    Agreement,
     HumanLabels,
     RankLabels,
     TypeLabels,
@@ -38,38 +40,44 @@ class JudgeTarget(Target):
 
     Attributes:
         kind: The judge's class.
+        options: The options that a judge is made with.
     """
 
     kind: type[dspy.Module]
 
-    def judge(self) -> dspy.Module:
-        """The judge before compiling."""
-        return self.kind()
-
-    def student(self, program: Program | None = None) -> dspy.Module:
-        """A new judge that takes sub-questions by their keys; see `Target.student`."""
-        return _ByKey(self.judge())
+    def __init__(self, **options: Any) -> None:
+        self.options = options
 
     @abstractmethod
     def metric(self) -> HumanLabels:
-        """The metric of a judgment's distance from people's, and of a judge's agreement with them."""
+        """The metric of a judgment's distance from people's."""
 
-    def say(self, judge: dspy.Module, example: dspy.Example) -> dspy.Prediction:
-        """The judgment of an example, as the metric takes it.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-        """
-        inputs = example.inputs().toDict()
-        if isinstance(keys := inputs.get("sub_questions"), dict):
-            inputs["sub_questions"] = list(keys.values())
-        judgment: dspy.Prediction = judge(**inputs)
-        return judgment
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """A new judge."""
+        return self.kind(**self.options)
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """The compiled judge; see `Target.put_back`."""
-        judge = compiled.judge if isinstance(compiled, _ByKey) else compiled
-        return unfrozen(of_kind(judge, self.kind, self.name))
+        return unfrozen(of_kind(compiled, self.kind, self.name))
+
+    def test_metric(self) -> Metric:
+        """The judge's agreement with people on all that is labelled of a question."""
+        return Agreement(self.metric())
+
+    def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
+        """An example for each question of the test split, with all its `cases`."""
+        of_question: dict[str, list[dspy.Example]] = defaultdict(list)
+        for case in self.examples(dataset, "test"):
+            of_question[group_of(case)].append(case)
+        return [
+            dspy.Example(id=cases[0].id, question=cases[0].question, cases=cases).with_inputs("cases")
+            for cases in of_question.values()
+            if self.metric().comparable(cases)
+        ]
+
+    def tested(self, module: dspy.Module) -> dspy.Module:
+        """A module that judges all cases of a question."""
+        return _OfQuestion(module)
 
 
 class LinkageJudgeTarget(JudgeTarget):
@@ -80,20 +88,9 @@ class LinkageJudgeTarget(JudgeTarget):
     datasets = ("antique", "trec-dl-nf", "wiki-nfqa", "file")
     kind = LinkageJudge
 
-    def __init__(self, convention: Convention | str = Convention.TYPED_RAG) -> None:
-        self.convention = Convention(convention)
-
-    def judge(self) -> LinkageJudge:
-        """LINKAGE's judge with this target's convention."""
-        return LinkageJudge(self.convention)
-
-    def student(self, program: Program | None = None) -> LinkageJudge:
-        """A new judge."""
-        return self.judge()
-
     def metric(self) -> RankLabels:
         """The metric of the distance to the rank by labels."""
-        return RankLabels(convention=self.convention)
+        return RankLabels(convention=Convention(self.options.get("convention", Convention.TYPED_RAG)))
 
     def cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
         """Yield a few labelled answers to the question, no two with the same label."""
@@ -133,7 +130,7 @@ class CoverageJudgeTarget(JudgeTarget):
         texts: dict[str, list[dspy.Example]] = defaultdict(list)
         for row in _in_split(dataset.examples, split):
             texts[row.answer].append(row)
-        size = self.judge().sub_questions_per_call
+        size = self.student().sub_questions_per_call
         parts = [rows[start : start + size] for rows in texts.values() for start in range(0, len(rows), size)]
         return [
             dspy.Example(
@@ -177,33 +174,22 @@ class SubQuestionTyperTarget(JudgeTarget):
         ]
 
 
-def judge_target(name: str, options: Mapping[str, Any] | None = None) -> JudgeTarget:
-    """The target with this name and these options of its judge, such as LINKAGE's `convention`.
-
-    Raises:
-        InputError: If no target has this name.
-    """
-    if name == LinkageJudgeTarget.name:
-        return LinkageJudgeTarget(**{n: v for n, v in (options or {}).items() if n == "convention"})
-    for target in (CoverageJudgeTarget, SubQuestionTyperTarget):
-        if name == target.name:
-            return target()
-    raise InputError(f"no judge that can be compiled is called '{name}'", "See: typedrag compile --help")
+JUDGES: Mapping[str, type[JudgeTarget]] = {
+    target.name: target for target in (LinkageJudgeTarget, CoverageJudgeTarget, SubQuestionTyperTarget)
+}
+"""The targets by the names of their judges."""
 
 
-class _ByKey(dspy.Module):
-    """A judge that takes sub-questions by their keys, as its predictor does.
-
-    So the examples that it is compiled on can be demonstrations for the predictor.
-    """
+class _OfQuestion(dspy.Module):
+    """A judge of all cases of a question, one after the other."""
 
     def __init__(self, judge: dspy.Module) -> None:
         super().__init__()
         self.judge = judge
 
-    def forward(self, sub_questions: Mapping[str, str], **inputs: Any) -> dspy.Prediction:
-        """The judgment of the sub-questions."""
-        return self.judge(sub_questions=list(sub_questions.values()), **inputs)
+    def forward(self, cases: Sequence[dspy.Example]) -> dspy.Prediction:
+        """The `judgments` of the cases."""
+        return dspy.Prediction(judgments=[self.judge(**case.inputs()) for case in cases])
 
 
 def _in_split(rows: Sequence[dspy.Example], split: str) -> list[dspy.Example]:

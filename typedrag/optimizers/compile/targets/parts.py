@@ -14,7 +14,7 @@ from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
 from typedrag.metrics.queries import QueryMatch
 from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Options, PreQRAG, Program, RichRAG, TypedRAG
-from typedrag.programs.preqrag.document_scopes import LMScopeClassifier
+from typedrag.programs.preqrag import LMScopeClassifier
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
 from typedrag.question_types import DocumentScope
@@ -70,9 +70,9 @@ class PartTarget(Target):
 class ClassifierTarget(PartTarget):
     """A classifier that asks the LM; a program may have another kind of classifier."""
 
-    def base(self, program: Program) -> dspy.Module:
+    def tested(self, module: dspy.Module) -> dspy.Module:
         """The program's own classifier, of any class."""
-        classifier: dspy.Module = self.checked(program).classifier
+        classifier: dspy.Module = self.checked(needed(module, self.name)).classifier
         return classifier
 
     @abstractmethod

@@ -14,7 +14,7 @@ from typedrag.metrics import LabelMatch, Metric
 from typedrag.metrics.queries import QueryMatch
 from typedrag.optimizers.compile.targets.parts import PartTarget
 from typedrag.programs import HANRAG, Options, Program
-from typedrag.programs.hanrag.revelator import REVELATOR_SIGNATURES, RevelatorModule
+from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.question_types import RevelatorRole, Route
 from typedrag.records import Passage
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages

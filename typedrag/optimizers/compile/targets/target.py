@@ -58,6 +58,14 @@ class Target(ABC):
         """The target's own metric; None if it is compiled against the user's objective."""
         return None
 
+    def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
+        """The examples of the test split, as the test takes them."""
+        return self.examples(dataset, "test")
+
+    def test_metric(self) -> Metric | None:
+        """The metric of the test, as `metric` is that of the compile."""
+        return self.metric()
+
     @abstractmethod
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """The module to save: a copy of the program with the compiled student in its place, or the judge.
@@ -66,9 +74,9 @@ class Target(ABC):
             InputError: If the compiled module is not of the student's class.
         """
 
-    def base(self, program: Program) -> dspy.Module:
-        """The base of the test: the program's module in the student's place, which may be of another class."""
-        return self.student(program)
+    def tested(self, module: dspy.Module) -> dspy.Module:
+        """The module to test: of a program the one in the student's place, which may be of another class."""
+        return self.student(needed(module, self.name))
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Refuse a dataset that is not among `datasets`."""
@@ -79,9 +87,9 @@ class Target(ABC):
             )
 
 
-def needed(program: Program | None, name: str) -> Program:
-    """Return the program; an `InputError` if it is None."""
-    if program is None:
+def needed(program: dspy.Module | None, name: str) -> Program:
+    """Return the program; an `InputError` if it is none."""
+    if not isinstance(program, Program):
         raise InputError(f"'{name}' is compiled within a program", "Name one: --program NAME")
     return program
 

@@ -8,9 +8,8 @@ import dspy
 
 from typedrag.errors import StepFailed
 from typedrag.lms.trace import add_step, calls_left, record_fallback, reserve_calls
-from typedrag.programs.answer_length import as_asked
-from typedrag.programs.answering import NotAnswered, PassageAnswerer
-from typedrag.programs.coverage.core_sub_questions import CoreSubQuestions
+from typedrag.programs.answering import NotAnswered, PassageAnswerer, as_asked
+from typedrag.programs.coverage import CoreSubQuestions
 from typedrag.programs.options import Options
 from typedrag.programs.retrieving import Retrieving
 from typedrag.records import Passage, Step
@@ -38,12 +37,7 @@ class CoverageRounds(Retrieving):
         self.revise = PassageAnswerer(as_asked(ReviseAnswer, options), options)
 
     def improve(self, question: str, draft: dspy.Prediction) -> dspy.Prediction:
-        """The answer after all rounds, with the passages and citations of the draft and its revisions.
-
-        Raises:
-            LMUnavailable: If the LM cannot be used.
-            RetrievalError: If the index or the reranker cannot be used.
-        """
+        """The answer after all rounds, with the passages and citations of the draft and its revisions."""
         answer = draft
         try:
             weights = self.core.weighted(question)

@@ -8,7 +8,7 @@ from typing import Any
 import dspy
 
 from typedrag.lms.trace import add_step
-from typedrag.programs.parts import Part
+from typedrag.programs.sub_queries import Part
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer

@@ -12,11 +12,19 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, reserve_calls
-from typedrag.programs.answer_length import as_asked
-from typedrag.programs.answering import NotAnswered, PassageAnswerer
+from typedrag.programs.answering import NotAnswered, PassageAnswerer, as_asked
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.parts import Part, answer_parts, answers_of, citing_what_it_uses, combine, combined, pairs_of
-from typedrag.programs.sub_queries import nearness, sift_reply
+from typedrag.programs.sub_queries import (
+    Part,
+    answer_parts,
+    answers_of,
+    citing_what_it_uses,
+    combine,
+    combined,
+    nearness,
+    pairs_of,
+    sift_reply,
+)
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.question_types import QuestionType
 from typedrag.records import Passage, Step, SubAnswer
@@ -112,13 +120,7 @@ class DecomposingStrategy(Strategy):
         return self._aggregate(question, parts, sub_queries)
 
     def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
-        """The parts of the question, and the sub-queries that are used.
-
-        Raises:
-            Undivided: If the LM finds that one search is enough.
-            StepFailed: If no reply can be parsed, or too few usable sub-queries came out.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The parts of the question, and the sub-queries that are used."""
         reply = ask("decompose", self.decomposer, retries=self.options.retries, question=question)
         parts = self.read_parts(reply.prediction)
         if parts.undivided:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.programs.answer_length import of_length
-from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer, of_length
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Passage

@@ -7,8 +7,7 @@ import dspy
 from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step
-from typedrag.programs.answer_length import as_asked
-from typedrag.programs.answering import PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer, as_asked
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.records import Step

@@ -19,12 +19,7 @@ _LONGEST_TITLE = 300
 
 
 def read_document(path: Path) -> Document:
-    """A file's title, by default its name without the ending, and its content.
-
-    Raises:
-        InputError: If it cannot be read.
-        MissingExtra: If reading it takes a package that is not installed.
-    """
+    """A file's title, by default its name without the ending, and its content."""
     try:
         title, content = READERS[path.suffix.lower()](path)
     except MissingExtra as error:
