@@ -1,4 +1,4 @@
-"""What answers and measures the questions of a run: this process, or jobs that workers of a Ray cluster set up."""
+"""The executor of a run that works in this process, and the jobs that workers of a Ray cluster set up."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LocalExecutor:
 
 
 class JobSpec(Protocol):
-    """What a worker is to do: names and settings, small enough to be sent, by which it builds program and metrics."""
+    """The description of a worker's job: names and settings, small to send, by which it builds program and metrics."""
 
     def setup(self, tables: Callable[[str], Tables], worker: str) -> Any:
         """A context with the object whose methods the worker calls, such as an `Executor`.
