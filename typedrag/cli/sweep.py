@@ -285,7 +285,7 @@ def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 
 def _draw_best(best: Best) -> None:
     from typedrag.cli.tables import draw_table
-    from typedrag.experiments.compare.truth import say_truth, say_verdict
+    from typedrag.experiments.compare.objective import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate
     from typedrag.optimizers.sweep.report import measured_row
 

@@ -12,7 +12,7 @@ from optuna import TrialPruned
 from optuna.trial import Trial
 
 from typedrag.errors import InputError, StepFailed, TypedRAGError
-from typedrag.experiments.compare.weighted import with_objective
+from typedrag.experiments.compare.objective import with_objective
 from typedrag.experiments.evaluate.evaluate import answer_and_judge, open_run
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.evaluate.run_store import items_of, run_of
