@@ -17,9 +17,8 @@ MODULES = (
     "optimizers.compile.config",
     "optimizers.sweep.config",
     "optimizers.list_ranker.config",
-    "retrieval.rerank.list_ranker.settings",
+    "retrieval.rerank.list_ranker.texts",
     "builders.compound",
-    "builders.non_factoid",
     "builders.preqrag",
     "builders.wiki_nfqa",
 )

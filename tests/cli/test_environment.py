@@ -50,7 +50,7 @@ def fitting(option: click.Option, folder: Path) -> str:
 def test_every_option_has_a_variable_of_its_own_named_after_its_command_and_its_flag():
     named = {}
     for path, option in options():
-        flag = max(option.opts, key=len).removeprefix("--").replace("-", "_")
+        flag = next(name for name in option.opts if name.startswith("--")).removeprefix("--").replace("-", "_")
         assert option.envvar == "_".join(["TYPEDRAG", *path, flag]).replace("-", "_").upper()
         assert named.setdefault(option.envvar, path) == path
     assert len(named) == len(options()) > 200

@@ -180,7 +180,9 @@ def _in_this_process(model: Path) -> Iterator[None]:
     from typedrag.optimizers.revelator import open_local_lm
 
     lm = open_local_lm(model)
-    with use_reply_store(cache_dir() / "revelator-replies.sqlite"), dspy.context(lm=lm, adapter=SchemaAdapter()):
+    # what cannot be read is a model's reply too, and counts as wrong
+    replies = use_reply_store(cache_dir() / "revelator-replies.sqlite", keep_unreadable=True)
+    with replies, dspy.context(lm=lm, adapter=SchemaAdapter()):
         yield
 
 

@@ -16,7 +16,7 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of, sample
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.compare.truth import with_truthfulness
+from typedrag.experiments.compare.objective import with_truthfulness
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
 from typedrag.experiments.evaluate.question_typing import untyped
 from typedrag.experiments.resources import (

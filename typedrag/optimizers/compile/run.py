@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from typedrag.errors import InputError
-from typedrag.experiments.compare.truth import TRUTH
+from typedrag.experiments.compare.objective import TRUTH
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.saved import SavedJudge, save_judge
