@@ -29,9 +29,9 @@ from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.script import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, MetricResult, Outcome, answer_questions
-from typedrag.experiments.executors.ray_cluster import connected
-from typedrag.experiments.executors.ray_workers import RayWorkers, ray_workers
-from typedrag.experiments.executors.works import AskedWork
+from typedrag.experiments.executors.jobs import AskJob
+from typedrag.experiments.executors.ray_cluster import connect
+from typedrag.experiments.executors.ray_pool import RayPool, ray_pool
 from typedrag.experiments.loading import program_source
 from typedrag.question_types import QuestionType
 from typedrag.records import Answer
@@ -45,7 +45,7 @@ LEAST, LIMIT = 0.85, 10.0
 class Watched:
     """An executor whose questions under way are known."""
 
-    def __init__(self, pool: RayWorkers) -> None:
+    def __init__(self, pool: RayPool) -> None:
         self._pool = pool
         self.answered = 0
         self.under_way: set[str] = set()
@@ -62,9 +62,9 @@ class Watched:
 
 
 @contextmanager
-def begun(work: AskedWork, workers: int) -> Iterator[RayWorkers]:
+def begun(work: AskJob, workers: int) -> Iterator[RayPool]:
     """Workers that have answered their first questions."""
-    with ray_workers(work, workers, threads=EACH * workers, calls=EACH * workers) as pool:
+    with ray_pool(work, workers, threads=EACH * workers, calls=EACH * workers) as pool:
         wait_for(lambda: pool.ready == workers)
         answer_questions(pool, asked(EACH, workers), threads=EACH * workers)  # loads what loads when it is needed
         yield pool
@@ -85,7 +85,7 @@ def asked(questions: int, times: int) -> list[AskedQuestion]:
     return [AskedQuestion(str(n), text) for n, text in enumerate(texts)]
 
 
-def rate(work: AskedWork, workers: int, questions: int) -> float:
+def rate(work: AskJob, workers: int, questions: int) -> float:
     """Questions per hour of so many workers, each of which has so many to answer."""
     with begun(work, workers) as pool:
         start = time.perf_counter()
@@ -94,7 +94,7 @@ def rate(work: AskedWork, workers: int, questions: int) -> float:
         return len(outcomes) * 3600 / (time.perf_counter() - start)
 
 
-def recovery(work: AskedWork, workers: int, questions: int) -> tuple[float, float]:
+def recovery(work: AskJob, workers: int, questions: int) -> tuple[float, float]:
     """The seconds until what was under way when a worker was killed is answered, and until there are as many again."""
     with begun(work, workers) as pool:
         watched = Watched(pool)
@@ -131,11 +131,11 @@ def measure(delay: float, questions: int) -> Iterator[Claim]:
         yield Claim("another worker has begun", again, 2 * QUICK, "s")
 
 
-def work_at(api_base: str) -> AskedWork:
+def work_at(api_base: str) -> AskJob:
     """The work of the workers, with an LM at this address."""
     source = program_source("typed_rag")
     options, identity = source.options(as_published=False), open_retriever("bm25").identity
-    return AskedWork(source, options, None, None, "none", identity, f"vllm:{MODEL}", api_base, {"cache": False})
+    return AskJob(source, options, None, None, "none", identity, f"vllm:{MODEL}", api_base, {"cache": False})
 
 
 def main() -> None:
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
     arguments = parser.parse_args()
     most = WORKERS[-1]
-    with connected("ray", most, threads=EACH * most, calls=EACH * most):
+    with connect("ray", most, threads=EACH * most, calls=EACH * most):
         claims = list(measure(arguments.delay, arguments.questions))
     sys.exit(report(claims, check=arguments.check))
 

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import false_discovery_control, norm, t
 
-from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.compare.disagreement import disagreements
+from typedrag.experiments.compare.compare import compare, disagreements
 from typedrag.experiments.compare.statistics import ALPHA, permutation_p_values
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.held_out import Pair, held_out_test

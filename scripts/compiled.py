@@ -21,7 +21,7 @@ from typedrag.cli.opening import say
 from typedrag.cli.script import run
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.compare.truth import RIGHT, TRUTH
+from typedrag.experiments.compare.objective import RIGHT, TRUTH
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.formats import format_estimate, format_p

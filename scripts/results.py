@@ -19,7 +19,7 @@ from typedrag.cli.opening import say
 from typedrag.cli.script import run
 from typedrag.errors import InputError
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
-from typedrag.experiments.compare.truth import RIGHT, TRUTH
+from typedrag.experiments.compare.objective import RIGHT, TRUTH
 from typedrag.experiments.evaluate.evaluate import Evaluated
 from typedrag.experiments.resources import dataset_of
 from typedrag.question_types import QuestionType

@@ -10,8 +10,7 @@ from itertools import product
 from charts import Panel
 from tables import Table, estimate, read_tables, table_of
 
-from typedrag.experiments.compare.truth import TRUTH
-from typedrag.experiments.compare.weighted import SCORE
+from typedrag.experiments.compare.objective import SCORE, TRUTH
 from typedrag.records import Estimate
 
 MRR, CORE, COSINE, TOKENS, CALLS = (

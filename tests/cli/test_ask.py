@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
-from typedrag.experiments.executors import ray_cluster, ray_workers
+from typedrag.experiments.executors import ray_cluster, ray_pool
 from typedrag.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
 
 SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
@@ -283,20 +283,20 @@ def test_workers_are_told_the_address_that_follows_the_spec(server, tmp_path, mo
     sent = []
 
     @contextmanager
-    def connected(executor, workers, **limits):
+    def connect(executor, workers, **limits):
         yield 1
 
     @contextmanager
-    def workers(work, number, **limits):
-        sent.append(work)
-        with work.opened(None, "worker") as executor:
+    def workers(job, number, **limits):
+        sent.append(job)
+        with job.setup(None, "worker") as executor:
             yield executor
 
-    monkeypatch.setattr(ray_cluster, "connected", connected)
-    monkeypatch.setattr(ray_workers, "ray_workers", workers)
+    monkeypatch.setattr(ray_cluster, "connect", connect)
+    monkeypatch.setattr(ray_pool, "ray_pool", workers)
     (tmp_path / "questions.txt").write_text("Why does bread rise?\n")
     ask = ["ask", "--program", "direct_lm", "--file", str(tmp_path / "questions.txt"), "--executor", "ray"]
     done = CliRunner().invoke(cli, [*ask, "--no-cache", "--lm", f"vllm:stub@{server.api_base}"])
-    assert [(work.lm, work.api_base) for work in sent] == [("vllm:stub", server.api_base)]
+    assert [(job.lm, job.api_base) for job in sent] == [("vllm:stub", server.api_base)]
     assert done.exit_code == 0, done.stderr
     assert len(server.calls) == 1

@@ -8,8 +8,7 @@ import pytest
 from tests.experiments.runs import judged, question, run
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.compare.truth import say_verdict
-from typedrag.experiments.compare.weighted import with_objective
+from typedrag.experiments.compare.objective import say_verdict, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, Run
 from typedrag.experiments.held_out import check_enough, pair_of
 from typedrag.optimizers.compile.held_out import held_out

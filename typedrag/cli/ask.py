@@ -28,7 +28,7 @@ from typedrag.records import Answered
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
-    from typedrag.experiments.executors.executor import Executor
+    from typedrag.experiments.executors.jobs import Executor
     from typedrag.programs import Program
     from typedrag.records import Answer
 
@@ -144,7 +144,7 @@ def command(
 
     from typedrag.experiments.evaluate.batch import open_answers
     from typedrag.experiments.evaluate.config import SpendingCaps
-    from typedrag.experiments.executors.ray_cluster import connected
+    from typedrag.experiments.executors.ray_cluster import connect
     from typedrag.experiments.loading import program_source
     from typedrag.lms.client import CALLS_IN_FLIGHT, limit_calls_in_flight
     from typedrag.lms.cost import track_calls
@@ -184,14 +184,14 @@ def command(
             _answer_one(program, question, question_type, as_json=as_json, trace=trace)
             return
         answering: Program | Executor = program
-        if number := stack.enter_context(connected(executor, workers, threads=threads, calls=calls)):
-            from typedrag.experiments.executors.ray_workers import ray_workers
-            from typedrag.experiments.executors.works import AskedWork, base_of, index_for
+        if number := stack.enter_context(connect(executor, workers, threads=threads, calls=calls)):
+            from typedrag.experiments.executors.jobs import AskJob, base_of, index_for
+            from typedrag.experiments.executors.ray_pool import ray_pool
 
             place, identity = index_for(retriever, index), searched.identity if searched else {}
             lm_at = address or api_base or base_of(spec)
-            work = AskedWork(source, options, retriever, place, reranker, identity, spec, lm_at, opened)
-            answering = stack.enter_context(ray_workers(work, number, threads=threads, calls=calls))
+            job = AskJob(source, options, retriever, place, reranker, identity, spec, lm_at, opened)
+            answering = stack.enter_context(ray_pool(job, number, threads=threads, calls=calls))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,
             max_failures=max_failures, caps=SpendingCaps(**nested(caps)["caps"]), on_notice=say,

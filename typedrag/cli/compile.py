@@ -156,7 +156,7 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 
 
 def _draw(test: HeldOut, result: CompileResult) -> None:
-    from typedrag.experiments.compare.truth import say_truth, say_verdict
+    from typedrag.experiments.compare.objective import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate
     from typedrag.optimizers.compile.run import JUDGE
 

@@ -223,7 +223,7 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dic
 
 def _runner(executor: str, workers: int | None) -> Callable[..., SweepResult]:
     """The runner of a sweep: this process, or workers of a Ray cluster."""
-    from typedrag.experiments.executors.names import ray_address
+    from typedrag.experiments.executors.ray_cluster import ray_address
     from typedrag.optimizers.sweep import run_sweep
 
     if ray_address(executor) is None:
@@ -285,7 +285,7 @@ def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 
 def _draw_best(best: Best) -> None:
     from typedrag.cli.tables import draw_table
-    from typedrag.experiments.compare.truth import say_truth, say_verdict
+    from typedrag.experiments.compare.objective import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate
     from typedrag.optimizers.sweep.report import measured_row
 

@@ -11,7 +11,7 @@ from typedrag.errors import unusable
 from typedrag.files.text_files import write_text
 
 REPORT = Path(__file__).parent / "report" / "report_page"
-"""The folder of the report, whose style all pages share."""
+"""The folder of the report, which holds the base, the tables and the style of all pages."""
 
 
 def write_page(page: str, out: Path) -> None:
@@ -25,12 +25,13 @@ def write_page(page: str, out: Path) -> None:
 def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
     """The page of a folder as HTML: `NAME_page` holds `NAME.html.j2` and `NAME.css`.
 
-    All texts are escaped: strangers may have written them. The template gets `style` and `version` besides the values.
+    All texts are escaped: strangers may have written them. The template gets `style` and `version` besides the values,
+    which include the `title`.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader([folder, REPORT]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

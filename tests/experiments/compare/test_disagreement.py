@@ -8,8 +8,7 @@ from click.testing import CliRunner
 from scripts.results_page import Section, results_page
 from tests.experiments.runs import judged, run_of, write_run
 from typedrag.cli.main import cli
-from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.compare.disagreement import disagreements
+from typedrag.experiments.compare.compare import compare, disagreements
 from typedrag.experiments.report.report import render_report
 
 LOW, HIGH = [0.25] * 20, [0.5] * 20

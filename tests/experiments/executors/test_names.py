@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 from typedrag.cli.main import cli
 from typedrag.errors import InputError
-from typedrag.experiments.executors.names import ray_address
-from typedrag.experiments.executors.ray_cluster import connected
+from typedrag.experiments.executors.ray_cluster import connect, ray_address
 from typedrag.extras import MissingExtra
 
 
@@ -34,7 +33,7 @@ def test_without_ray_the_line_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
         pytest.raises(MissingExtra, match=r"pip install 'typedrag\[ray\]'"),
-        connected("ray", None, threads=4, calls=4),
+        connect("ray", None, threads=4, calls=4),
     ):
         pass
 

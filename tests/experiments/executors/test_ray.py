@@ -18,14 +18,14 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from tests.experiments.executors.works import SPENT, Deadly
+from tests.experiments.executors.jobs import SPENT, Deadly
 from tests.lm_server import lm_server
 from tests.ray_cluster import needs_ray, ray_cluster, wait_for
 from typedrag.cli.main import cli
 from typedrag.errors import CallFailed, InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
-from typedrag.experiments.executors.ray_cluster import connected
-from typedrag.experiments.executors.ray_workers import ray_workers
+from typedrag.experiments.executors.ray_cluster import connect
+from typedrag.experiments.executors.ray_pool import ray_pool
 from typedrag.lms.cost import PRICES, CostTracker, track_cost
 
 pytestmark = needs_ray
@@ -164,14 +164,14 @@ def test_a_killed_run_goes_on_where_it_was(cluster, values, tmp_path):
 
 def test_what_a_lost_worker_has_spent_counts_and_what_kills_every_worker_has_failed(cluster, tmp_path):
     with (
-        connected(cluster.executor, 1, threads=1, calls=1) as workers,
-        ray_workers(Deadly(), workers, threads=1, calls=1) as pool,
+        connect(cluster.executor, 1, threads=1, calls=1) as workers,
+        ray_pool(Deadly(), workers, threads=1, calls=1) as pool,
         track_cost(CostTracker()) as account,
     ):
         assert pool.call("die_once", tmp_path / "died") == "alive"
         assert account.spent == SPENT + SPENT
         with pytest.raises(CallFailed, match="2 workers have died over it"):
-            pool.call("die", lives=2)
+            pool.call("die", attempts=2)
 
 
 # limits over all workers
@@ -255,12 +255,12 @@ def test_java_lives_on_after_a_cluster_was_left(cluster, sample_index):
     code = f"""
 from pathlib import Path
 from typedrag import BM25Retriever
-from typedrag.experiments.executors.ray_cluster import connected
+from typedrag.experiments.executors.ray_cluster import connect
 retriever = BM25Retriever(Path({str(sample_index)!r}))
 queries = ["why does bread rise", "how do vaccines work"] * 500
 search = lambda times: [retriever.search(queries, 5) for _ in range(times)]
 search(5)
-with connected({cluster.executor!r}, 1, threads=1, calls=1):
+with connect({cluster.executor!r}, 1, threads=1, calls=1):
     search(5)
 search(20)
 """

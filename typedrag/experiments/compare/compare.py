@@ -9,12 +9,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from typedrag.errors import InputError
-from typedrag.experiments.compare.disagreement import disagreements
+from typedrag.experiments.compare.objective import RIGHT, TRUTH
 from typedrag.experiments.evaluate import results
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally, higher_is_better, value_of_failure
 from typedrag.experiments.evaluate.run_store import METRIC
+from typedrag.experiments.formats import format_estimate
 from typedrag.experiments.held_out import Pair, Verdict, estimate_difference, held_out_test, pair_of, shared_ids
 from typedrag.question_types import QuestionType
+from typedrag.records import Estimate
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)
@@ -26,6 +28,9 @@ NO_ANSWER = "no answer"
 JUDGE_FAILED = "judge failed"
 NOT_MEASURABLE = "nothing to measure by"
 _REASONS = (NOT_IN_BOTH, NO_ANSWER, JUDGE_FAILED, NOT_MEASURABLE)
+_JUDGED = ("linkage/score", "coverage/score")
+"""Measures that a fabrication can win."""
+_TRUTHS = {TRUTH: "is less truthful", RIGHT: "has fewer right answers"}
 
 
 class Stratum(NamedTuple):
@@ -56,6 +61,31 @@ class Difference(Verdict):
     stratum: Stratum
     left_out: Mapping[str, int]
     answered: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A run that judges prefer to another, although it is less true; runs are named by their labels.
+
+    Attributes:
+        judged: The preferred run's value less the other's, by measure.
+        truth: `truthfulness/truthfulness` or `truthfulness/right`.
+        difference: The preferred run's truth less the other's, below 0.
+    """
+
+    preferred: str
+    other: str
+    judged: dict[str, Estimate]
+    truth: str
+    difference: Estimate
+
+    def __str__(self) -> str:
+        by = ", ".join(f"{name} {format_estimate(gain, signed=True)}" for name, gain in self.judged.items())
+        lost = f"{self.truth} {format_estimate(self.difference, signed=True)}"
+        return (
+            f"rank and truth disagree: {self.preferred} is better than {self.other} by {by}, "
+            f"and {_TRUTHS[self.truth]}, {lost}: the judge may be paying for fabrications"
+        )
 
 
 @dataclass(frozen=True)
@@ -146,6 +176,28 @@ def compare(
         warnings=warnings,
         tallies={labels[i]: runs[i].tally for i in (baseline, *others)},
     )
+
+
+def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 0) -> list[Disagreement]:
+    """The disagreements of two runs: a judge prefers one, and the other is more truthful or has more right answers.
+
+    Both differences are beyond chance, in opposite directions. The result does not depend on which run is the
+    baseline, and is empty if truthfulness was not measured.
+    """
+    conflicts = []
+    for first, second, named in ((baseline, run, labels), (run, baseline, labels[::-1])):
+        judged = {
+            m: v for m, v in zip(_JUDGED, _tests(first, second, _JUDGED, seed), strict=True) if v.verdict == "better"
+        }
+        for truth, lost in zip(_TRUTHS, _tests(first, second, list(_TRUTHS), seed), strict=True):
+            if judged and lost.verdict == "worse" and lost.difference:
+                gained = {m: v.difference for m, v in judged.items() if v.difference}
+                conflicts.append(Disagreement(named[1], named[0], gained, truth, lost.difference))
+    return conflicts
+
+
+def _tests(first: Run, second: Run, measures: Sequence[str], seed: int) -> list[Verdict]:
+    return held_out_test([pair_of(first, second, measure) for measure in measures], seed=seed)
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:

@@ -179,7 +179,8 @@ def write_diff(diff: ProgramDiff, out: Path) -> None:
 def render_diff(diff: ProgramDiff) -> str:
     """The changes as an HTML page, whose policy allows no script and no loading."""
     filters: dict[str, Callable[..., Any]] = {"value": _value, "score": format_estimate, "p": format_p}
-    return render_page(Path(__file__).with_name("diff_page"), filters, diff=diff)
+    title = f"{diff.compiled} against {diff.base}"
+    return render_page(Path(__file__).with_name("diff_page"), filters, title=title, diff=diff)
 
 
 def _value(value: Any) -> str:

@@ -14,7 +14,7 @@ from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments.estimate import Estimator
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import ANSWERS
-from typedrag.experiments.executors.executor import Executor, Here
+from typedrag.experiments.executors.jobs import Executor, LocalExecutor
 from typedrag.files.text_files import WholeText, open_text, usable_lines
 from typedrag.lms.cost import Spending
 from typedrag.programs import Program
@@ -166,7 +166,7 @@ def answer_questions(
         TypedRAGError: If a larger share fails, or a cap is reached before the last is asked; what was done is kept.
         Unavailable: If the LM or the index cannot be used.
     """
-    executor = Here(program, {}) if isinstance(program, Program) else program
+    executor = LocalExecutor(program, {}) if isinstance(program, Program) else program
     results, caps = store or Store(), caps or SpendingCaps()
     outcomes = [_outcome(questions, result) for result in results.read().results]
     estimator = Estimator(len(questions), caps, on_notice)

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from typedrag.errors import InputError
-from typedrag.experiments.executors.names import ray_address
+from typedrag.experiments.executors.ray_cluster import ray_address
 from typedrag.lms.cost import Spending, format_dollars
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
 from typedrag.lms.vllm import split_address

@@ -26,8 +26,8 @@ from typedrag.experiments.evaluate.run_store import (
     value_of,
 )
 from typedrag.experiments.evaluate.summary import RunSummary, summarize
-from typedrag.experiments.executors.executor import Executor, Here
-from typedrag.experiments.executors.ray_cluster import connected
+from typedrag.experiments.executors.jobs import Executor, LocalExecutor
+from typedrag.experiments.executors.ray_cluster import connect
 from typedrag.experiments.resources import Resources
 from typedrag.experiments.tracking.runs import begin_run, log_run
 from typedrag.experiments.tracking.tracing import trace_calls
@@ -121,7 +121,7 @@ def run_evaluation(
         parts.check_measurable()
     check_store(config.tracking, parts.redactor)
     threads, calls, limits = config.threads, config.calls_in_flight, config.caps.stopper()
-    with connected(config.executor, config.workers, threads=threads, calls=calls) as workers:
+    with connect(config.executor, config.workers, threads=threads, calls=calls) as workers:
         for program in config.programs:
             evaluated = _make_run(
                 parts, program, folders[program.name], account, limits, replies, workers,
@@ -193,14 +193,14 @@ def _executor(
     """The executor of a run, with the replies of its LMs kept; this process for answers made elsewhere."""
     if program is None or not workers:
         with use_reply_store(replies):
-            yield Here(program, parts.metrics)
+            yield LocalExecutor(program, parts.metrics)
         return
-    from typedrag.experiments.executors.ray_workers import ray_workers
-    from typedrag.experiments.executors.works import databases, evaluated_work
+    from typedrag.experiments.executors.jobs import evaluation_job, shared_databases
+    from typedrag.experiments.executors.ray_pool import ray_pool
 
-    work, shared = evaluated_work(parts, config), databases(replies)
+    job, shared = evaluation_job(parts, config), shared_databases(replies)
     threads, calls = parts.config.threads, parts.config.calls_in_flight
-    with ray_workers(work, workers, threads=threads, calls=calls, databases=shared) as pool:
+    with ray_pool(job, workers, threads=threads, calls=calls, databases=shared) as pool:
         yield pool
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.errors import InputError, Unavailable, first_line
-from typedrag.experiments.executors.names import CLIENT, ray_address
 from typedrag.extras import require
 
+_FORMS = "local, ray, ray:auto, ray:HOST:PORT or ray://HOST:PORT"
+_LOCAL, _CLIENT = "local", "ray://"
 _PATIENCE = 5.0
 """Seconds in which something listens at an address, or the cluster counts as unreachable."""
 _TOKEN = "~/.ray/auth_token"
@@ -25,8 +26,31 @@ _SIGACTION_BYTES = 512
 _START = "Is it running? Start one: ray start --head"
 
 
+def ray_address(executor: str) -> str | None:
+    """The address of the Ray cluster that an executor names, empty for that of `RAY_ADDRESS` or a new one; None for
+    `local`.
+
+    Raises:
+        InputError: If the executor has none of the forms.
+
+    Example:
+        >>> ray_address("local"), ray_address("ray"), ray_address("ray:auto"), ray_address("ray://head:10001")
+        (None, '', 'auto', 'ray://head:10001')
+    """
+    kind, colon, address = executor.partition(":")
+    if executor == _LOCAL:
+        return None
+    if kind != "ray" or (colon and not address.strip("/")):
+        raise InputError(f"'{executor}' is no executor", f"Write one of: {_FORMS}")
+    if executor.startswith(_CLIENT):
+        return executor
+    if colon and address != "auto" and not address.rpartition(":")[2].isdecimal():
+        raise InputError(f"'{executor}' names no port", f"Write one of: {_FORMS}")
+    return address
+
+
 @contextmanager
-def connected(executor: str, workers: int | None, *, threads: int, calls: int) -> Iterator[int]:
+def connect(executor: str, workers: int | None, *, threads: int, calls: int) -> Iterator[int]:
     """Connect to the Ray cluster that an executor names; yields the number of its workers, 0 for `local`.
 
     Args:
@@ -57,7 +81,7 @@ def connected(executor: str, workers: int | None, *, threads: int, calls: int) -
 
     mine = not ray.is_initialized()
     if mine:
-        _connect(address or os.environ.get("RAY_ADDRESS", ""), workers)
+        _init(address or os.environ.get("RAY_ADDRESS", ""), workers)
     try:
         cpus = int(ray.cluster_resources().get("CPU", 0))
         if cpus < (workers or 1):
@@ -78,7 +102,7 @@ def is_one_machine() -> bool:
     return len([node for node in ray.nodes() if node["Alive"]]) == 1
 
 
-def _connect(address: str, workers: int | None) -> None:
+def _init(address: str, workers: int | None) -> None:
     import ray
 
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
@@ -104,7 +128,7 @@ def _connect(address: str, workers: int | None) -> None:
 
 def _check_reachable(address: str) -> None:
     """Ray itself would try for minutes."""
-    host, _, port = address.removeprefix(CLIENT).partition("/")[0].rpartition(":")
+    host, _, port = address.removeprefix(_CLIENT).partition("/")[0].rpartition(":")
     if not port.isdecimal():
         return  # such as auto
     try:

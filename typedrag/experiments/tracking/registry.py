@@ -14,8 +14,7 @@ from shutil import copytree
 from typing import Any
 
 from typedrag.errors import InputError, first_line
-from typedrag.experiments.compare.truth import TRUTH
-from typedrag.experiments.compare.weighted import SCORE
+from typedrag.experiments.compare.objective import SCORE, TRUTH
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.loading import ARTIFACT, read_program

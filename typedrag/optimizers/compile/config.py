@@ -39,7 +39,6 @@ WeightedMetrics: TypeAlias = Annotated[
 
 
 def default_metrics() -> tuple[WeightedMetric, ...]:
-    """The metrics of `DEFAULT_OBJECTIVE`."""
     return tuple(WeightedMetric(name=n, weight=w) for n, w in parse_objective(DEFAULT_OBJECTIVE).items())
 
 

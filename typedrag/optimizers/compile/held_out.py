@@ -14,8 +14,7 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
-from typedrag.experiments.compare.truth import TRUTH, verdict_of
-from typedrag.experiments.compare.weighted import SCORE, with_objective
+from typedrag.experiments.compare.objective import SCORE, TRUTH, verdict_of, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, Run
 from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, read_run, value_of
 from typedrag.experiments.held_out import check_enough

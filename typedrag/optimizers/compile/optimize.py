@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestError
@@ -80,22 +80,16 @@ class CompileOutcome:
         return best_of(self.candidates)
 
 
-@dataclass(frozen=True)
-class CompileEstimate:
+class CompileEstimate(NamedTuple):
     """The estimated cost of a compile, from three questions.
 
     Attributes:
         runs: Runs of the program that the optimizer plans, each with a judgment; None if that is not known.
-        sample: The cost of a run for each of the questions.
+        total: The cost of all runs, or of one if their number is not known.
     """
 
     runs: int | None
-    sample: tuple[Spending, ...]
-
-    @property
-    def total(self) -> Spending:
-        """The cost of all runs, or of one if their number is not known."""
-        return estimate_cost([("runs", spent) for spent in self.sample], self.runs or 1)
+    total: Spending
 
 
 def compile_module(
@@ -136,7 +130,8 @@ def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stoppe
                 run_concurrently(partial(_run_once, run, spent), list(run.valset[:SAMPLE]), request.threads)
                 run.limiter.faults.finish()
                 store.note(_SAMPLE, [of_one.to_dict() for of_one in spent])
-    return CompileEstimate(optimizer.planned_runs(*optimizer.sizes(request)), tuple(spent))
+    runs = optimizer.planned_runs(*optimizer.sizes(request))
+    return CompileEstimate(runs, estimate_cost([("runs", of_one) for of_one in spent], runs or 1))
 
 
 def _run_once(run: Compilation, spent: list[Spending], example: dspy.Example) -> None:

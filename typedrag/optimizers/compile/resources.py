@@ -16,7 +16,7 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of, sample
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.compare.truth import with_truthfulness
+from typedrag.experiments.compare.objective import with_truthfulness
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
 from typedrag.experiments.evaluate.question_typing import untyped
 from typedrag.experiments.resources import (
@@ -93,7 +93,6 @@ class CompileResources:
 
     @property
     def source(self) -> ProgramSource:
-        """The source of the program that is compiled."""
         return self.resources.source(self.config.program)
 
     @property
@@ -103,7 +102,6 @@ class CompileResources:
 
     @cached_property
     def optimizer(self) -> Optimizer:
-        """The teleprompter, with its options."""
         config = self.config
         return build_optimizer(config.optimizer.name, config.optimizer.options, config.budget.name)
 
@@ -127,7 +125,6 @@ class CompileResources:
 
     @cached_property
     def target(self) -> Target:
-        """The target of the compile."""
         return target_for(self.config.modules)
 
     @property
@@ -197,7 +194,6 @@ class CompileResources:
 
     @property
     def lm_settings(self) -> dict[str, dict[str, Any]]:
-        """The specs and settings of the LMs, by role."""
         return {
             role: {"spec": settings.spec or default_spec(), **reply_settings(lm)}
             for role, (settings, lm) in self.lms.items()
@@ -205,12 +201,10 @@ class CompileResources:
 
     @cached_property
     def redactor(self) -> Redactor:
-        """A redactor of the keys and addresses of all LMs."""
         return redactor_for((lm for _, lm in self.lms.values()), addresses=self.resources.addresses)
 
     @cached_property
     def objective(self) -> Objective:
-        """The objective that is compiled against."""
         if (own := self.target.metric()) is not None:
             return Objective([(own, 1.0)], read_call)
         return Objective([(self.resources.metrics[m.name], m.weight) for m in self.config.against], read_call)
@@ -300,7 +294,6 @@ class CompileResources:
 
     @property
     def reranker(self) -> str:
-        """The spec of the program's reranker."""
         return reranker_of(self.config.program, self.source)
 
     @property
@@ -310,7 +303,6 @@ class CompileResources:
 
     @property
     def public_settings(self) -> dict[str, Any]:
-        """The settings that are logged to MLflow."""
         config, (calls, tokens) = self.config, self.limits
         return {
             "program": None if self.judge else config.program.program,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import dspy
 
 from typedrag.errors import InputError
-from typedrag.experiments.compare.truth import TRUTH
+from typedrag.experiments.compare.objective import TRUTH
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.saved import SavedJudge, save_judge
@@ -94,7 +94,6 @@ class CompileResult:
     risk: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
         outcome, test = self.outcome, self.test
         return {
             "folder": str(self.folder),
@@ -193,7 +192,6 @@ class _Compile:
 
     @property
     def folder(self) -> Path:
-        """The folder of the target."""
         # without the LM's types, the examples come in another order
         other = self._only_planned and self.parts.types
         return self.out / COMPILE / (ESTIMATE if other else "") / self.parts.target.name
@@ -210,7 +208,6 @@ class _Compile:
         return Plan(estimate, *parts.limits, 2 * len(parts.test_examples), parts.types)
 
     def run(self) -> CompileResult:
-        """Compile, test and log."""
         parts = self.parts
         check_store(self.config.tracking, parts.redactor)
         if is_run(self.out):  # so that nothing is paid for another compile
@@ -271,7 +268,6 @@ class _Compile:
         return CompileResult(self.saved, target.name, outcome, test, spent, risk=parts.risk)
 
     def _save(self, module: dspy.Module, test: HeldOut | None = None, folder: Path | None = None) -> None:
-        """Save the program or judge so far."""
         parts, config = self.parts, self.config
         about = CompiledAbout(
             metric=parts.objective.name,

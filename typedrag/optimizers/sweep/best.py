@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 
 from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments.compare.compare import COSTS, Difference, compare
-from typedrag.experiments.compare.truth import RIGHT, TRUTH, verdict_of, with_truthfulness
-from typedrag.experiments.compare.weighted import with_objective
+from typedrag.experiments.compare.objective import RIGHT, TRUTH, verdict_of, with_objective, with_truthfulness
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, SpendingCaps
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from typedrag.experiments.compare.weighted import SCORE
+from typedrag.experiments.compare.objective import SCORE
 from typedrag.experiments.evaluate.config import (
     CLOSED,
     CapsConfig,

@@ -15,8 +15,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from typedrag.experiments.compare.truth import say_truth, say_verdict
-from typedrag.experiments.compare.weighted import SCORE
+from typedrag.experiments.compare.objective import SCORE, say_truth, say_verdict
 from typedrag.experiments.formats import format_estimate, format_p, format_value, markdown_table
 from typedrag.experiments.pages import render_page
 from typedrag.files.text_files import write_text

@@ -14,7 +14,7 @@ from filelock import FileLock
 from typedrag.datasets.splits import SPLITS, hash_of
 from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import COSTS
-from typedrag.experiments.compare.weighted import OBJECTIVE, SCORE
+from typedrag.experiments.compare.objective import OBJECTIVE, SCORE
 from typedrag.experiments.evaluate.config import (
     BM25Config,
     CapsConfig,

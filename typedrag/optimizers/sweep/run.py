@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from typedrag.errors import CallFailed, InputError
 from typedrag.experiments.estimate import in_words
 from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.executors.ray_cluster import connected, is_one_machine
-from typedrag.experiments.executors.ray_workers import ray_workers
+from typedrag.experiments.executors.ray_cluster import connect, is_one_machine
+from typedrag.experiments.executors.ray_pool import ray_pool
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.database import Tables
 from typedrag.files.locks import join_workers
@@ -53,8 +53,8 @@ from typedrag.texts.words import question_key
 KIND = "sweep"
 _LOOK_AGAIN = 1.0
 """Seconds between checks for what other workers have done; less with a faster heartbeat."""
-_LIVES = 1000
-"""Workers that one of Ray may replace: a trial takes long, and a study survives any of them."""
+_ATTEMPTS = 1000
+"""Workers that a call may lose: it makes many trials, and a study survives the loss of any worker."""
 
 
 @dataclass(frozen=True)
@@ -278,15 +278,15 @@ class _DuplicateError(Exception):
 
 
 @dataclass(frozen=True)
-class SweepWork:
-    """The description of a sweep for workers of Ray; see `experiments.executors.works.Work`."""
+class SweepJob:
+    """The description of a sweep for workers of Ray; see `experiments.executors.jobs.JobSpec`."""
 
     config: SweepConfig
     out: Path
 
     @contextmanager
-    def opened(self, tables: Callable[[str], Tables], worker: str) -> Iterator[SweepWork]:
-        """See `Work`."""
+    def setup(self, tables: Callable[[str], Tables], worker: str) -> Iterator[SweepJob]:
+        """See `JobSpec`."""
         yield self
 
     def make_trials(self) -> str:
@@ -308,7 +308,7 @@ def run_sweep_on_ray(
     """
     watching = watching or SweepProgress()
     calls = config.calls_in_flight
-    with open_sweep(config, out) as sweep, connected(executor, workers, threads=calls, calls=calls) as number:
+    with open_sweep(config, out) as sweep, connect(executor, workers, threads=calls, calls=calls) as number:
         if config.storage is None and not is_one_machine():
             raise InputError(
                 "the study is in a folder, and the Ray cluster has several machines",
@@ -326,9 +326,11 @@ def run_sweep_on_ray(
                     watching.trial(trial)
 
         share = config.model_copy(update={"calls_in_flight": max(1, calls // number)})
-        work = SweepWork(share, out.resolve())
-        with in_threads(number) as threads, ray_workers(work, number, threads=number, calls=calls) as pool:
-            working: list[Future[str]] = [threads.submit(pool.call, "make_trials", lives=_LIVES) for _ in range(number)]
+        job = SweepJob(share, out.resolve())
+        with in_threads(number) as threads, ray_pool(job, number, threads=number, calls=calls) as pool:
+            working: list[Future[str]] = [
+                threads.submit(pool.call, "make_trials", attempts=_ATTEMPTS) for _ in range(number)
+            ]
             while wait(working, _LOOK_AGAIN).not_done:
                 notify()
             notify()

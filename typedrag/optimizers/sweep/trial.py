@@ -12,12 +12,12 @@ from optuna import TrialPruned
 from optuna.trial import Trial
 
 from typedrag.errors import InputError, StepFailed, TypedRAGError
-from typedrag.experiments.compare.weighted import with_objective
+from typedrag.experiments.compare.objective import with_objective
 from typedrag.experiments.evaluate.evaluate import answer_and_judge, open_run
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.evaluate.run_store import items_of, run_of
 from typedrag.experiments.evaluate.summary import summarize
-from typedrag.experiments.executors.executor import Here
+from typedrag.experiments.executors.jobs import LocalExecutor
 from typedrag.experiments.tracking.runs import log_run
 from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import PARENT, Tracker
@@ -64,7 +64,7 @@ def run_trial(
         prune(sweep, trial, str(error))
     folder, questions = parts.out / TRIALS / str(trial.number), base.questions
     sizes = question_sets(len(questions), config.pruning)
-    executor = Here(program, here.metrics)
+    executor = LocalExecutor(program, here.metrics)
     tracker = Tracker(config.tracking, parts.redactor, on_notice)
     notes = {"knobs": dict(trial.params), "trial": trial.number}
     measurable = measurable_by(here.metrics.values(), base.examples)

@@ -53,15 +53,12 @@ class JudgeTarget(Target):
         """The metric of a judgment's distance from people's."""
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        """A new judge."""
         return self.kind(**self.options)
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """The compiled judge; see `Target.put_back`."""
         return unfrozen(of_kind(compiled, self.kind, self.name))
 
     def test_metric(self) -> Metric:
-        """The judge's agreement with people on all that is labelled of a question."""
         return Agreement(self.metric())
 
     def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
@@ -76,7 +73,6 @@ class JudgeTarget(Target):
         ]
 
     def tested(self, module: dspy.Module) -> dspy.Module:
-        """A module that judges all cases of a question."""
         return _OfQuestion(module)
 
 
@@ -89,7 +85,6 @@ class LinkageJudgeTarget(JudgeTarget):
     kind = LinkageJudge
 
     def metric(self) -> RankLabels:
-        """The metric of the distance to the rank by labels."""
         return RankLabels(convention=Convention(self.options.get("convention", Convention.TYPED_RAG)))
 
     def cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
@@ -121,7 +116,6 @@ class CoverageJudgeTarget(JudgeTarget):
     kind = CoverageJudge
 
     def metric(self) -> VerdictLabels:
-        """The metric that compares verdicts with people's."""
         return VerdictLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
@@ -153,7 +147,6 @@ class SubQuestionTyperTarget(JudgeTarget):
     kind = SubQuestionTyper
 
     def metric(self) -> TypeLabels:
-        """The share of right types."""
         return TypeLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
@@ -188,7 +181,6 @@ class _OfQuestion(dspy.Module):
         self.judge = judge
 
     def forward(self, cases: Sequence[dspy.Example]) -> dspy.Prediction:
-        """The `judgments` of the cases."""
         return dspy.Prediction(judgments=[self.judge(**case.inputs()) for case in cases])
 
 

@@ -114,7 +114,6 @@ class Focused(dspy.Module):
         self.names = frozenset(names)
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """The program's prediction."""
         return self.program(**inputs)
 
     def named_parameters(self) -> list[tuple[str, dspy.Predict]]:
@@ -126,7 +125,6 @@ class _Silent(dspy.Module):
     """Replaces a predictor that writes, and writes nothing: no LM is asked."""
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """Return empty outputs."""
         return dspy.Prediction(answered=True, answer="", citations=Citations([]))
 
 
@@ -163,7 +161,6 @@ class ProgramTarget(Target):
         return tuple(t for t in QuestionType if any(t in some for some in types)) if all(types) else ()
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        """A copy of the program that shows only these modules; see `Target.student`."""
         program = needed(program, self.name)
         return Focused(unfrozen(program), self.predictors(program))
 
@@ -184,7 +181,6 @@ class ProgramTarget(Target):
         return (example,) if not self.types or question_type_of(example) in self.types else ()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """A copy of the program with the compiled predictors; see `Target.put_back`."""
         program = needed(program, self.name)
         focused = of_kind(compiled, Focused, self.name)
         copy = unfrozen(program)
@@ -207,7 +203,6 @@ class SearchTarget(ProgramTarget):
         self.about = f"{self.about}: alone, by the labelled passages that are found"
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        """The program without answers that shows only these modules; see `Target.student`."""
         program = needed(program, self.name)
         return Focused(silence(program), self.predictors(program))
 
@@ -216,5 +211,4 @@ class SearchTarget(ProgramTarget):
         return super().cases(example) if example.get("passage_ids") else ()
 
     def metric(self) -> Metric:
-        """The retrieval recall of the queries."""
         return Rewrite()

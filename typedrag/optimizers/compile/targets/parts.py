@@ -41,7 +41,6 @@ class PartTarget(Target):
         return self.new(program.options if program else Options())
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """A copy of the program with the compiled module; see `Target.put_back`."""
         copy = self.asking(self.checked(needed(program, self.name)))
         part = self.part(copy)
         assert part is not None, "it is asked"
@@ -49,7 +48,6 @@ class PartTarget(Target):
         return copy
 
     def checked(self, program: Program) -> Program:
-        """Return the program; an `InputError` if it has no such module."""
         if not isinstance(program, self.program):
             raise InputError(f"program '{program.name}' {self.lack}", f"Use {self.program.name}")
         return program
@@ -59,11 +57,9 @@ class PartTarget(Target):
         return next((module for _, module in program.named_sub_modules(self.kind)), None)
 
     def new(self, options: Options) -> dspy.Module:
-        """A new module with these options."""
         return self.kind(options)
 
     def asking(self, program: Program) -> Program:
-        """A copy of the program that uses such a module."""
         return unfrozen(program)
 
 
@@ -97,11 +93,9 @@ class TypeClassifierTarget(ClassifierTarget):
     program, kind, lack = TypedRAG, LMTypeClassifier, "has no type classifier"
 
     def metric(self) -> Metric:
-        """The metric that compares types with the labels."""
         return QuestionTypeMatch()
 
     def options_asking(self, options: Options) -> Options:
-        """The options with the LM as the type classifier."""
         return options.model_copy(update={"type_classifier": "lm"})
 
 
@@ -114,16 +108,13 @@ class ScopeClassifierTarget(ClassifierTarget):
     program, kind, lack = PreQRAG, LMScopeClassifier, "does not classify by documents"
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-        """The questions with their scope; see `Target.examples`."""
         self.check_dataset(dataset)
         return labelled_scopes(dataset, split)
 
     def metric(self) -> Metric:
-        """The metric that compares scopes with the labels."""
         return LabelMatch(field="scope")
 
     def options_asking(self, options: Options) -> Options:
-        """The options with the LM in the place of the rule."""
         return options.model_copy(update={"preqrag": options.preqrag.model_copy(update={"classifier": "lm"})})
 
 
@@ -165,5 +156,4 @@ class SubAspectExplorerTarget(PartTarget):
         yield example.copy(sub_aspects=aspects)
 
     def metric(self) -> Metric:
-        """The match of the sub-aspects with the labelled ones."""
         return QueryMatch(field="sub_aspects")

@@ -32,17 +32,14 @@ class RevelatorTarget(PartTarget):
         self.about = f"HANRAG's {role}: alone, by the revelator's training set"
 
     def new(self, options: Options) -> RevelatorModule:
-        """A new module of the role."""
         return RevelatorModule(self.role, options)
 
     def checked(self, program: Program) -> Program:
-        """Return the program; an `InputError` if it lacks the role; see `PartTarget.checked`."""
         if not isinstance(program, HANRAG) or self.role not in program.revelator():
             raise InputError(f"program '{program.name}', with these options, has no {self.role}", "Use hanrag")
         return program
 
     def part(self, program: Program) -> dspy.Module:
-        """The program's module of the role."""
         return program.revelator()[self.role]
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
@@ -50,12 +47,10 @@ class RevelatorTarget(PartTarget):
         return (typed_example(self.role, example),) if example.subset == self.role else ()
 
     def metric(self) -> Metric:
-        """The metric that compares labels, or queries, with the right ones."""
         return metric_of(self.role)
 
 
 def metric_of(role: RevelatorRole) -> Metric:
-    """The metric of a role on the revelator's training set."""
     if role is RevelatorRole.ROUTER:
         definitions = {r.value: f"a question that {r.definition}, such as «{r.example}»" for r in Route}
         return LabelMatch(field="route", definitions=definitions)

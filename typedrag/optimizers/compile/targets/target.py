@@ -88,14 +88,12 @@ class Target(ABC):
 
 
 def needed(program: dspy.Module | None, name: str) -> Program:
-    """Return the program; an `InputError` if it is none."""
     if not isinstance(program, Program):
         raise InputError(f"'{name}' is compiled within a program", "Name one: --program NAME")
     return program
 
 
 def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.Module:
-    """Return the compiled module; an `InputError` if it is not of this class."""
     if not isinstance(compiled, kind):
         raise InputError(
             f"what was compiled of '{name}' is a {type(compiled).__name__}, which cannot be put back",

@@ -69,7 +69,6 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Candidate:
-        """The candidate in a line of `candidates.jsonl`."""
         return cls(**{**data, "changed": tuple(data["changed"])})
 
 
@@ -137,7 +136,6 @@ class CandidateLog(BaseCallback):
                 self._under_way[call_id] = (state_of(program), self._how)
 
     def on_evaluate_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Record a finished evaluation."""
         begun = self._under_way.pop(call_id, None)
         if begun and outputs is not None:
             with self._faults_end_it():
@@ -157,6 +155,8 @@ class CandidateLog(BaseCallback):
                 scoring.set_base({id(e): float(s) for e, _, s in results if not _unjudged(s)})
             scores = [scoring.base_of(e) if _unjudged(s) else float(s) for e, _, s in results]
             spent = self._limiter.account.spent
+            # GEPA gives a prediction with its trace
+            predictions = [p[0] if isinstance(p, tuple) else p for _, p, _ in results]
             candidate = Candidate(
                 number=len(self.candidates),
                 state=fingerprint(state),
@@ -165,7 +165,7 @@ class CandidateLog(BaseCallback):
                 base=fmean(scoring.base_of(e) for e, *_ in results),
                 n=len(results),
                 of=self._size,
-                failed=sum(not _answered(p) for _, p, _ in results),
+                failed=sum(not (isinstance(p, dspy.Prediction) and len(p)) for p in predictions),
                 unjudged=sum(_unjudged(s) for *_, s in results),
                 changed=tuple(name for name in state if state[name] != self._base.get(name)),
                 lm_calls=spent.usage.lm_calls,
@@ -226,12 +226,6 @@ def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:
     program = student.deepcopy()
     restore(program, held.state, held.fields)
     return program
-
-
-def _answered(prediction: Any) -> bool:
-    if isinstance(prediction, tuple):  # GEPA gives a prediction with its trace
-        prediction = prediction[0]
-    return isinstance(prediction, dspy.Prediction) and len(prediction) > 0
 
 
 def _unjudged(score: Any) -> bool:

@@ -173,7 +173,6 @@ class BootstrapFewShot(Optimizer):
         return 2 * validation + train * self.settings.max_rounds
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The student with demonstrations."""
         return bootstrap(run, self.settings, run.trainset)
 
 

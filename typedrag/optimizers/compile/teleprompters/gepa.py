@@ -66,7 +66,6 @@ class GEPA(Optimizer):
         return (self.settings.evaluations + 2) * validation
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The candidate that is best on the validation set."""
         config = self.settings
         types = [question_type_of(example) for example in run.trainset]
         sampler = SameTypeBatchSampler(types, config.minibatch_size, run.seed)

@@ -89,7 +89,8 @@ class RuleSearch(InstructionTrials):
 
     def check(self, request: CompileRequest) -> None:
         """Refuse a request without rules, or without a predictor that they would be added to."""
-        outputs, written = self.settings.outputs, {n for p in request.student.predictors() for n in _outputs(p)}
+        outputs = self.settings.outputs
+        written = {name for p in request.student.predictors() for name in p.signature.output_fields}
         if not self.settings.rules:
             raise InputError("no rule is given", "Give some: rules")
         if not written & set(outputs):
@@ -99,17 +100,12 @@ class RuleSearch(InstructionTrials):
             )
 
     def changes(self) -> Iterator[str]:
-        """The rules."""
         return iter(self.settings.rules)
 
     def instructions(self, change: str, signature: type[dspy.Signature]) -> str:
         """The instructions with the rule at their end, if the signature has one of the outputs."""
         written = signature.output_fields.keys() & set(self.settings.outputs)
         return f"{signature.instructions}\n{change}" if written else ""
-
-
-def _outputs(predictor: dspy.Predict) -> set[str]:
-    return set(predictor.signature.output_fields)
 
 
 class InstructionSearchSettings(OptimizerSettings):
@@ -153,9 +149,7 @@ class InstructionSearch(InstructionTrials):
                 )
 
     def changes(self) -> Iterator[str]:
-        """The names of the candidates."""
         return iter(self.settings.instructions)
 
     def instructions(self, change: str, signature: type[dspy.Signature]) -> str:
-        """The candidate's instructions for the signature."""
         return " ".join(self.settings.instructions[change].get(signature.__name__, "").split())

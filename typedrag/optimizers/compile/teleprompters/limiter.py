@@ -57,7 +57,6 @@ class Ledger(CostTracker):
         self._journal = Journal(path)
 
     def add(self, spending: Spending) -> None:
-        """Add a cost to the account and to the file."""
         super().add(spending)
         self._journal.append(spending.to_dict())
 

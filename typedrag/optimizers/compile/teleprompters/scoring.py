@@ -76,7 +76,9 @@ class Scoring:
         if pred is None or not len(pred):
             return dspy.Prediction(score=0.0, feedback="The program gave no answer.", unjudged=False)
         try:
-            scored = self._metric(gold, pred, _parsed(trace), pred_name, pred_trace)
+            # only GEPA understands replies that cannot be parsed
+            parsed = trace and [call for call in trace if not isinstance(call[2], FailedPrediction)]
+            scored = self._metric(gold, pred, parsed, pred_name, pred_trace)
         except (StepFailed, NotMeasurable, CallFailed) as reason:
             if isinstance(reason, CallFailed):
                 self._limiter.record_failure(reason)
@@ -87,11 +89,6 @@ class Scoring:
             raise self._limiter.close_for(error) from error
         self.watch(pred, scored.score)
         return dspy.Prediction(score=scored.score, feedback=scored.feedback, unjudged=False)
-
-
-def _parsed(trace: Any) -> Any:
-    """The trace without unparsable replies, which only GEPA understands."""
-    return trace and [call for call in trace if not isinstance(call[2], FailedPrediction)]
 
 
 def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:

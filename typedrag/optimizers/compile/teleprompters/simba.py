@@ -106,12 +106,10 @@ class _StepWatcher(BaseCallback):
         return apply
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Note which candidate is called."""
         if id(instance) in self._candidates:
             self._calls[call_id] = id(instance)
 
     def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        """Note which candidate made a prediction."""
         maker = self._calls.pop(call_id, None)
         if maker is None:
             return

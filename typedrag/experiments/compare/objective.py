@@ -1,8 +1,9 @@
-"""Truthfulness beside the objective: it must not fall while a judge's score rises."""
+"""The objective of a compile or sweep as a metric of each question, and truthfulness beside it, which must not fall."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 import dspy
 
@@ -10,6 +11,7 @@ from typedrag.datasets import Dataset
 from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments import held_out
 from typedrag.experiments.evaluate.config import MetricConfig
+from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.formats import format_estimate
 from typedrag.experiments.resources import check_measurable
 from typedrag.metrics import build_metric
@@ -19,8 +21,48 @@ from typedrag.records import Estimate
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER
 
+OBJECTIVE = "objective"
+SCORE = f"{OBJECTIVE}/score"
+"""The measure that decides: the weighted mean of the metrics that were compiled against."""
 TRUTH = f"{TRUTHFULNESS}/{TRUTHFULNESS}"
 RIGHT = f"{TRUTHFULNESS}/right"
+
+
+def with_objective(run: Run, weights: Mapping[str, float], measurable: Mapping[str, Collection[str]]) -> Run:
+    """The run with another metric, `objective`: the weighted mean of the scores of others.
+
+    As in `Objective`, a metric counts for the questions that it can measure, whatever the answer: an answer that it
+    cannot measure scores 0 by it, so that no program wins by escaping a metric. A question without an answer scores 0;
+    one whose judge failed has no score.
+
+    Args:
+        weights: The weights of the metrics.
+        measurable: The ids of the questions that each metric can measure; see `measurable_by`.
+    """
+    questions = tuple(
+        replace(
+            q,
+            metrics={
+                **q.metrics,
+                OBJECTIVE: _objective(q, {n: w for n, w in weights.items() if q.id in measurable.get(n, ())}),
+            },
+        )
+        for q in run.questions
+    )
+    return replace(run, questions=questions)
+
+
+def _objective(question: QuestionResult, weights: Mapping[str, float]) -> MetricResult:
+    if not weights:
+        return MetricResult(None, problem="nothing to measure by", measurable=False)
+    score = 0.0
+    for name, weight in weights.items() if question.answer else ():
+        result = question.metrics.get(name)
+        if result is None or (result.measurable and result.score is None):
+            return MetricResult(None, problem=result.problem if result else f"{name} is not measured")
+        score += weight * (result.score or 0.0)
+    score /= sum(weights.values())
+    return MetricResult(score, measures={"score": score})
 
 
 def with_truthfulness(

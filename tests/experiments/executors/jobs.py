@@ -1,4 +1,4 @@
-"""Work that kills its worker."""
+"""A job that kills its worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Deadly:
     """Spends something, and then dies."""
 
     @contextmanager
-    def opened(self, tables: object, worker: str) -> Iterator[Deadly]:
+    def setup(self, tables: object, worker: str) -> Iterator[Deadly]:
         yield self
 
     def die_once(self, file: Path) -> str:

@@ -1,4 +1,4 @@
-"""The actors in the processes of a Ray cluster: workers, and a hub through which they share databases and pauses."""
+"""The actors of a run on a Ray cluster: its workers, and the state that they share: databases, pauses, spending."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from typedrag.errors import TypedRAGError, Unavailable
 from typedrag.files.database import SQLite
 
 if TYPE_CHECKING:
-    from typedrag.experiments.executors.works import Work
+    from typedrag.experiments.executors.jobs import JobSpec
     from typedrag.lms.cost import Price, Spending
 
 _WARNINGS_HELD = 20
 
 
 class Database(NamedTuple):
-    """An SQLite file for the hub to open; see `SQLiteFile`."""
+    """An SQLite file that workers share; see `SQLite`."""
 
     path: Path
     holds: str
@@ -33,8 +33,8 @@ class Database(NamedTuple):
     """The statement that gives up what a lost `worker` has claimed."""
 
 
-class Hub:
-    """Databases and pauses of all workers of a run; on the machine where the run was begun."""
+class SharedState:
+    """The databases and pauses of all workers of a run; on the machine where the run was begun."""
 
     def __init__(self, databases: Mapping[str, Database]) -> None:
         self._releases = {name: database.release for name, database in databases.items() if database.release}
@@ -49,39 +49,38 @@ class Hub:
         except TypedRAGError as error:
             return error
 
-    def join(self, worker: str, handle: Any) -> None:
-        """Let a worker hear of pauses."""
+    def add_worker(self, worker: str, actor: Any) -> None:
+        """Tell a worker of pauses from now on."""
         from typedrag.lms.client import RETRY_AFTER
 
-        self._workers[worker] = handle
+        self._workers[worker] = actor
         for server, seconds in RETRY_AFTER.all_remaining.items():
-            handle.hold.remote(server, seconds)
+            actor.pause.remote(server, seconds)
 
-    def lose(self, worker: str) -> None:
-        """Release what a worker that is lost has claimed."""
-        self._workers.pop(worker, None)
+    def release(self, worker: str) -> None:
+        """Release what a lost worker has claimed."""
         for name, statement in self._releases.items():
             self.run(name, statement, {"worker": worker})
 
-    def spend(self, call: str, spent: Spending) -> None:
-        """Note what a call under way has spent: its worker may be lost before it returns."""
+    def add_spent(self, call: str, spent: Spending) -> None:
+        """Add to what a call under way has spent: its worker may be lost before it returns."""
         self._spent[call] = self._spent[call] + spent if call in self._spent else spent
 
-    def spent(self, call: str) -> Spending | None:
+    def pop_spent(self, call: str) -> Spending | None:
         """The spending of a call, which is then forgotten; None for nothing."""
         return self._spent.pop(call, None)
 
-    def hold(self, server: str, seconds: float) -> None:
+    def pause(self, server: str, seconds: float) -> None:
         """Tell all workers of a pause that an LM server has asked one of them for."""
         from typedrag.lms.client import RETRY_AFTER
 
         RETRY_AFTER.set(server, seconds, notify=False)
-        for handle in self._workers.values():
-            handle.hold.remote(server, seconds)
+        for actor in self._workers.values():
+            actor.pause.remote(server, seconds)
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerConfig:
     """The settings that a worker takes over from the process where the run was begun.
 
     Attributes:
@@ -99,90 +98,90 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Returned:
+class CallResult:
     """The outcome of a call: a value or an error, what was spent, and the warnings logged since the last one."""
 
-    value: Any
-    error: TypedRAGError | None
+    value: Any = None
+    error: TypedRAGError | None = None
     spent: Spending | None = None
     warnings: tuple[tuple[str, str], ...] = ()
 
 
 class Worker:
-    """A worker of a run; its program is built once, and asked from several threads.
-
-    Attributes:
-        name: By which the hub knows it.
-    """
+    """A worker of a run; its job is set up once, and called from several threads."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self._name = name
         self._stack = ExitStack()
         self._warnings: deque[tuple[str, str]] = deque(maxlen=_WARNINGS_HELD)
+        self._target: Any = None
 
-    def begin(self, place: Place, work: Work, hub: Any) -> Returned:
-        """Build the program; the value is the id of this process."""
+    def setup(self, config: WorkerConfig, job: JobSpec, shared: Any, actor: Any) -> CallResult:
+        """Set up the job, unless that was done: a worker may only have been out of reach."""
+        if self._target is not None:
+            return CallResult()
         try:
-            if place.version != __version__:
+            if config.version != __version__:
                 machine = os.uname().nodename
                 raise Unavailable(
-                    f"the workers on {machine} have typedrag {__version__}, not {place.version}", "Install the same"
+                    f"the workers on {machine} have typedrag {__version__}, not {config.version}", "Install the same"
                 )
-            self._begin(place, work, hub)
+            self._setup(config, job, shared)
         except TypedRAGError as error:
-            return Returned(None, error)
-        return Returned(os.getpid(), None)
+            return CallResult(error=error)
+        shared.add_worker.remote(self._name, actor)
+        return CallResult()
 
-    def _begin(self, place: Place, work: Work, hub: Any) -> None:
+    def _setup(self, config: WorkerConfig, job: JobSpec, shared: Any) -> None:
         from typedrag.call_context import set_context
         from typedrag.lms.client import RETRY_AFTER, limit_calls_in_flight
         from typedrag.lms.cost import use_prices
 
         with suppress(OSError):  # a machine that does not have it may not need it
-            os.chdir(place.folder)
-        set_context(timeout=place.timeout)
-        limit_calls_in_flight(place.calls)
-        use_prices(place.prices)
-        self._hub = hub
-        RETRY_AFTER.on_set = lambda server, seconds: hub.hold.remote(server, seconds)
-        logging.getLogger("typedrag").addHandler(_Gathered(self._warnings))
-        self._executor = self._stack.enter_context(work.opened(lambda name: _Shared(hub, name), self.name))
+            os.chdir(config.folder)
+        set_context(timeout=config.timeout)
+        limit_calls_in_flight(config.calls)
+        use_prices(config.prices)
+        self._shared = shared
+        RETRY_AFTER.on_set = lambda server, seconds: shared.pause.remote(server, seconds)
+        logging.getLogger("typedrag").addHandler(_WarningCollector(self._warnings))
+        self._target = self._stack.enter_context(job.setup(lambda name: _SharedTables(shared, name), self._name))
         self._context = contextvars.copy_context()  # threads of Ray carry none
 
-    def hold(self, server: str, seconds: float) -> None:
+    def pause(self, server: str, seconds: float) -> None:
         """Keep a pause that an LM server has asked another worker for."""
         from typedrag.lms.client import RETRY_AFTER
 
         RETRY_AFTER.set(server, seconds, notify=False)
 
-    def call(self, call: str, method: str, *arguments: Any) -> Returned:
-        """Call a method of the executor; the hub hears under the name of the call what it spends."""
+    def call(self, call: str, method: str, *arguments: Any) -> CallResult:
+        """Call a method of what the job has set up; what it spends is shared under the name of the call."""
         return self._context.copy().run(self._call, call, method, arguments)
 
-    def _call(self, call: str, method: str, arguments: tuple[Any, ...]) -> Returned:
+    def _call(self, call: str, method: str, arguments: tuple[Any, ...]) -> CallResult:
         from typedrag.lms.cost import CostTracker, track_cost
 
         value, fault = None, None
-        with track_cost(CostTracker(listener=lambda spent: self._hub.spend.remote(call, spent))) as account:
+        with track_cost(CostTracker(listener=lambda spent: self._shared.add_spent.remote(call, spent))) as account:
             try:
-                value = getattr(self._executor, method)(*arguments)
+                value = getattr(self._target, method)(*arguments)
             except TypedRAGError as error:
                 fault = error
         warnings = tuple(self._warnings.popleft() for _ in range(len(self._warnings)))
-        return Returned(value, fault, account.spent, warnings)
+        return CallResult(value, fault, account.spent, warnings)
 
 
-class _Shared:
-    """The tables of a hub's database, as a worker sees them; see `Tables`."""
+class _SharedTables:
+    """The tables of a shared database, as a worker sees them; see `Tables`."""
 
-    def __init__(self, hub: Any, name: str) -> None:
-        self._hub, self._name = hub, name
+    def __init__(self, shared: Any, name: str) -> None:
+        self._shared, self._name = shared, name
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        """See `SQLiteFile.run`."""
+        """See `SQLite.run`."""
         import ray
 
-        rows = ray.get(self._hub.run.remote(self._name, statement, values))
+        rows = ray.get(self._shared.run.remote(self._name, statement, values))
         if isinstance(rows, TypedRAGError):
             raise rows
         return rows
@@ -191,12 +190,12 @@ class _Shared:
         """Leave the file open for the others."""
 
 
-class _Gathered(logging.Handler):
-    """Gathers warnings, by their logger, for the process where the run was begun."""
+class _WarningCollector(logging.Handler):
+    """Collects warnings, by their logger, for the process where the run was begun."""
 
     def __init__(self, warnings: deque[tuple[str, str]]) -> None:
         super().__init__(logging.WARNING)
-        self._into = warnings
+        self._warnings = warnings
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._into.append((record.name, record.getMessage()))
+        self._warnings.append((record.name, record.getMessage()))

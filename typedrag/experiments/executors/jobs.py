@@ -1,4 +1,4 @@
-"""The description of a run for its workers: names and settings, by which each builds program and metrics once."""
+"""The executor of a run that works in this process, and the jobs that workers of a Ray cluster set up."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import dspy
+
+from typedrag.call_context import use_context
 from typedrag.errors import RetrievalError
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig, ProgramConfig
-from typedrag.experiments.executors.executor import Executor, Here
-from typedrag.experiments.executors.ray_actors import Database
+from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.experiments.executors.ray_worker import Database
 from typedrag.experiments.resources import Resources
 from typedrag.files.database import Tables
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import default_spec, open_lm, provider_of, use_lm
 from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES, use_reply_store
-from typedrag.programs import Options
+from typedrag.metrics import Metric
+from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
+from typedrag.question_types import QuestionType
+from typedrag.records import Answer
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
@@ -30,11 +36,44 @@ _HEARTBEAT = 2.0
 """Seconds between signs of life for claimed replies; those of a lost worker are released at once."""
 
 
-class Work(Protocol):
-    """The spec of what a worker does, small enough to be sent."""
+class Executor(Protocol):
+    """Answers questions and measures answers; called from many threads, each within its `track_cost`.
 
-    def opened(self, tables: Callable[[str], Tables], worker: str) -> Any:
-        """A context, within which the worker answers and measures.
+    Errors are those of programs and metrics, wherever they run.
+    """
+
+    def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
+        """The answer to an example's question; of this type, if the asker says it."""
+        ...
+
+    def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
+        """The result of a metric on an answer."""
+        ...
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """The executor `local`: this process, within the caller's `use_lm`; without a program it only measures."""
+
+    program: Program | None
+    metrics: Mapping[str, Metric]
+
+    def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
+        """See `Executor`."""
+        assert self.program, "all questions are answered"
+        with use_context(labels=example.toDict()):
+            return Answer.from_prediction(self.program(question=example.question, question_type=question_type))
+
+    def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
+        """See `Executor`."""
+        return MetricResult(**self.metrics[metric](example, answer.to_prediction()))
+
+
+class JobSpec(Protocol):
+    """The description of a worker's job: names and settings, small to send, by which it builds program and metrics."""
+
+    def setup(self, tables: Callable[[str], Tables], worker: str) -> Any:
+        """A context with the object whose methods the worker calls, such as an `Executor`.
 
         Args:
             tables: Gives the database of a name, which all workers share.
@@ -44,7 +83,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class AskedWork:
+class AskJob:
     """Questions that a program answers, as `typedrag ask --file` asks them.
 
     Attributes:
@@ -64,22 +103,22 @@ class AskedWork:
     settings: Mapping[str, Any]
 
     @contextmanager
-    def opened(self, tables: Callable[[str], Tables], worker: str) -> Iterator[Executor]:
-        """See `Work`."""
-        searched = self.source.open_retriever(self.index, self.retriever)
-        check_same(searched, self.identity)
-        program = self.source.build(searched, open_reranker(self.reranker), self.options)
+    def setup(self, tables: Callable[[str], Tables], worker: str) -> Iterator[Executor]:
+        """See `JobSpec`."""
+        retriever = self.source.open_retriever(self.index, self.retriever)
+        check_same(retriever, self.identity)
+        program = self.source.build(retriever, open_reranker(self.reranker), self.options)
         with use_lm(track_calls(open_lm(self.lm, api_base=self.api_base, **self.settings))):
-            yield Here(program, {})
+            yield LocalExecutor(program, {})
 
 
 @dataclass(frozen=True)
-class EvaluatedWork:
+class EvaluationJob:
     """A run of an evaluation, whose configuration has one program.
 
     Attributes:
         source: The program, read where the run was begun.
-        identity: As in `AskedWork`.
+        identity: As in `AskJob`.
     """
 
     config: EvaluationConfig
@@ -87,22 +126,22 @@ class EvaluatedWork:
     identity: Mapping[str, Any]
 
     @contextmanager
-    def opened(self, tables: Callable[[str], Tables], worker: str) -> Iterator[Executor]:
-        """See `Work`."""
+    def setup(self, tables: Callable[[str], Tables], worker: str) -> Iterator[Executor]:
+        """See `JobSpec`."""
         [program] = self.config.programs
         parts = Resources(self.config, Path(REPLIES), sources={program.program: self.source})
         check_same(parts.retriever(program) if self.source.retrieves else None, self.identity)
-        here = Here(parts.program(program), parts.metrics)
+        executor = LocalExecutor(parts.program(program), parts.metrics)
         with ExitStack() as stack:
             stack.enter_context(use_lm(parts.lm))
             stack.enter_context(use_reply_store(tables(REPLIES), _HEARTBEAT, worker))
-            yield here
+            yield executor
 
 
-def evaluated_work(parts: Resources, program: ProgramConfig) -> EvaluatedWork:
-    """The work of a program's run, with all that the environment of this machine says written out, but no key."""
+def evaluation_job(parts: Resources, program: ProgramConfig) -> EvaluationJob:
+    """The job of a program's run, with all that the environment of this machine says written out, but no key."""
     source = parts.source(program)
-    searched = parts.retriever(program) if source.retrieves else None
+    retriever = parts.retriever(program) if source.retrieves else None
     scorer = parts.config.scorer
     changes = {
         "programs": (program,),
@@ -110,10 +149,10 @@ def evaluated_work(parts: Resources, program: ProgramConfig) -> EvaluatedWork:
         "scorer": scorer and _written_out(scorer.beside(parts.config.lm)),
         "index": index_for(program.retriever, parts.config.index),
     }
-    return EvaluatedWork(parts.config.model_copy(update=changes), source, searched.identity if searched else {})
+    return EvaluationJob(parts.config.model_copy(update=changes), source, retriever.identity if retriever else {})
 
 
-def databases(replies: Path) -> dict[str, Database]:
+def shared_databases(replies: Path) -> dict[str, Database]:
     """The files that the workers of an evaluation share."""
     return {REPLIES: Database(replies.resolve(), HELD, TABLES, RELEASE_ALL)}
 

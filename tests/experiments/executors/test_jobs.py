@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from typedrag.experiments.executors.works import index_for
+from typedrag.experiments.executors.jobs import index_for
 
 ADDRESSES = ["http://localhost:8010", "milvus:http://localhost:19530/wiki"]
 
