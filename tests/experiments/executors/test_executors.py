@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
 from typedrag.errors import InputError
+from typedrag.experiments.executors.jobs import index_for
 from typedrag.experiments.executors.ray_cluster import connect, ray_address
 from typedrag.extras import MissingExtra
 
@@ -53,3 +55,16 @@ def test_flags_that_do_not_fit_are_refused_before_any_question(server, tmp_path,
     done = CliRunner().invoke(cli, ["ask", *given, *lm])
     assert (done.exit_code, problem in done.stderr) == (2, True), done.stderr
     assert not server.calls
+
+
+@pytest.mark.parametrize("retriever", ["http://localhost:8010", "milvus:http://localhost:19530/wiki"])
+def test_workers_get_no_index_beside_an_address_of_one(retriever, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_INDEX", "/indexes/mine")
+    assert index_for(retriever, None) is None
+
+
+@pytest.mark.parametrize("retriever", [None, "bm25"])
+def test_workers_get_the_index_of_the_environment(retriever, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_INDEX", "/indexes/mine")
+    assert index_for(retriever, None) == Path("/indexes/mine")
+    assert index_for(retriever, Path("/indexes/other")) == Path("/indexes/other")
