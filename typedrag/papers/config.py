@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, Positive
 
 from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import CLOSED, LMConfig, distinct
-from typedrag.experiments.evaluate.config_file import read_yaml, validated, written
+from typedrag.experiments.evaluate.config_file import mark_variables, read_yaml, validate_settings
 
 FOLDER = Path("configs/papers")
 """The folder of the tables, in a checkout."""
@@ -193,8 +193,8 @@ class PaperTable:
     def __init__(self, name: str, file: Path) -> None:
         self.name, self.file = name, file
         values = read_yaml(file)
-        self.values = written(values)
-        self.config = validated(TableConfig, "papers", values, file, mend="See configs/papers/README.md")
+        self.values = mark_variables(values)
+        self.config = validate_settings(TableConfig, "papers", values, file, hint="See configs/papers/README.md")
 
     @property
     def folder(self) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.experiments.estimate import SAMPLE, estimate_cost
-from typedrag.experiments.evaluate.config_file import laid
+from typedrag.experiments.evaluate.config_file import merge_settings
 from typedrag.experiments.evaluate.run_store import ANSWERS, SpendingRecords, read_records
 from typedrag.lms.cost import CostTracker, Spending
 from typedrag.papers.config import PaperTable, spec_of
@@ -46,7 +46,7 @@ def ask_samples(table: PaperTable, experiments: Experiments, out: Path, limit: i
     """
     for variant, settings, program, records in _runs(table, experiments, out):
         if len(_of_answers(records)) < (few := min(SAMPLE, limit or SAMPLE)):
-            sample = {**laid(settings, {"dataset": {"limit": few}}), "programs": [program]}
+            sample = {**merge_settings(settings, {"dataset": {"limit": few}}), "programs": [program]}
             make_experiment(table, variant, sample, out, CostTracker(), hooks)
 
 

@@ -17,7 +17,7 @@ from typedrag.datasets.splits import SPLITS
 from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
-from typedrag.experiments.evaluate.config_file import laid, validated, variables_in, with_settings
+from typedrag.experiments.evaluate.config_file import merge_settings, validate_settings, variables_in, with_settings
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.evaluate.run_store import spent_below
@@ -80,7 +80,10 @@ def experiments_of(
     used = {config.cell(r, c).variant for r in config.rows for c in config.columns if not config.cell(r, c).lacks}
     chosen = [name for name in config.variants if name in (only or used)]
     variants = table.values.get("variants") or {"": {}}
-    return {name: with_settings(laid(laid(base, variants[name] or {}), flags), settings) for name in chosen}
+    return {
+        name: with_settings(merge_settings(merge_settings(base, variants[name] or {}), flags), settings)
+        for name in chosen
+    }
 
 
 def needed(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -103,7 +106,7 @@ def make_experiment(
     folder = out / variant if variant else out
     with track_cost(account):
         if config.kind == "evaluation":
-            evaluation = validated(EvaluationConfig, "papers", settings, file)
+            evaluation = validate_settings(EvaluationConfig, "papers", settings, file)
             spent = spent_below(out) + spent_below(folder).times(-1)
             caps = _left(evaluation.caps, spent, hooks.watch.seconds / 60)
             if caps is None:
@@ -111,9 +114,9 @@ def make_experiment(
             evaluation = evaluation.model_copy(update={"caps": caps})
             return _evaluate(evaluation, folder, out / REPLIES, cells, hooks)
         if config.kind == "rankers":
-            rankers = validated(RankersConfig, "papers", settings, file)
+            rankers = validate_settings(RankersConfig, "papers", settings, file)
             return _rank(rankers, {w.k or CUTOFF for w in cells})
-        return _Counts.of(validated(DatasetConfig, "papers", settings, file))
+        return _Counts.of(validate_settings(DatasetConfig, "papers", settings, file))
 
 
 def _left(caps: CapsConfig, spent: Spending, minutes: float) -> CapsConfig | None:

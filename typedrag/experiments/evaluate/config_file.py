@@ -42,7 +42,7 @@ def read_into(
     flags: Mapping[str, Any] | None = None,
     settings: Iterable[str] = (),
     *,
-    mend: str = "",
+    hint: str = "",
 ) -> M:
     """Read the settings of a YAML file; flags override the file, and `settings` override both.
 
@@ -57,38 +57,40 @@ def read_into(
             optimizer, dataset, budget or LM than the file, the file's settings for its own (options, path,
             subset, limits, address) are dropped.
         settings: `PATH=VALUE`, as `--set` gives them; see `with_settings`.
-        mend: The hint on where to find the settings; by default the command's help.
+        hint: The hint on where to find the settings; by default the command's help.
 
     Raises:
         InputError: If the file cannot be read, names an unknown setting or an unset variable, or lacks a
             required setting.
     """
-    of_file = written(read_yaml(file)) if file else {}
-    values = laid(of_file, _set_flags(flags or {}))
+    of_file = mark_variables(read_yaml(file)) if file else {}
+    values = merge_settings(of_file, _set_flags(flags or {}))
     if isinstance(values.get("metrics"), list):
         values["metrics"] = [_with_options(metric, of_file.get("metrics")) for metric in values["metrics"]]
-    return validated(model, command, with_settings(values, settings), file, mend=mend)
+    return validate_settings(model, command, with_settings(values, settings), file, hint=hint)
 
 
-def written(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as `read_yaml` gives them, whose variables `validated` substitutes if they survive."""
-    of_file: dict[str, Any] = _mapped(dict(values), _Written)
+def mark_variables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as `read_yaml` gives them, whose variables `validate_settings` substitutes if they survive."""
+    of_file: dict[str, Any] = _map_texts(dict(values), _Written)
     return of_file
 
 
-def validated(model: type[M], command: str, values: Mapping[str, Any], file: Path | None, *, mend: str = "") -> M:
+def validate_settings(
+    model: type[M], command: str, values: Mapping[str, Any], file: Path | None, *, hint: str = ""
+) -> M:
     """Settings as their model, with the variables of texts that are from a file; see `read_into`."""
-    values = _mapped(dict(values), lambda text: _substituted(text, file))
+    values = _map_texts(dict(values), lambda text: _substitute(text, file))
     try:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"]) or "programs"
         problem = "is missing" if first["type"] == "missing" else f"is refused: {first['msg']}"
-        mend = mend or f"See: typedrag {command} --help"
+        hint = hint or f"See: typedrag {command} --help"
         if first["type"] == "extra_forbidden" and (known := _fields_beside(model, first["loc"])):
-            mend = f"There are: {', '.join(known)}"
-        raise InputError(f"{file or 'what is wanted'}: {name} {problem}", mend) from None
+            hint = f"There are: {', '.join(known)}"
+        raise InputError(f"{file or 'what is wanted'}: {name} {problem}", hint) from None
 
 
 def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str = "--set") -> dict[str, Any]:
@@ -128,7 +130,7 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str 
 def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
     """A copy of `holder` with the value at a path; a name with dots is preferred to a path of its parts."""
     if not path:
-        return laid(holder, value) if isinstance(holder, Mapping) and isinstance(value, Mapping) else value
+        return merge_settings(holder, value) if isinstance(holder, Mapping) and isinstance(value, Mapping) else value
     part = path.partition(".")[0]
     if isinstance(holder, list):
         names = {str(named(item)["name"]): n for n, item in enumerate(holder) if _has_name(item)}
@@ -143,7 +145,9 @@ def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
     if not isinstance(holder, Mapping | None):
         raise InputError(f"{setting}: {of} is a value already", "Set it once")
     name = _first_name(path, holder or {}) or part
-    return laid(holder or {}, {name: _put((holder or {}).get(name), path[len(name) + 1 :], value, setting, name)})
+    return merge_settings(
+        holder or {}, {name: _put((holder or {}).get(name), path[len(name) + 1 :], value, setting, name)}
+    )
 
 
 def _has_name(item: Any) -> bool:
@@ -172,7 +176,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
 
 
-def read_yaml(file: Path, mend: str = "Name another file") -> dict[str, Any]:
+def read_yaml(file: Path, hint: str = "Name another file") -> dict[str, Any]:
     """Read the settings of a YAML file without substituting variables.
 
     A file that `extends` another, named relative to its own folder, is laid over the settings of that one. A mapping
@@ -180,16 +184,16 @@ def read_yaml(file: Path, mend: str = "Name another file") -> dict[str, Any]:
 
     Args:
         file: The file.
-        mend: The hint if it cannot be read.
+        hint: The hint if it cannot be read.
 
     Raises:
         InputError: If it or a file that it extends cannot be read or holds no settings, or they extend one another.
     """
-    return _read_extended(file, mend, ())
+    return _read_extended(file, hint, ())
 
 
-def _read_extended(file: Path, mend: str, above: tuple[Path, ...]) -> dict[str, Any]:
-    values = _read_one(file, mend)
+def _read_extended(file: Path, hint: str, above: tuple[Path, ...]) -> dict[str, Any]:
+    values = _read_one(file, hint)
     base = values.pop("extends", None)
     if base is None:
         return values
@@ -199,16 +203,16 @@ def _read_extended(file: Path, mend: str, above: tuple[Path, ...]) -> dict[str, 
     if other.resolve() in {f.resolve() for f in (*above, file)}:
         chain = " extends ".join(map(str, (*above, file, other)))
         raise InputError(f"{chain}: these files extend one another", "Take extends out of one of them")
-    return laid(_read_extended(other, f"Mend what {file} extends", (*above, file)), values)
+    return merge_settings(_read_extended(other, f"Mend what {file} extends", (*above, file)), values)
 
 
-def _read_one(file: Path, mend: str) -> dict[str, Any]:
+def _read_one(file: Path, hint: str) -> dict[str, Any]:
     import yaml
 
     try:
         values = yaml.safe_load(file.read_text("utf-8"))
     except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror})", mend) from None
+        raise InputError(f"{file} cannot be read ({error.strerror})", hint) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is not YAML: {' '.join(str(error).split())}", "Mend the file") from None
     if not isinstance(values, dict):
@@ -216,7 +220,7 @@ def _read_one(file: Path, mend: str) -> dict[str, Any]:
     return values
 
 
-def laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge nested settings; those above override those below. A mapping over a list is laid over its named items."""
     for naming, own in _OF_THE_NAMED.items():
         if above.get(naming) and below.get(naming) not in (None, above[naming]):
@@ -232,7 +236,7 @@ def laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
                 held = _put(held, item, inner, f"{name}.{item}")
             value = held
         elif isinstance(value, Mapping):
-            value = laid(held if isinstance(held, Mapping) else {}, value)
+            value = merge_settings(held if isinstance(held, Mapping) else {}, value)
         merged[name] = value
     return merged
 
@@ -253,12 +257,12 @@ def _with_options(metric: Any, of_file: Any) -> Any:
     return metric
 
 
-def _mapped(value: Any, text: Callable[[str], str]) -> Any:
+def _map_texts(value: Any, text: Callable[[str], str]) -> Any:
     """A copy of a value with a function applied to each of its texts, at any depth."""
     if isinstance(value, dict):
-        return {name: _mapped(inner, text) for name, inner in value.items()}
+        return {name: _map_texts(inner, text) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_mapped(inner, text) for inner in value]
+        return [_map_texts(inner, text) for inner in value]
     return text(value) if isinstance(value, str) else value
 
 
@@ -276,11 +280,11 @@ def variables_in(value: Any) -> set[str]:
             names.update(Template(text).get_identifiers())
         return text
 
-    _mapped(value, collect)
+    _map_texts(value, collect)
     return names
 
 
-def _substituted(text: str, file: Path | None) -> str:
+def _substitute(text: str, file: Path | None) -> str:
     if not isinstance(text, _Written):
         return text
     try:

@@ -17,7 +17,7 @@ FILE = "sweep.yaml"
 
 def read_sweep(file: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
     """The sweep that a YAML file describes; see `read_into`."""
-    return read_into(SweepConfig, "sweep", file, flags, settings, mend="See: typedrag sweep --schema")
+    return read_into(SweepConfig, "sweep", file, flags, settings, hint="See: typedrag sweep --schema")
 
 
 def keep_file(file: Path, folder: Path) -> None:
