@@ -98,7 +98,7 @@ class MilvusManifest(BaseModel):
 
 
 class _Builds(BaseModel):
-    """The finished build of an index, the one in progress, and collections that are to be deleted."""
+    """The finished build of an index, the one in progress, and collections that the next build deletes."""
 
     finished: MilvusManifest | None = None
     building: MilvusManifest | None = None
@@ -157,13 +157,13 @@ class MilvusIndex:
             raise RetrievalError(f"{self.place} is no index", build)
         return builds.finished
 
-    def save(self, builds: _Builds) -> None:
-        """Replace the builds of the index, then delete the collections that it no longer needs."""
+    def save(self, builds: _Builds, drop: Sequence[str] = ()) -> None:
+        """Replace the builds of the index, then delete these collections."""
         named = {"primary_field_name": "name", "id_type": "string", "max_length": 255, "metric_type": "L2"}
         self.ask(lambda: self.client.create_collection(_INDEXES, dimension=2, **named))  # Milvus wants a vector
         row = {"name": self.name, "builds": builds.model_dump_json(), "vector": [0.0, 0.0]}
         self.ask(lambda: self.client.upsert(_INDEXES, [row]))
-        for collection in builds.replaced:
+        for collection in drop:
             self.ask(lambda name=collection: self.client.drop_collection(name))  # type: ignore[misc]
 
     def create(self, manifest: MilvusManifest) -> None:
@@ -345,7 +345,7 @@ def build_milvus(
         for other in held:
             index.check_encoder(other, encoder)
     replaced = [*builds.replaced, *([begun.collection] if begun and not base else [])]
-    index.save(_Builds(finished=finished, building=manifest, replaced=replaced))
+    index.save(_Builds(finished=finished, building=manifest, replaced=replaced), drop=replaced)
     index.create(manifest)
     digest, ids, done = Fingerprint(), IdHashes(), 0
     with stage("passages") as on_progress, places_named(read):
@@ -362,6 +362,7 @@ def build_milvus(
         raise InputError(f"the build of {place} holds {rows:,} passages, its sources {done:,}", "Begin anew: --force")
     built = {"fingerprint": digest.hexdigest(), "passages": done, "seconds": round(time.monotonic() - started, 3)}
     manifest = manifest.model_copy(update={**built, "built_at": datetime.now(UTC).isoformat(timespec="seconds")})
+    # programs that have the former collection open search it until the next build, which deletes it
     index.save(_Builds(finished=manifest, replaced=[finished.collection] if finished else []))
     return manifest
 
