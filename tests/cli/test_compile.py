@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 import typedrag
 from tests.experiments import tiny  # makes its metrics known
+from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call, words
 from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
@@ -355,3 +356,22 @@ def test_optimizers_modules_and_their_options_are_listed(compile_):
     assert listed.exit_code == 0
     for name in ("gepa", "minibatch_size", "debate-mediator", "type-classifier-alone", "linkage-judge"):
         assert f"  {name}: " in listed.stdout
+
+
+def test_a_judge_gets_a_verdict_and_its_numbers_like_a_program(compile_, server):
+    write_antique(Path("antique.json"), questions=32)
+
+    def rank(call: Call):
+        messages = call.request["messages"]
+        prompt = messages[-1]["content"].rpartition("[[ ## candidate ## ]]")[2]
+        right = next(5 - label for word, label in QUALITIES.items() if word in prompt)
+        return {"rank": right if len(messages) > 2 else 2}
+
+    server.reply = rank
+    flags = ["--module", "linkage-judge", "--dataset", "antique", "--path", "antique.json", "--lm", STUB]
+    flags += ["--optimizer", "dspy:LabeledFewShot", "--optimizer-option", "k=4", "--out", "out"]
+    done = compile_(*flags)
+    assert done.exit_code == 0, done.output
+    assert "verdict: better: +0.500" in done.stdout and "used only by LMs" in done.stdout
+    again = json.loads(compile_(*flags, "--resume", "--json").stdout)
+    assert (again["verdict"], again["tests"], Path(again["folder"]).name) == ("better", 1, "judge")

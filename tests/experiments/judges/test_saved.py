@@ -93,6 +93,7 @@ def change(folder, name, **values):
         ({"format": 2}, "Update typedrag"),
         ({"format": 0}, "Compile it again"),
         ({"judge": "oracle"}, "which there is not"),
+        ({"options": {"key": 1}}, "other options"),
         ({"checks": "many"}, "checks"),
         ({"run": "me"}, "run"),
         ({"format": "one"}, "no compiled judge"),

@@ -100,6 +100,15 @@ class SavedJudge(SavedModule):
             )
         return name
 
+    @field_validator("options")
+    @classmethod
+    def _there_are(cls, options: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
+        kind = info.data.get("judge", "")
+        if kind and options.keys() != set(_KINDS[kind][1]):
+            problem = f"{info.context} has other options than a {kind} has: {', '.join(options):.100}"
+            raise InputError(problem, "Compile it again")
+        return options
+
     def check_by(self, scorer: str) -> JudgeCheck | None:
         """The check of this judge with a model; None if there was none."""
         return next((check for check in self.checks if (check.judge, check.scorer) == (self.fingerprint, scorer)), None)
