@@ -65,16 +65,16 @@ def data(tmp_path_factory):
 
 
 def test_judges_are_checked_by_labels(data, tmp_path, small_lm):
-    page, store = tmp_path / "judges.md", tmp_path / "judgments.sqlite"
+    page, store = tmp_path / "judges.md", tmp_path / "replies.sqlite"
     arguments = [
         *("check", "--path", f"nf-cats={data / 'nf_cats'}", *SMALL),
-        *("--limit", "2", "--out", page, "--judgments", store),
+        *("--limit", "2", "--out", page, "--replies", store),
     ]
     done = judges(*arguments)
     assert done.exit_code == 0, done.output
     assert done.stdout == ""
     written = page.read_text()
-    assert f"typedrag judges check --scorer embedded:smollm2-135m --threads 2 --judgments {store}" in written
+    assert f"typedrag judges check --scorer embedded:smollm2-135m --threads 2 --replies {store}" in written
     assert "| LM | embedded:smollm2-135m | 2 | 0 |" in written
     assert "antique: no labels are given" in done.stderr
     again = judges(*arguments, "--json")
