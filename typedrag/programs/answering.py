@@ -147,7 +147,7 @@ class NotAnswered(StepFailed):
 
 
 class NothingFound(NotAnswered):
-    """No passage was found, or none of those found passes the gate."""
+    """No passage was found, or none of those found passes the relevance filter."""
 
     def __init__(self, query: str, count: int = 0) -> None:
         if count:
@@ -215,7 +215,7 @@ class PassageAnswerer(dspy.Module):
         return 1 + (self.gate.lm_calls if self.gate else 0)
 
     def forward(self, question: str, passages: Sequence[Passage], **inputs: Any) -> dspy.Prediction:
-        """Answer from the first `answer_passages` passages that pass the gate (option `relevance`).
+        """Answer from the first `answer_passages` passages that pass the relevance filter (option `relevance`).
 
         The LM's `answered` decides whether the passages hold an answer; if it is false, an answer that was written
         anyway is dropped, even with citations. If it is true, an answer without citations is kept, though ungrounded.
