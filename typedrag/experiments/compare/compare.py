@@ -140,9 +140,6 @@ def compare(
         force: Compare in spite of conflicts; a question whose text differs is in neither run.
         decisive: The measure that was chosen before; over all questions, it is corrected for no other one.
         programs: The number of programs that were ever compared on these questions; p-values are corrected for them.
-
-    Raises:
-        InputError: If there are fewer than two runs, a measure is not known, or there are conflicts.
     """
     if len(runs) < 2:
         raise InputError("one run cannot be compared", "Name two or more")

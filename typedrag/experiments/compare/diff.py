@@ -138,10 +138,6 @@ def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
 
     A name stands for the uncompiled program: with default options, and the predictors that the options of the
     other side give it.
-
-    Raises:
-        InputError: If one of them is no program, or cannot be read.
-        TypedRAGError: If MLflow's store cannot be used.
     """
     sources = [program_source(text) for text in (base, compiled)]
     read = [source.compiled for source in sources]

@@ -87,11 +87,7 @@ class AnswersFile(ProgramSource):
         """Nothing: the file was checked when it was read."""
 
     def build(self, *_: object) -> Program:
-        """Refuse to be called: these answers can be measured, and no others be made.
-
-        Raises:
-            InputError: Always.
-        """
+        """Refuse to be called: these answers can be measured, and no others be made."""
         raise InputError(f"{self.path} holds answers, which can only be measured", "Name a program: --program NAME")
 
     def answer_to(self, example: dspy.Example) -> GivenAnswer | None:
@@ -115,12 +111,7 @@ class AnswersFile(ProgramSource):
 
 
 def read_answers(program: ProgramConfig) -> AnswersFile | None:
-    """The answers that `answers:FILE` names in the place of a program; None if it names a program.
-
-    Raises:
-        InputError: If the file cannot be read, a line cannot be used, two lines answer the same question, or the
-            program has settings, which only a program can use.
-    """
+    """The answers that `answers:FILE` names in the place of a program; None if it names a program."""
     if not program.program.startswith(PREFIX):
         return None
     path = Path(program.program.removeprefix(PREFIX))

@@ -72,9 +72,6 @@ class _Asked(Layout):
 def read_questions(lines: Iterable[str], source: str) -> list[AskedQuestion]:
     """Read questions, one a line: as text, or as JSON objects with `question` and perhaps `id` and `question_type`.
 
-    Raises:
-        InputError: If a line cannot be used, or there is no question.
-
     Example:
         >>> read_questions(['Why is the sky blue?', '{"id": "q7", "question": "Who?"}'], "example")
         [AskedQuestion(id='1', question='Why is the sky blue?', question_type=None), \
@@ -93,9 +90,6 @@ def read_question_file(path: Path) -> list[AskedQuestion]:
     """Read questions from a file: from column `question` of a CSV or TSV file, with `id` and `question_type` if there.
 
     Other files are read by `read_questions`. Files may be gzipped.
-
-    Raises:
-        InputError: If the file cannot be read, or a row cannot be used.
     """
     if Path(path.name.removesuffix(".gz")).suffix.lower() in TABLES:
         return _asked(str(path), enumerate(read_rows(path), 1))
@@ -119,11 +113,7 @@ def _asked(source: str, rows: Iterable[tuple[int, Entry]]) -> list[AskedQuestion
 def open_answers(
     out: Path, questions: Sequence[AskedQuestion], settings: Mapping[str, Any], *, resume: bool
 ) -> RunFolder:
-    """Open the folder, beside a file of answers, in which these are kept as they come.
-
-    Raises:
-        InputError: See `RunFolder.open`; or the file is there already and is of no run to go on with.
-    """
+    """Open the folder, beside a file of answers, in which these are kept as they come."""
     folder = out.with_name(out.name + _SUFFIX)
     if out.exists() and not (resume and is_run(folder)):
         raise InputError(f"{out} exists already", "Name another --out, or delete it")
@@ -161,10 +151,6 @@ def answer_questions(
         caps: What may be spent, earlier outcomes counted in.
         on_outcome: Called with each outcome as it comes, earlier ones first.
         on_notice: Called with what the questions will take in all, once some are done.
-
-    Raises:
-        TypedRAGError: If a larger share fails, or a cap is reached before the last is asked; what was done is kept.
-        Unavailable: If the LM or the index cannot be used.
     """
     executor = LocalExecutor(program, {}) if isinstance(program, Program) else program
     results, caps = store or Store(), caps or SpendingCaps()

@@ -58,10 +58,6 @@ def read_into(
             subset, limits, address) are dropped.
         settings: `PATH=VALUE`, as `--set` gives them; see `with_settings`.
         hint: The hint on where to find the settings; by default the command's help.
-
-    Raises:
-        InputError: If the file cannot be read, names an unknown setting or an unset variable, or lacks a
-            required setting.
     """
     of_file = mark_variables(read_yaml(file)) if file else {}
     values = merge_settings(of_file, _set_flags(flags or {}))
@@ -102,9 +98,6 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str 
         values: Nested values; they are not changed.
         settings: `PATH=VALUE`, applied in order.
         flag: The flag that gave them, for messages.
-
-    Raises:
-        InputError: If a setting has no value, or its path leads into a plain value or to a missing item.
 
     Example:
         >>> with_settings({}, ("top_k=5", "reason.combine=pool", "hanrag.revelator_lm="))
@@ -185,9 +178,6 @@ def read_yaml(file: Path, hint: str = "Name another file") -> dict[str, Any]:
     Args:
         file: The file.
         hint: The hint if it cannot be read.
-
-    Raises:
-        InputError: If it or a file that it extends cannot be read or holds no settings, or they extend one another.
     """
     return _read_extended(file, hint, ())
 

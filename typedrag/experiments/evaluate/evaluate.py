@@ -91,10 +91,6 @@ def run_evaluation(
         retry_failed: Make failed answers and judgments of such runs again.
         on_progress: Called after each answer and judgment.
         on_notice: Called with messages for the user.
-
-    Raises:
-        InputError: If the configuration cannot be used, or a folder holds another run.
-        Unavailable: If an LM, the index or a reranker cannot be used; finished work is kept.
     """
     if not config.metrics:
         raise InputError("no metric is named", "Name one: --metric linkage")
@@ -219,9 +215,6 @@ def open_run(
     Args:
         questions: Those that are planned; all of the evaluation by default.
         notes: Notes besides those of the components.
-
-    Raises:
-        InputError: See `RunFolder.open`.
     """
     settings = parts.settings(program)
     return RunFolder.open(

@@ -48,9 +48,6 @@ def with_types(
         lm: The LM that the classifier asks; None if it asks none.
         replies: The file of the LM's stored replies, which the program reuses.
         threads: Questions under way at once.
-
-    Raises:
-        LMUnavailable: If the LM, or a model of the classifier, cannot be used.
     """
     unknown = untyped(examples)
     if not unknown:

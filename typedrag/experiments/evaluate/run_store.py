@@ -25,31 +25,19 @@ that were made again, in one."""
 
 
 def read_run(folder: Path) -> Run:
-    """Read the run in a folder, finished or still in the making.
-
-    Raises:
-        InputError: If the folder holds no run that can be read.
-    """
+    """Read the run in a folder, finished or still in the making."""
     return run_of(read_folder(folder), folder)
 
 
 def read_records(folder: Path) -> tuple[Mapping[str, Any], SpendingRecords]:
-    """The settings of the run that a folder holds, and what was spent on each answer and each judgment, in all tries.
-
-    Raises:
-        InputError: See `read_run`.
-    """
+    """The settings of the run in a folder, and what was spent on each answer and each judgment, in all tries."""
     contents = read_folder(folder)
     records = [(result.step, result.spent) for result in contents.results]
     return contents.identity, records + ([(AGAIN, contents.forgotten)] if contents.forgotten.usage.lm_calls else [])
 
 
 def spent_below(folder: Path) -> Spending:
-    """The spending on all runs in a folder and below it, in all tries.
-
-    Raises:
-        InputError: See `read_run`.
-    """
+    """The spending on all runs in a folder and below it, in all tries."""
     return sum((read_folder(file.parent).spent for file in folder.rglob(FILE)), Spending())
 
 

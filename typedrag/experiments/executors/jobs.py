@@ -175,11 +175,7 @@ def index_for(retriever: str | None, index: Path | None) -> Path | None:
 
 
 def check_same(retriever: IndexRetriever | None, identity: Mapping[str, Any]) -> None:
-    """Refuse an index that is another than where the run was begun.
-
-    Raises:
-        RetrievalError: If it is.
-    """
+    """Refuse an index that is another than where the run was begun."""
     if retriever is not None and dict(retriever.identity) != dict(identity):
         raise RetrievalError(
             f"the index {retriever.place} of a worker is not the one where the run was begun",

@@ -30,9 +30,6 @@ def ray_address(executor: str) -> str | None:
     """The address of the Ray cluster that an executor names, empty for that of `RAY_ADDRESS` or a new one; None for
     `local`.
 
-    Raises:
-        InputError: If the executor has none of the forms.
-
     Example:
         >>> ray_address("local"), ray_address("ray"), ray_address("ray:auto"), ray_address("ray://head:10001")
         (None, '', 'auto', 'ray://head:10001')
@@ -58,11 +55,6 @@ def connect(executor: str, workers: int | None, *, threads: int, calls: int) -> 
         workers: As many as are wanted; by default one for each CPU of the cluster that has something to do.
         threads: Questions under way at once, over all workers.
         calls: LM calls in flight at once, over all workers.
-
-    Raises:
-        MissingExtra: If Ray is not installed.
-        InputError: If there is no such executor, or more workers are wanted than can work.
-        Unavailable: If no cluster answers, or it has too few CPUs.
     """
     address, most = ray_address(executor), min(threads, calls)
     if address is None:

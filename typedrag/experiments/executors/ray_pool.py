@@ -108,10 +108,6 @@ class RayPool:
             method: Its name.
             arguments: Sent to the worker.
             attempts: Workers that the call may lose; more of them, and it is to blame.
-
-        Raises:
-            TypedRAGError: As the method does.
-            Unavailable: If a worker cannot begin.
         """
         import ray
 
@@ -148,11 +144,7 @@ class RayPool:
 
     @contextmanager
     def _free_worker(self) -> Iterator[WorkerHandle]:
-        """The worker with the fewest calls, once one has room for another.
-
-        Raises:
-            Unavailable: If a worker cannot begin.
-        """
+        """The worker with the fewest calls, once one has room for another."""
         with self._changed:
             while not (free := [w for w in self._workers if w.ready and w.under_way < self._most_each]):
                 if self._fault:

@@ -118,10 +118,6 @@ def check_judges(
         datasets: Datasets by their names, which are among `CHECKED`.
         scorers: The LMs that the judges ask; without one, only judges that need none are checked.
         settings: The settings of the check.
-
-    Raises:
-        InputError: If a dataset is not among `CHECKED`, or two scorers have one name.
-        LMUnavailable: If an LM cannot be used; finished judgments are kept.
     """
     if unknown := [name for name in datasets if name not in CHECKED]:
         raise InputError(

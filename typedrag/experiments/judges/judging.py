@@ -53,9 +53,6 @@ def judge_each(
         scorer: The LM that the judge asks; its calls are charged. None if the judge asks no LM.
         threads: Items under way at once.
         listener: Hears of the progress of the stage `name`.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used. Items that have not begun are not asked about.
     """
     watch = Stopwatch()
     lm: Any = use_lm(track_calls(scorer)) if scorer else nullcontext()

@@ -170,11 +170,6 @@ def compare_pairwise(
     """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
 
     Within `use_reply_store`, verdicts are kept: repeated after a kill, the comparison pays only for missing ones.
-
-    Raises:
-        InputError: If there are fewer than two runs, one is named twice, or two of them have different
-            questions with the same id.
-        LMUnavailable: If the scorer cannot be used.
     """
     if len(runs) < 2:
         raise InputError("one run cannot be compared", "Name two or more")
@@ -210,11 +205,7 @@ def write_pairwise(comparison: PairwiseComparison, file: Path) -> None:
 
 
 def read_pairwise(file: Path) -> PairwiseComparison:
-    """Read a comparison from a file.
-
-    Raises:
-        InputError: If the file holds none.
-    """
+    """Read a comparison from a file."""
     make = "Make it: typedrag judges pairwise RUN RUN"
     try:
         return TypeAdapter(PairwiseComparison).validate_json(file.read_bytes())

@@ -129,9 +129,6 @@ def save_judge(
     """Save a judge to a folder atomically, in the place of an earlier one, whose checks are kept.
 
     Its LMs are not saved; `about` is how it was compiled.
-
-    Raises:
-        InputError: If judges of this class cannot be saved, or the folder cannot be written.
     """
     kind = next((name for name, (cls, _) in _KINDS.items() if type(judge) is cls), None)
     if kind is None:
@@ -156,10 +153,6 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
 
     `kind` is the name of its target, and `scorer` the model that it will ask: a check with one LM does not hold for
     another.
-
-    Raises:
-        InputError: If it cannot be read or rebuilt, is of another kind, was not checked with this
-            model, or does not agree better.
     """
     saved = SavedJudge.read(folder)
     if saved.judge != kind:

@@ -61,9 +61,6 @@ def render_report(
     Args:
         runs: One or more runs, finished or not; those after the first are compared with it.
         pairwise: A judge's preferences between their answers.
-
-    Raises:
-        InputError: If there is no run.
     """
     if not runs:
         raise InputError("there is no run to report on", "Name one or more")

@@ -34,10 +34,6 @@ def check_saved_judge(
         scorer: The LM that the judge and its base ask.
         settings: Threads, seed and the limit of questions.
         listener: Hears of the progress.
-
-    Raises:
-        InputError: If the folder holds no compiled judge, or no dataset has enough labels for it in its test split.
-        LMUnavailable: If the LM cannot be used.
     """
     saved, settings = SavedJudge.read(folder), settings or CheckSettings()
     target = JUDGES[saved.judge](**saved.options)

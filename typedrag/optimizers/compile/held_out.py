@@ -121,11 +121,7 @@ def _is_told(difference: Difference) -> bool:
 
 
 def check_test(examples: Sequence[dspy.Example], dataset: Dataset, flag: str) -> None:
-    """Refuse a test on too few questions, before it is paid; the flag sets their number.
-
-    Raises:
-        InputError: If no verdict can come of it.
-    """
+    """Refuse a test on too few questions, before it is paid; the flag sets their number."""
     count = len({group_of(example) for example in examples})
     hint = f"Name a dataset with more, or test on these without a verdict: {flag} {len(examples)}"
     check_enough(count, f"split 'test' of dataset '{dataset.name}'", hint)
@@ -185,10 +181,6 @@ def run_module(
     """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program.
 
     What the module says is the answer, as JSON. A run that is in the folder is continued.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used; finished work is kept.
-        RetrievalError: If the index cannot be used; finished work is kept.
     """
     by_id = {str(example.id): example for example in examples}
     predictions: dict[str, dspy.Prediction] = {}

@@ -103,13 +103,6 @@ def compile_module(
 
     In a folder where the same compile was begun it resumes: answered LM calls are not made again, and
     earlier costs count. Where `stop` gives a reason, the best program so far is the result; by default nothing does.
-
-    Raises:
-        InputError: If the optimizer refuses the request, the folder holds something else, or a compile is
-            under way in this process or in this folder.
-        StepFailed: If the base program answers no validation example, or none can be judged.
-        LMUnavailable: If an LM cannot be used. The best so far is kept; see `best_so_far`.
-        RetrievalError: If the index cannot be used. The best so far is kept.
     """
     with _begun(request, optimizer, stop, on_candidate) as (run, _):
         stopped = _compile(run, optimizer)

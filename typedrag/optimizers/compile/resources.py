@@ -149,11 +149,7 @@ class CompileResources:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The dataset, with all its splits; with the question types that the program names, if it does.
-
-        Raises:
-            InputError: If the limits leave nothing once the LM has named them.
-        """
+        """The dataset, with all its splits; with the question types that the program names, if it does."""
         if self.own_labels or (self.types and not self._types_by_lm):
             return self._read
         if self.types and self.types >= self.limits[0]:
@@ -210,11 +206,7 @@ class CompileResources:
         return Objective([(self.resources.metrics[m.name], m.weight) for m in self.config.against], read_call)
 
     def request(self, folder: Path) -> CompileRequest:
-        """The request to compile the target in a folder.
-
-        Raises:
-            InputError: If the program lacks the target's module, or no example can be measured.
-        """
+        """The request to compile the target in a folder."""
         student = self.target.student(self.base)
         train, validation = self.examples("train"), self.examples("validation")
         for metric, _ in self.objective.metrics:
@@ -246,11 +238,7 @@ class CompileResources:
         )
 
     def examples(self, split: str) -> list[dspy.Example]:
-        """The examples of a split that reach the target and can be measured.
-
-        Raises:
-            InputError: If there is none.
-        """
+        """The examples of a split that reach the target and can be measured."""
         if split == "test":
             examples = self.objective.measurable(self.target.test_examples(self.dataset))
         else:

@@ -119,11 +119,7 @@ class ScopeClassifierTarget(ClassifierTarget):
 
 
 def labelled_scopes(dataset: Dataset, split: str = "all") -> list[dspy.Example]:
-    """The examples whose subset is a scope, with the subset as their `scope`.
-
-    Raises:
-        InputError: If no example has such a subset, or there is no such split.
-    """
+    """The examples whose subset is a scope, with the subset as their `scope`."""
     scopes = {scope.value for scope in DocumentScope}
     examples = [
         dspy.Example(**e.toDict(), scope=e.subset).with_inputs("question")

@@ -127,11 +127,7 @@ def _parameters(call: Any) -> dict[str, inspect.Parameter]:
 
 
 def dspy_optimizer(name: str) -> type[Optimizer] | None:
-    """The optimizer `dspy:NAME`, also by its former name; None if the name is of another form.
-
-    Raises:
-        InputError: If DSPy has no such teleprompter, or a compile cannot use it.
-    """
+    """The optimizer `dspy:NAME`, also by its former name; None if the name is of another form."""
     if name in RENAMED and name not in optimizer_names():
         logger.warning("optimizer '%s' is called %s now", name, RENAMED[name])
         name = RENAMED[name]

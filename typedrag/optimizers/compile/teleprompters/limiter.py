@@ -96,22 +96,14 @@ class CallLimiter(Shared, BaseCallback):
         return Faulted(error)
 
     def record_failure(self, failure: CallFailed) -> None:
-        """Count a failed example, and close if the LM fails at one after the other.
-
-        Raises:
-            Faulted: If the LM fails at one after the other.
-        """
+        """Count a failed example, and close if the LM fails at one after the other."""
         with self._changed:
             self.faults.defer(failure)
         if self.faults.fault:
             raise self.close_for(failure) from failure
 
     def acquire(self, call_id: str, replies: int = 1) -> None:
-        """Count a call against the limits before it is made; each of its replies counts as an LM call.
-
-        Raises:
-            Stopped: If it is closed, or a limit is reached.
-        """
+        """Count a call against the limits before it is made; each of its replies counts as an LM call."""
         with self._changed:
             self._check_open()
             while reason := self._stop(Progress(spent=self.account.spent, calls_ahead=self._paid + replies - 1)):

@@ -69,9 +69,6 @@ class Scoring:
             trace: The trace, given while demonstrations are made, and by GEPA.
             pred_name: The predictor that GEPA asks feedback for.
             pred_trace: The predictor's call.
-
-        Raises:
-            Faulted: If the metric fails in another way than by having no score.
         """
         if pred is None or not len(pred):
             return dspy.Prediction(score=0.0, feedback="The program gave no answer.", unjudged=False)
