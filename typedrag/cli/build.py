@@ -13,7 +13,6 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
-from pydantic.fields import FieldInfo
 
 from typedrag.cli import options
 from typedrag.cli.commands import read_environment
@@ -23,6 +22,7 @@ from typedrag.errors import InputError
 
 if TYPE_CHECKING:
     import dspy
+    from pydantic.fields import FieldInfo
 
     from typedrag.builders import Builder, Built
 

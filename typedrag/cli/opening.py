@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from typedrag.errors import InputError
-from typedrag.files.locks import alone_at
 from typedrag.redaction import without_keys
 
 
@@ -16,6 +15,8 @@ def claim(out: Path) -> None:
     context = click.get_current_context()
     claimed: set[Path] = context.meta.setdefault("typedrag.claimed", set())
     if out not in claimed:
+        from typedrag.files.locks import alone_at  # `typedrag --help` need not wait for it
+
         context.with_resource(alone_at(out))
         claimed.add(out)
 
