@@ -35,7 +35,7 @@ def language_of(text: str) -> str:
     likeliest = max(ranks, key=ranks.__getitem__)
     if ranks[likeliest] >= _SURE * ranks[ENGLISH]:
         return str(likeliest)
-    return ENGLISH if _LATIN.search(text) or not _LETTER.search(text) else "und"
+    return ENGLISH if _LATIN.search(text, concurrent=False) or not _LETTER.search(text, concurrent=False) else "und"
 
 
 def is_english(text: str) -> bool:

@@ -39,4 +39,4 @@ def without_item_number(sentence: str) -> str:
         >>> without_item_number("2. Bake it."), without_item_number("2.5 cups of flour.")
         ('Bake it.', '2.5 cups of flour.')
     """
-    return _ITEM_NUMBER.sub("", sentence)
+    return _ITEM_NUMBER.sub("", sentence, concurrent=False)
