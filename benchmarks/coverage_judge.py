@@ -29,8 +29,8 @@ import dspy
 
 from benchmarks.claims import Claim, report
 from typedrag.cli.script import run
+from typedrag.core.errors import StepFailed
 from typedrag.datasets import load_dataset
-from typedrag.errors import StepFailed
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.trace import run_concurrently

@@ -19,8 +19,10 @@ from pathlib import Path
 import dspy
 
 from typedrag.cli.script import run
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import DocumentScope
+from typedrag.core.records import fallbacks, total_usage
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.trace import collect_steps, run_concurrently
@@ -29,8 +31,6 @@ from typedrag.optimizers.compile.targets.parts import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.artifact.compiled import Compiled, uncompiled
 from typedrag.programs.preqrag import LMScopeClassifier, build_scope_classifier
-from typedrag.question_types import DocumentScope
-from typedrag.records import fallbacks, total_usage
 
 MAKES = ("rule", "lm", "either", "both")
 

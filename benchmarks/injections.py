@@ -29,13 +29,13 @@ from typing import Any
 
 from benchmarks.relevance_gate import lm_of
 from typedrag.cli.script import run
+from typedrag.core.errors import StepFailed
+from typedrag.core.records import Answer, Estimate, Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import PASSAGES
-from typedrag.errors import StepFailed
 from typedrag.experiments.loading import program_source
 from typedrag.lms.trace import run_concurrently
 from typedrag.programs import Program
-from typedrag.records import Answer, Estimate, Passage
 from typedrag.retrieval import build_index, open_reranker, open_retriever, read_passages
 
 FILE = Path(__file__).with_name("injections.jsonl")

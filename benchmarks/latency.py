@@ -39,11 +39,11 @@ from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, StubServer, stub_server
 from typedrag import BM25Retriever, Options, TypedRAG, open_lm, use_lm
 from typedrag.cli.script import run
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Passage
 from typedrag.datasets.sample import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.question_types import QuestionType
-from typedrag.records import Passage
 from typedrag.retrieval.default_index import default_index
 
 DELAY = 0.2

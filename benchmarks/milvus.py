@@ -25,9 +25,9 @@ import dspy
 from benchmarks.claims import Claim, report
 from benchmarks.index_server import SIZES, rate
 from typedrag.cli.script import run
+from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.metrics.ranking import ranking_measures
-from typedrag.records import Passage
 from typedrag.retrieval import IndexRetriever, Retriever, open_retriever, parts_of
 
 DEPTH = 10

@@ -27,14 +27,14 @@ import psutil
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.script import run
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, MetricResult, Outcome, answer_questions
 from typedrag.experiments.executors.jobs import AskJob
 from typedrag.experiments.executors.ray_cluster import connect
 from typedrag.experiments.executors.ray_pool import RayPool, ray_pool
 from typedrag.experiments.loading import program_source
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer
 from typedrag.retrieval import open_retriever
 
 WORKERS, EACH, QUESTIONS, DELAY = (1, 2, 4), 4, 16, 2.0

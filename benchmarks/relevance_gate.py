@@ -28,6 +28,7 @@ import dspy
 
 from benchmarks.calibration import expected_calibration_error
 from typedrag.cli.script import run
+from typedrag.core.records import Passage, Usage, total_usage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.lms.lm import open_lm, use_lm
@@ -36,7 +37,6 @@ from typedrag.lms.trace import collect_steps, run_concurrently
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.text_overlap import contains
 from typedrag.programs import Options
-from typedrag.records import Passage, Usage, total_usage
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.relevance import WEIGHTS, Features, build_relevance_filter, features_of

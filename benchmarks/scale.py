@@ -41,8 +41,8 @@ import psutil
 
 from benchmarks.retrieval import draw_queries
 from typedrag.cli.script import run
+from typedrag.core.records import Passage
 from typedrag.datasets.sample import PASSAGES
-from typedrag.records import Passage
 from typedrag.retrieval import (
     BM25Retriever,
     DenseRetriever,

@@ -49,11 +49,11 @@ import psutil
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.script import run
+from typedrag.core.records import Answer
 from typedrag.datasets.sample import PASSAGES
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import Program, build_program
-from typedrag.records import Answer
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.default_index import default_index
 

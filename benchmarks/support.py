@@ -29,6 +29,7 @@ import dspy
 
 from typedrag.builders.fabrications import exchanged
 from typedrag.cli.script import run
+from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
@@ -40,10 +41,9 @@ from typedrag.metrics.gold import best_references, good_references
 from typedrag.metrics.judges import support
 from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support import EmbeddingSupport
-from typedrag.records import Passage
 from typedrag.retrieval.rerank.rerankers import cosines
 from typedrag.signatures.judging import SupportVerdict
-from typedrag.texts.sentences import sentences
+from typedrag.text.sentences import sentences
 
 NEAR = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
 SHARED = (0.0, 0.25, 0.34, 0.5)

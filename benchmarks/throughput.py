@@ -37,11 +37,11 @@ from benchmarks.latency import timed
 from typedrag import BM25Retriever, open_lm, use_lm
 from typedrag.cli.main import log_to_stderr
 from typedrag.cli.script import run
+from typedrag.core.records import Usage
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.experiments.loading import program_source
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.records import Usage
 from typedrag.retrieval.default_index import default_index
 
 IN_FLIGHT = (16, 32)

@@ -35,9 +35,11 @@ import numpy as np
 
 from benchmarks.calibration import expected_calibration_error
 from typedrag.cli.script import run
+from typedrag.core.errors import StepFailed
+from typedrag.core.question_types import QuestionForm, QuestionType
+from typedrag.core.records import Usage, total_usage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import StepFailed
 from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
@@ -47,8 +49,6 @@ from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.programs import Options
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.question_types import QuestionForm, QuestionType
-from typedrag.records import Usage, total_usage
 
 TYPES = list(QuestionType)
 FAILED = len(TYPES)

@@ -29,8 +29,10 @@ from typing import Any
 
 import dspy
 
-from typedrag.call_context import use_context
 from typedrag.cli.script import run
+from typedrag.core.call_context import use_context
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.evaluate.config_file import with_settings
@@ -43,8 +45,6 @@ from typedrag.programs import RAG, Options, Program, TypedRAG
 from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.question_types import QuestionType
-from typedrag.records import Passage
 from typedrag.retrieval import open_reranker, open_retriever
 from typedrag.signatures.fields import Citations
 

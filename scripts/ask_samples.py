@@ -20,6 +20,7 @@ from rich.console import Console
 from typedrag import Answer, BM25Retriever, Options, open_lm, use_lm
 from typedrag.cli.script import run
 from typedrag.cli.trace import draw_trace
+from typedrag.core.records import Answered
 from typedrag.datasets import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.experiments.loading import program_source
@@ -27,7 +28,6 @@ from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.metrics import Defects, Scored
 from typedrag.programs import Program
 from typedrag.programs.loading import ProgramSource
-from typedrag.records import Answered
 from typedrag.retrieval.default_index import default_index
 
 SPEC = f"embedded:{DEFAULT_EMBEDDED}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typedrag.core.records import Estimate
 from typedrag.experiments.formats import format_value
-from typedrag.records import Estimate
 
 INK, BEYOND, WITHIN = "#777b84", "#d05a22", "#3a7cc6"
 """Of text and lines; of a dot whose interval leaves the line out; of one whose interval does not. On light and dark."""

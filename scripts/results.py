@@ -17,12 +17,12 @@ from summaries import write_full
 
 from typedrag.cli.opening import say
 from typedrag.cli.script import run
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
 from typedrag.experiments.compare.objective import RIGHT, TRUTH
 from typedrag.experiments.evaluate.evaluate import Evaluated
 from typedrag.experiments.resources import dataset_of
-from typedrag.question_types import QuestionType
 
 PAGES = {
     "results": ("wiki-nfqa", "antique"),

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 import dspy
 
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
 from typedrag.experiments.compare.compare import (
     ALL,
     By,
@@ -22,9 +24,7 @@ from typedrag.experiments.compare.compare import (
 from typedrag.experiments.evaluate.results import Run, higher_is_better
 from typedrag.experiments.formats import format_count, format_estimate, format_p, markdown_table
 from typedrag.metrics.similarity import rouge_scorer
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer
-from typedrag.texts.words import folded
+from typedrag.text.words import folded
 
 
 class Cause(StrEnum):

@@ -13,12 +13,16 @@ from site_config_keys import config_page
 from site_parts import modules, table
 
 from typedrag.cli.main import ExitCode, cli
-from typedrag.errors import InputError, TypedRAGError, Unavailable
+from typedrag.core.errors import InputError, TypedRAGError, Unavailable
 from typedrag.serving.errors import to_fault
 
 MODULES = {
-    "typedrag.records", "typedrag.events", "typedrag.lms.lm", "typedrag.lms.asking", "typedrag.signatures.answering",
-}  # fmt: skip
+    "typedrag.core.records",
+    "typedrag.core.events",
+    "typedrag.lms.lm",
+    "typedrag.lms.asking",
+    "typedrag.signatures.answering",
+}
 """What has public names and no `__all__`."""
 VARIABLES = {
     "TYPEDRAG_LM": "The LM where none is named.",
@@ -136,7 +140,7 @@ def options_of(command: click.Command) -> list[click.Option]:
 
 def error_paths() -> list[str]:
     """The import paths of the exceptions: `TypedRAGError` first, then by their paths."""
-    root = "typedrag.errors.TypedRAGError"
+    root = "typedrag.core.errors.TypedRAGError"
     classes = (c for m in modules() for c in m.classes.values() if not c.is_alias and not c.name.startswith("_"))
     return [root, *sorted(c.path for c in classes if root in {base.path for base in c.mro()})]
 

@@ -10,8 +10,8 @@ from itertools import product
 from charts import Panel
 from tables import Table, estimate, read_tables, table_of
 
+from typedrag.core.records import Estimate
 from typedrag.experiments.compare.objective import SCORE, TRUTH
-from typedrag.records import Estimate
 
 MRR, CORE, COSINE, TOKENS, CALLS = (
     "linkage/mrr", "coverage/core", "similarity/reference", "cost/tokens", "cost/lm_calls",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from typedrag.records import Estimate
+from typedrag.core.records import Estimate
 
 _NUMBER = r"[+\-−]?\d[\d,]*(?:\.\d+)?"
 _ESTIMATE = re.compile(rf"({_NUMBER})\s\[({_NUMBER}),\s({_NUMBER})\]")

@@ -23,10 +23,11 @@ from sklearn.linear_model import LogisticRegression
 
 from typedrag.builders.fabrications import exchanged
 from typedrag.cli.script import run
+from typedrag.core.errors import NotMeasurable, StepFailed
+from typedrag.core.records import Reference
 from typedrag.datasets import Dataset, load_dataset
 from typedrag.datasets.dataset import hash_of, sample
 from typedrag.datasets.splits import SPLITS, group_of
-from typedrag.errors import NotMeasurable, StepFailed
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
@@ -36,7 +37,6 @@ from typedrag.metrics.judges.combined import WEIGHTS, features
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import LinkageJudge, draw_references
 from typedrag.metrics.text_overlap import contains
-from typedrag.records import Reference
 from typedrag.retrieval.logistic import LogisticModel
 
 SCALES = {"antique": (1, 4), "wiki-nfqa": (0, 3)}

@@ -27,6 +27,7 @@ from sklearn.pipeline import make_union
 
 from benchmarks.calibration import fit_temperature
 from typedrag.cli.script import run
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.programs.typed_rag.type_classifiers.embedding import (
     EMBEDDING_WEIGHTS,
@@ -41,8 +42,7 @@ from typedrag.programs.typed_rag.type_classifiers.linear import (
     save_arrays,
     word_ngrams,
 )
-from typedrag.question_types import QuestionType
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 TYPES = sorted(QuestionType)
 BY_PEOPLE, BY_CLUSTERING = 0.3, 0.2

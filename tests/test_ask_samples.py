@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from typedrag.core.records import CUT_OFF, Answer, Answered, Passage
 from typedrag.datasets import sample_questions
 from typedrag.programs import Options
 from typedrag.programs.loading import program_source
-from typedrag.records import CUT_OFF, Answer, Answered, Passage
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "ask_samples.py"
 ASKED = {"evidence-based-1", "evidence-based-2", "comparison-1", "reason-1"}

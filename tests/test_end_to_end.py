@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.programs.ways import PUBLISHED
+from typedrag.core.records import Answer, Answered
 from typedrag.datasets import sample_questions
 from typedrag.datasets.sample import PASSAGES
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.models import fetch
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.sub_queries import content_words
-from typedrag.records import Answer, Answered
 from typedrag.retrieval import read_passages
 
 TEXTS = {p.id: p.text for p in read_passages([PASSAGES])}

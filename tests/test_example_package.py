@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.metrics import metric_class, metric_names
 from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import check_reranker, check_retriever, open_retriever
@@ -24,7 +24,7 @@ from typedrag.datasets import load_dataset, source_named
 from typedrag.metrics import build_metric, metric_names
 from typedrag.optimizers.compile.targets import modules_of, target_for
 from typedrag.programs import build_program, program_names
-from typedrag.records import Passage
+from typedrag.core.records import Passage
 from typedrag.retrieval import check_retriever, open_reranker, open_retriever
 from typedrag.retrieval.opening import brings_index
 from typedrag.signatures.roles import role_of

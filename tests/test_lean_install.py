@@ -18,7 +18,7 @@ import pytest
 
 from tests.lm_server import MODEL
 from tests.serving.index_server import served_index
-from typedrag.extras import PACKAGES, MissingExtra, missing_extras_named, require
+from typedrag.core.extras import PACKAGES, MissingExtra, missing_extras_named, require
 
 ROOT = Path(__file__).parents[1]
 LARGEST = 600e6
@@ -31,7 +31,7 @@ sys.modules.update(dict.fromkeys({sorted(p for packages in PACKAGES.values() for
 """
 IMPORTS = """
 import importlib, pkgutil, typedrag
-from typedrag.errors import TypedRAGError
+from typedrag.core.errors import TypedRAGError
 refused = []
 def missing(name):
     refused.append(name)
@@ -144,7 +144,7 @@ def test_threads_that_import_the_same_at_once_find_it_whole(tmp_path):
     code = f"""
 import sys; sys.path.insert(0, {str(tmp_path)!r})
 from threading import Thread
-from typedrag.extras import importing
+from typedrag.core.extras import importing
 
 def use(name):
     with importing(name):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import typedrag
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(file for folder in ("typedrag", "scripts", "benchmarks") for file in (ROOT / folder).rglob("*.py"))
@@ -17,7 +20,7 @@ FRAGMENTS = frozenset(
 """First words of a docstring that only goes on with what a reader has not read."""
 PARTICIPLES = frozenset("asked found given got kept made said seen taken told wanted".split())
 """Names of locals that do not say what they hold."""
-PROMPTS = {ROOT / "typedrag" / "signatures", ROOT / "typedrag" / "question_types.py"}
+PROMPTS = {ROOT / "typedrag" / "signatures", ROOT / "typedrag" / "core" / "question_types.py"}
 """Docstrings of classes there are what an LM reads: instructions, and descriptions in JSON schemas."""
 
 
@@ -51,3 +54,12 @@ def test_words(file):
     ]
     participles = [f"line {line}: local {name!r}" for line, name in _locals(tree) if name in PARTICIPLES]
     assert not fragments + participles
+
+
+@pytest.mark.parametrize("name", typedrag.__all__)
+def test_what_users_import_is_documented(name):
+    exported = getattr(typedrag, name)
+    own = [value for key, value in vars(exported).items() if inspect.isfunction(value) and not key.startswith("_")]
+    assert all(
+        inspect.getdoc(value) for value in [exported, *own] if inspect.isroutine(value) or inspect.isclass(value)
+    )

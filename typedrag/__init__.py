@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 if TYPE_CHECKING:
-    from typedrag.errors import TypedRAGError
+    from typedrag.core.errors import TypedRAGError
+    from typedrag.core.question_types import QuestionType
+    from typedrag.core.records import Answer, Answered, Passage
     from typedrag.experiments.loading import load_program
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.programs import RAG, DirectLM, Options, TypedRAG, build_program
-    from typedrag.question_types import QuestionType
-    from typedrag.records import Answer, Answered, Passage
     from typedrag.retrieval import BM25Retriever, open_reranker, open_retriever
 
 __version__ = "0.1.0"
 
 # Imported at first use: `import typedrag` and `typedrag --help` must not wait for DSPy.
 _HOMES = {
-    "Answer": "records",
-    "Answered": "records",
+    "Answer": "core.records",
+    "Answered": "core.records",
     "BM25Retriever": "retrieval",
     "DirectLM": "programs",
     "Options": "programs",
-    "Passage": "records",
-    "QuestionType": "question_types",
+    "Passage": "core.records",
+    "QuestionType": "core.question_types",
     "RAG": "programs",
     "TypedRAG": "programs",
-    "TypedRAGError": "errors",
+    "TypedRAGError": "core.errors",
     "build_program": "programs",
     "load_program": "experiments.loading",
     "open_lm": "lms.lm",
@@ -63,7 +63,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'typedrag' has no attribute '{name}'")
-    from typedrag.extras import missing_extras_named
+    from typedrag.core.extras import missing_extras_named
 
     with missing_extras_named():
         return getattr(import_module(f"typedrag.{_HOMES[name]}"), name)

@@ -7,9 +7,9 @@ from benchmarks.typed_retrieval import as_deep, beside, measured, table, without
 from tests.programs.passages import Numbered
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Passage, Reference
 from typedrag.programs import RAG, Options, TypedRAG
-from typedrag.question_types import QuestionType
-from typedrag.records import Passage, Reference
 
 ASKED = {
     QuestionType.EVIDENCE_BASED: ("How do vaccines protect the body against disease?", []),

@@ -10,11 +10,11 @@ import pytest
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.builders import build_aspects
+from typedrag.core.errors import InputError
+from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
-from typedrag.records import Reference
 from typedrag.runs.stages import Stages
 
 SENTENCES = ("Yeast makes gas.", "The gas lifts the dough.", "Salt slows it down.", "Heat ends it.")

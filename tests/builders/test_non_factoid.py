@@ -9,14 +9,14 @@ from dspy.utils.exceptions import LMTimeoutError
 from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.builders import select_non_factoid
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import QuestionType as T
+from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import example
-from typedrag.errors import InputError, LMUnavailable
 from typedrag.lms.replies import use_reply_store
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
-from typedrag.question_types import QuestionType as T
-from typedrag.records import Reference
 from typedrag.runs.stages import Stages
 
 BREAD = example(id="1", question="Why does  bread rise?", answers=("yeast", "gas"), subset="validation")

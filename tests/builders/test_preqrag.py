@@ -11,12 +11,12 @@ from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.builders import PreQRAGQuestions, build_preqrag
 from typedrag.builders.question_categories import CHOICES, draw
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import DocumentScope, QuestionType
+from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
-from typedrag.question_types import DocumentScope, QuestionType
-from typedrag.records import Passage
 from typedrag.runs.stages import Stages
 
 

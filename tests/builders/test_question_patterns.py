@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from typedrag.builders.question_patterns import PATTERNS, types_by_pattern
+from typedrag.core.question_types import QuestionType as T
 from typedrag.datasets import load_dataset
-from typedrag.question_types import QuestionType as T
 
 
 @pytest.mark.parametrize(

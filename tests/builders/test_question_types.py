@@ -9,11 +9,11 @@ from tests.scripted import gone, scripted
 from typedrag import signatures as s
 from typedrag.builders import QuestionTypes, build_question_types
 from typedrag.cli.main import cli
+from typedrag.core.errors import LMUnavailable
+from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.datasets import load_dataset
-from typedrag.errors import LMUnavailable
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
-from typedrag.question_types import QuestionForm, QuestionType
 from typedrag.runs.stages import Stages
 
 SETTINGS = QuestionTypes(

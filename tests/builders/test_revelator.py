@@ -13,8 +13,8 @@ from typedrag.builders import (
     build_revelator,
     label_relevance,
 )
+from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.files.text_files import write_json_lines
 from typedrag.runs.stages import Stages
 

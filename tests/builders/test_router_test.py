@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 from typedrag.builders import build_router_test
-from typedrag.question_types import Route
+from typedrag.core.question_types import Route
 
 
 def asked(route: str, count: int) -> list[str]:

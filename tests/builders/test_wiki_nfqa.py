@@ -11,15 +11,15 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 from tests.scripted import ScriptedEngine, gone
 from typedrag import signatures as s
 from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import example
-from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms import lm as lms_module
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.replies import use_reply_store
-from typedrag.question_types import QuestionType
-from typedrag.records import Reference
 from typedrag.runs.stages import Stages
 
 SETTINGS = WikiNFQA(questions=("mine",), retries=0)

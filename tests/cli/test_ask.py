@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
+from typedrag.core.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
 from typedrag.experiments.executors import ray_cluster, ray_pool
-from typedrag.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
 
 SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
 QUESTION = "How do vaccines protect the body against disease?"

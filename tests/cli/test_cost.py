@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.main import cli
+from typedrag.core.records import Usage
 from typedrag.lms.cost import LEDGER, Spending
 from typedrag.optimizers.compile.teleprompters.limiter import Ledger
-from typedrag.records import Usage
 
 STUB = "vllm:stub"
 

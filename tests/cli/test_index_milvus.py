@@ -11,8 +11,8 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.milvus import milvus_server
 from typedrag import load_program
 from typedrag.cli.main import cli
+from typedrag.core.errors import InputError
 from typedrag.datasets.sample import PASSAGES
-from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program

@@ -14,7 +14,7 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.serving.process import Process
 from typedrag import load_program
 from typedrag.cli.main import cli
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from tests.experiments import labels
 from tests.experiments import runs as made
 from typedrag.cli.main import cli
+from typedrag.core.records import Answer
 from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.records import Answer
 
 SMALL = ["--scorer", "embedded:smollm2-135m", "--threads", "2"]
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.lm_server import MODEL, lm_server
 from typedrag.cli.main import cli
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.serving.keys import KeyFile, Keyring
 from typedrag.serving.server import check_bind_address
 from typedrag.serving.settings import Settings

@@ -12,11 +12,11 @@ import dspy
 from tests.contract.lm import deterministic_lm
 from tests.contract.sample import sample_index
 from tests.programs.passages import ASKING_PROGRAMS
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.records import Answer
 from typedrag.datasets import load_dataset
-from typedrag.errors import NotMeasurable
 from typedrag.metrics import build_metric
 from typedrag.programs import build_program
-from typedrag.records import Answer
 from typedrag.retrieval import BM25Retriever
 
 METRICS = ("retrieval", "defects", "steps", "question-type")

@@ -13,9 +13,9 @@ from dspy.lm15 import Request
 from tests.contract.lm import deterministic_lm
 from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from typedrag import signatures
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.programs import Options, build_program
-from typedrag.question_types import QuestionType
 
 QUESTIONS = [QuestionType.REASON.example, QuestionType.COMPARISON.example, QuestionType.DEBATE.example]
 SIGNATURES = [s for s in vars(signatures).values() if isinstance(s, type) and issubclass(s, dspy.Signature)]

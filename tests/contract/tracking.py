@@ -21,8 +21,8 @@ from tests.experiments.tiny import ShortIsTrue
 from tests.lm_server import MODEL, Call, LMServer, lm_server, words
 from tests.mlflow_stores import new_store
 from typedrag.cli.main import cli
+from typedrag.core.question_types import QuestionType
 from typedrag.metrics.metric import _METRICS
-from typedrag.question_types import QuestionType
 
 LM = f"vllm:{MODEL}"
 OF_THE_MACHINE = ("mlflow.source.", "mlflow.user")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 
 
 def write(path: Path, text: str) -> Path:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Reference
 from typedrag.datasets import SPLITS, Dataset, load_dataset, sources
 from typedrag.datasets.dataset import example, sample
-from typedrag.errors import InputError
-from typedrag.question_types import QuestionType
-from typedrag.records import Reference
 
 IDS = st.text("abcdefghij", min_size=1, max_size=6)
 KINDS = st.tuples(

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from tests.datasets.files import refusal, write, write_json, write_jsonl
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType, SubQuestionType
+from typedrag.core.records import Reference, SubQuestion
 from typedrag.datasets import field_mapping, load_dataset
-from typedrag.errors import InputError
-from typedrag.question_types import QuestionType, SubQuestionType
-from typedrag.records import Reference, SubQuestion
 
 FULL = {
     "id": 7,

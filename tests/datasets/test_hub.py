@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.datasets.files import write
+from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.hub import cache_folder, download, hub_rows
 from typedrag.datasets.reading import Entry
-from typedrag.errors import InputError, TypedRAGError
 
 SPLITS = {"train": "train", "dev": "validation"}
 

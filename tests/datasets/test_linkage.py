@@ -4,8 +4,8 @@ import gzip
 import json
 
 from tests.datasets.files import refusal, write_json
+from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset, typed_rag
-from typedrag.records import Reference
 
 QUESTIONS = {
     "how so?": [

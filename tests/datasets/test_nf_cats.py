@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.datasets.files import refusal, write
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset, typed_rag
-from typedrag.question_types import QuestionType
 
 HEADER = "annotated_by,category,question\n"
 TRAIN = HEADER + 'authors,COMPARISON,"Crows, or ravens?"\nmturk,NOT-A-QUESTION,Hello\n'

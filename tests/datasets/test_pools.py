@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.datasets.pools import Pool, read_pools, write_pools
-from typedrag.errors import InputError
-from typedrag.records import Passage
 
 ROW = {
     "id": "q1",

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.datasets.files import write, write_jsonl
+from typedrag.core.errors import InputError
 from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, members, parse, read_json, read_rows
-from typedrag.errors import InputError
 
 FILES = {"nq": ("nq.jsonl", "nq/test.jsonl"), "squad": ("squad.jsonl",)}
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.builders.native import MUSIQUE, TWO_WIKI, publish
 from tests.datasets.files import write_json, write_jsonl
+from typedrag.core.errors import InputError
 from typedrag.datasets.reasoning_chains import musique_chains, question_of, two_wiki_chains
-from typedrag.errors import InputError
 
 
 def test_musique_steps_have_earlier_answers_in_the_place_of_numbers(tmp_path):

@@ -4,9 +4,9 @@ import pytest
 
 from tests.builders.native import COMPOUND
 from tests.datasets.files import refusal, write_jsonl
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import Route
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
-from typedrag.question_types import Route
 
 SOLVED = [{"question": "Who designed it?", "answer": "John Fowler"}]
 ROWS = [

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.datasets.files import refusal, write_jsonl
+from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
-from typedrag.records import Reference
 
 QUESTION = "How is bread made?"
 ROW = {

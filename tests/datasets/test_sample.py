@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from tests.datasets.files import refusal
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset, sample_questions
-from typedrag.question_types import QuestionType
 
 
 def test_the_sample_is_a_dataset():

@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.datasets.files import write_questions
+from typedrag.core.errors import InputError
 from typedrag.datasets import SPLITS, Dataset, load_dataset, sources
-from typedrag.errors import InputError
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 PARTS = ("train", "dev", "test")
 OFFICIAL = {

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.datasets.files import refusal, write_jsonl
+from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets import load_dataset
-from typedrag.question_types import SubQuestionType
 
 TYPED = {"question": "Why?", "sub_question": "What is it?", "labels": ["core", "background", "follow-up", "core"]}
 JUDGED = {

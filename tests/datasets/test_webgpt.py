@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.datasets.files import refusal, write_jsonl
+from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset, preferences
-from typedrag.errors import InputError
 
 
 def pair(preference: float, identifier: str = "q1", **second) -> list[dict]:

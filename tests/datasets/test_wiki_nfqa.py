@@ -4,10 +4,10 @@ import dspy
 import pytest
 
 from tests.datasets.files import refusal, write_jsonl
+from typedrag.core.errors import InputError
+from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.metrics import TokenF1
-from typedrag.records import Reference
 
 
 def row(identifier: str, labels: list[int], **other) -> dict:

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from tests.datasets.files import refusal, write, write_jsonl
+from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
-from typedrag.records import Reference
 
 
 def row(exid: str, *aspects: str, **other) -> dict:

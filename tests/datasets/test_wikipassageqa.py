@@ -5,8 +5,8 @@ import zipfile
 import pytest
 
 from tests.datasets.files import refusal, write, write_json
+from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset, richrag
-from typedrag.records import Reference
 
 HEADER = "QID\tQuestion\tDocumentID\tDocumentName\tRelevantPassages\n"
 

@@ -9,6 +9,8 @@ from typing import Any
 import dspy
 
 from tests.programs.artifact.test_compiled import ABOUT, compiled
+from typedrag.core.records import Estimate
+from typedrag.core.redaction import Redactor
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.cost import Spending
@@ -19,8 +21,6 @@ from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.optimizers.compile.tracking import log_compile
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, save_compiled
-from typedrag.records import Estimate
-from typedrag.redaction import Redactor
 
 OBJECTIVE = "objective/score"
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from typedrag.core.question_types import QuestionType, SubQuestionType
+from typedrag.core.records import Answer, Answered, Passage, Step, Usage
 from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, QuestionResult, Run
 from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, value_of
-from typedrag.question_types import QuestionType, SubQuestionType
-from typedrag.records import Answer, Answered, Passage, Step, Usage
 from typedrag.runs import Result, RunFolder
 
 TYPES = QuestionType.non_factoid()

@@ -6,9 +6,9 @@ import dspy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.balance import balanced, question_type_of
-from typedrag.question_types import QuestionType
 
 labelled = st.lists(st.sampled_from(QuestionType.non_factoid()), max_size=30).map(
     lambda types: [dspy.Example(id=str(n), question=f"q{n}", question_type=t) for n, t in enumerate(types)]

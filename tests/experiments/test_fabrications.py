@@ -6,12 +6,12 @@ import dspy
 import pytest
 
 from tests.experiments.labels import field, no_embeddings, said, scripted_scorer
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Reference, SubQuestion
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.experiments.judges.check import check_judges
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.lms.replies import use_reply_store
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Reference, SubQuestion
 
 GOLD = ("1890", "1954")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.experiments.runs import judged, question, run
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.compare.compare import compare
 from typedrag.experiments.compare.objective import say_verdict, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, Run

@@ -4,8 +4,8 @@ import pytest
 
 from tests.experiments import labels
 from tests.experiments.labels import said, scripted_scorer
+from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.experiments.judges import answers, readings
 from typedrag.experiments.judges.check import check_judges
 from typedrag.experiments.judges.page import judges_page

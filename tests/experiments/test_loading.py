@@ -12,9 +12,9 @@ import pytest
 import typedrag
 from tests.programs.artifact.test_compiled import compiled, edit
 from tests.programs.compiling import Spy
-from typedrag.errors import InputError, RetrievalError, TypedRAGError
+from typedrag.core.errors import InputError, RetrievalError, TypedRAGError
+from typedrag.core.extras import MissingExtra
 from typedrag.experiments.loading import load_program, program_source, read_program
-from typedrag.extras import MissingExtra
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of

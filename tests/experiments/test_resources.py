@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.datasets.files import write, write_questions
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.evaluate.config import EvaluationConfig
 from typedrag.experiments.resources import Resources
 

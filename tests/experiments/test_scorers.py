@@ -5,10 +5,10 @@ import pytest
 
 from tests.experiments.tiny import JudgeTinily, Length, Tiny
 from tests.scripted import ScriptedEngine
+from typedrag.core.question_types import QuestionType, SubQuestionType
+from typedrag.core.records import Answer, Passage, Reference, SubQuestion, Usage
 from typedrag.experiments import as_scorer
 from typedrag.experiments.scorers import to_example, to_prediction
-from typedrag.question_types import QuestionType, SubQuestionType
-from typedrag.records import Answer, Passage, Reference, SubQuestion, Usage
 
 mlflow = pytest.importorskip("mlflow")
 

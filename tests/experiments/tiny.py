@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.errors import NotMeasurable
+from typedrag.core.errors import NotMeasurable
 from typedrag.lms.asking import ask
 from typedrag.metrics import Metric, Scored, metric
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.files.journal import Journal
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from typedrag.errors import InputError, StorageFull, unusable
+from typedrag.core.errors import InputError, StorageFull, unusable
 from typedrag.files.text_files import write_text
 from typedrag.runs import Result, RunFolder
 

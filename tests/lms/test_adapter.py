@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from typedrag import signatures
+from typedrag.core.records import Passage
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter, as_data
-from typedrag.records import Passage
 from typedrag.signatures.fields import QuestionAnswer, exactly, keyed, number_passages
 
 ADAPTERS = [SchemaAdapter(), JSONAdapter(), ChatAdapter()]

@@ -9,13 +9,13 @@ import pytest
 
 from tests.scripted import scripted
 from typedrag import signatures
-from typedrag.errors import CallFailed, LMUnavailable, StepFailed
-from typedrag.events import listen
+from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed
+from typedrag.core.events import listen
+from typedrag.core.records import FALLBACK
 from typedrag.lms.asking import ask, detect_refusals
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import collect_steps
-from typedrag.records import FALLBACK
 
 CUT = "step 'answer': the reply was cut off at max_tokens, 10; it is taken as far as it goes"
 

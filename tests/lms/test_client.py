@@ -9,14 +9,14 @@ import dspy
 import pytest
 
 from tests.lm_server import lm_server
-from typedrag.errors import InputError, LMUnavailable
-from typedrag.events import listen
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.events import listen
+from typedrag.core.records import Answer, Usage
 from typedrag.lms import client, embedded
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import open_lm, reply_settings, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.programs import DirectLM
-from typedrag.records import Answer, Usage
 
 REASONING = ("openai/gpt-5-mini", "openai/o3", "openai/o4-mini")
 

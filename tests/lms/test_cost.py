@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import dspy
 import pytest
 
-from typedrag.errors import InputError, StepFailed
+from typedrag.core.errors import InputError, StepFailed
+from typedrag.core.records import Usage
 from typedrag.lms.cost import PRICES, CostTracker, Price, Spending, find_price, track_calls, track_cost
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import DirectLM
-from typedrag.records import Usage
 
 
 def test_calls_are_charged_to_all_accounts_around_them(server):

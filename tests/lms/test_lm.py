@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import dspy
 import pytest
 
-from typedrag.errors import InputError, LMUnavailable
-from typedrag.extras import MissingExtra
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.extras import MissingExtra
 from typedrag.lms import embedded, models
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import adapter_for, default_spec, open_lm, reply_settings, use_lm

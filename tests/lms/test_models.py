@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.lms import models
 from typedrag.lms.models import Model, fetch
 

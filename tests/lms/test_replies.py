@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.lm_server import lm_server
-from typedrag.call_context import use_context
-from typedrag.errors import InputError, StorageFull
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import InputError, StorageFull
 from typedrag.files.database import SQLite
 from typedrag.lms import replies
 from typedrag.lms.cost import CostTracker, track_calls, track_cost

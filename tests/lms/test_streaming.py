@@ -10,8 +10,8 @@ import pytest
 
 from tests.lm_server import MODEL, lm_server, words
 from typedrag import DirectLM, open_lm, use_lm
-from typedrag.errors import CallFailed
-from typedrag.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read
+from typedrag.core.errors import CallFailed
+from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read
 from typedrag.lms.streaming import AnswerText
 
 KEY = "sk-0123456789abcdef"

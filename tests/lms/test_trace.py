@@ -11,7 +11,8 @@ import pytest
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.records import Step
 from typedrag.lms.adapter import ChatAdapter
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import (
@@ -26,7 +27,6 @@ from typedrag.lms.trace import (
     run_concurrently,
 )
 from typedrag.programs import TypedRAG
-from typedrag.records import Step
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 SUB_QUERIES = [f"Does bread get dense by cause number {n}?" for n in "abcde"]

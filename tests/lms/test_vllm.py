@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.lms.test_lm import closed_port, refusal
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.experiments.evaluate.config import LMConfig
 from typedrag.lms import lm as lm_module
 from typedrag.lms import vllm

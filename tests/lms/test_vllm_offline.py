@@ -15,9 +15,9 @@ import dspy
 import pytest
 
 from tests.lms.test_lm import refusal
-from typedrag.errors import InputError
-from typedrag.events import listen
-from typedrag.extras import MissingExtra
+from typedrag.core.errors import InputError
+from typedrag.core.events import listen
+from typedrag.core.extras import MissingExtra
 from typedrag.lms import vllm_offline
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.client import LM

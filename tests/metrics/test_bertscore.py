@@ -6,7 +6,7 @@ import dspy
 import numpy as np
 import pytest
 
-from typedrag.errors import NotMeasurable, TypedRAGError
+from typedrag.core.errors import NotMeasurable, TypedRAGError
 from typedrag.lms import models
 from typedrag.metrics import build_metric
 from typedrag.metrics.similarity import BERTScore, bertscore

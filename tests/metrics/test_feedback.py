@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from typedrag.metrics.feedback import listed, quoted, touched, untouched
 from typedrag.signatures.roles import Role
-from typedrag.texts.words import beginning
+from typedrag.text.words import beginning
 
 QUESTION = "Why does bread rise?"
 

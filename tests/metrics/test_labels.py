@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from typedrag.errors import NotMeasurable
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.question_types import QuestionType
 from typedrag.metrics import build_metric
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.labels import accuracy, confusion, macro_f1
 from typedrag.metrics.metric import Scored
-from typedrag.question_types import QuestionType
 from typedrag.signatures.roles import Role
 
 types = st.sampled_from(QuestionType)

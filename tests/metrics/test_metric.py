@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.metrics import Metric, Scored, build_metric, metric_class
 from typedrag.signatures import AnswerWithoutPassages
 

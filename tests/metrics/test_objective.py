@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.records import Reference, Step
 from typedrag.metrics import DEFAULT_OBJECTIVE, Metric, Objective, Scored, build_objective, parse_objective, risk_of
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
-from typedrag.records import Reference, Step
 from typedrag.signatures import RankAmongReferences
 from typedrag.signatures.roles import Role
 

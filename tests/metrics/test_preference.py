@@ -6,11 +6,11 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import InputError, NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Reference, SubQuestion
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Preference, Scored
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Reference, SubQuestion
 from typedrag.signatures import CompareAnswers, DecomposeIntoSubQuestions, FindAnsweringSentences, TypeSubQuestions
 
 TYPES = list(SubQuestionType)

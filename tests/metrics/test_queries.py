@@ -3,7 +3,7 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from typedrag.errors import NotMeasurable
+from typedrag.core.errors import NotMeasurable
 from typedrag.metrics import QueryMatch, build_metric
 from typedrag.metrics.queries import query_match
 from typedrag.signatures.fields import NextQuestion, Parts

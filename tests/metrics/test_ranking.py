@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from typedrag.errors import InputError, NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.records import ELSEWHERE, Passage, Reference, Step
 from typedrag.metrics import build_metric
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.metric import Scored
@@ -21,7 +22,6 @@ from typedrag.metrics.ranking import (
     ranking_measures,
 )
 from typedrag.metrics.similarity import rouge
-from typedrag.records import ELSEWHERE, Passage, Reference, Step
 from typedrag.signatures.roles import Role
 
 labels = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), min_size=1).filter(lambda d: any(d.values()))

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.tokenizers import DefaultTokenizer
 
-from typedrag.errors import NotMeasurable
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.records import Reference
 from typedrag.metrics import build_metric
 from typedrag.metrics.similarity import KINDS, _Tokenizer, best_rouge, com_rouge, rouge
-from typedrag.records import Reference
 
 ENGLISH = "Don't re-used snake_cases, 3 'ties' SKIES: (agreed) 4th".split()
 words = st.lists(st.sampled_from(["sky", "sun", "red", "leaf", "day"]), min_size=1, max_size=12)

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import dspy
 import pytest
 
-from typedrag.errors import RetrievalError
+from typedrag.core.errors import RetrievalError
+from typedrag.core.records import Reference
 from typedrag.lms import models
 from typedrag.metrics import build_metric
 from typedrag.metrics.similarity import cosine
-from typedrag.records import Reference
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,10 +4,10 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
+from typedrag.core.records import Step
 from typedrag.metrics import build_metric
 from typedrag.metrics.steps import retrieval_cycles
 from typedrag.programs import RAG, DirectLM, Options, Program, TypedRAG
-from typedrag.records import Step
 
 RETRIEVE, ANSWER = Step("retrieve"), Step("answer")
 

@@ -6,15 +6,15 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import ELSEWHERE, Passage, Step, SubQuestion
 from typedrag.lms import models
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Scored, build_metric
 from typedrag.metrics.arithmetic.coverage import Judged, coverage_measures
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.question_types import SubQuestionType
-from typedrag.records import ELSEWHERE, Passage, Step, SubQuestion
 from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 from typedrag.signatures.roles import Role
 

@@ -11,8 +11,9 @@ from tests.datasets.files import write_jsonl
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset, sample_questions
-from typedrag.errors import InputError, LMUnavailable
 from typedrag.experiments.judges.saved import SavedJudge, add_check, load_judge
 from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
@@ -20,7 +21,6 @@ from typedrag.optimizers.compile import CompileConfig, CompileProgress, plan_com
 from typedrag.optimizers.compile.resources import CompileResources
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
-from typedrag.question_types import QuestionType
 from typedrag.retrieval import open_retriever
 
 CATEGORIES = {"REASON": "reason", "INSTRUCTION": "instruction", "DEBATE": "debate"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.optimizers.trainer import check_one_process, training_arguments
 
 

@@ -8,11 +8,11 @@ import dspy
 from hypothesis import strategies as st
 
 from tests.programs.ways import PUBLISHED
+from typedrag.core.question_types import DocumentScope, QuestionType
+from typedrag.core.records import Passage
 from typedrag.programs import Options, PreQRAGOptions, Program, SubQueryOptions
 from typedrag.programs.artifact.compiled import uncompiled
 from typedrag.programs.artifact.state import named_predictors
-from typedrag.question_types import DocumentScope, QuestionType
-from typedrag.records import Passage
 from typedrag.signatures.fields import (
     Citations,
     Finding,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from typedrag.core.records import Passage
 from typedrag.programs import program_class, program_names
-from typedrag.records import Passage
 
 ASKING_PROGRAMS = [name for name in program_names() if not program_class(name).reads_labels]
 """The programs that answer by an LM."""

@@ -8,9 +8,9 @@ import pytest
 from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
+from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.programs import Options, SubQueryOptions, build_program
 from typedrag.programs.artifact.state import state_of
-from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.signatures.fields import Citations
 
 REASON = "Why does homemade bread turn out dense and heavy?"

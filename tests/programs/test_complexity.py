@@ -9,12 +9,12 @@ import pytest
 from tests.programs.passages import Numbered
 from tests.retrieval.berts import WORDS
 from tests.scripted import scripted
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import Route
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import AdaptiveRAG, AdaptiveRAGOptions, Options
 from typedrag.programs.adaptive_rag import TrainedComplexity
 from typedrag.programs.loading import external_options
-from typedrag.question_types import Route
 
 ROUTES = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}
 

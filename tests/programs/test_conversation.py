@@ -7,10 +7,10 @@ import pytest
 from tests.lm_server import MODEL, lm_server
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.events import StepEnded
+from typedrag.core.events import StepEnded
+from typedrag.core.records import Answer, Usage
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import Options, Program, build_program
-from typedrag.records import Answer, Usage
 from typedrag.signatures.answering import Turn
 
 TURNS = (

@@ -10,14 +10,14 @@ from tests.programs.coverage.test_ways import REPLIES
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import Route
+from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Step
 from typedrag.programs import RAG, HANRAGOptions, Options, SubQueryOptions, TypedRAG, build_program
 from typedrag.programs.answering import NothingFound, PassageAnswerer
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.programs.knobs import declared_knobs
 from typedrag.programs.loading import external_options, without_external_models
-from typedrag.question_types import Route
-from typedrag.records import NOT_IN_COLLECTION, Answered, Passage, Step
 from typedrag.signatures import AnswerFromPassages
 
 QUESTION = "How do vaccines protect the body against disease?"

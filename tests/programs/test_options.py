@@ -7,10 +7,10 @@ from pydantic import ValidationError
 
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Passage
 from typedrag.programs import RAG, Options, SubQueryOptions, TypedRAG
-from typedrag.question_types import QuestionType
-from typedrag.records import Passage
 from typedrag.retrieval import NoReranker
 
 REASON = "Why does homemade bread turn out dense and heavy?"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from typedrag.core.records import Passage, SubAnswer
 from typedrag.lms.trace import collect_steps
 from typedrag.programs.sub_queries import Part, citing_what_it_uses, combined
-from typedrag.records import Passage, SubAnswer
 
 COSTS = Passage("costs", "A wind farm costs less than a reactor.")
 BIRDS = Passage("birds", "Turbines kill birds and bats at night.")

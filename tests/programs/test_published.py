@@ -13,12 +13,12 @@ from tests.programs.ways import PUBLISHED
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
 from typedrag.cli.main import cli
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer, Answered
 from typedrag.programs import Options, build_program, program_class
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.published import published_options, published_reranker
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer, Answered
 
 EACH = ["AnswerPlainly", "AnswerPlainly"]
 FACTOID, REMARK = "What is the capital of France?", "Thanks a lot!"

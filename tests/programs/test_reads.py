@@ -7,10 +7,10 @@ import pytest
 from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.programs import Options, build_program, program_class
 from typedrag.programs.loading import ProgramSource
-from typedrag.question_types import QuestionType
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from typedrag.call_context import use_context
-from typedrag.errors import InputError
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import InputError
+from typedrag.core.records import Reference
 from typedrag.programs import Options, build_program
 from typedrag.programs.loading import ProgramSource
-from typedrag.records import Reference
 
 QUESTION = "Why does bread rise?"
 

@@ -7,11 +7,11 @@ import pytest
 
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
-from typedrag.call_context import use_context
-from typedrag.errors import InputError
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import InputError
+from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_class, program_names
 from typedrag.programs.richrag import merge
-from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import AspectReranker, NoReranker
 from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
 

@@ -7,10 +7,10 @@ import pytest
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import InputError
-from typedrag.events import AnswerEnded, Classified, Event, Read, Searched, StepEnded, SubAnswered
+from typedrag.core.errors import InputError
+from typedrag.core.events import AnswerEnded, Classified, Event, Read, Searched, StepEnded, SubAnswered
+from typedrag.core.records import Answer
 from typedrag.programs import Options, Program, build_program
-from typedrag.records import Answer
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 PARTS = ("Does cold dough make bread dense?", "Does too much flour make bread heavy?")

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.retrieval.encoders import WORDS
-from typedrag.texts.words import words_of
+from typedrag.text.words import words_of
 
 
 @dataclass

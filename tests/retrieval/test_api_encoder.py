@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from tests.datasets.files import write_jsonl
 from tests.retrieval.embeddings_server import embeddings_server
 from typedrag.cli.main import cli
-from typedrag.errors import RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import RetrievalError
+from typedrag.core.records import Passage
 from typedrag.retrieval import DenseRetriever, open_encoder
 
 NAME, SECRET = "api:text-embedding-ada-002", "sk-of-the-embeddings"

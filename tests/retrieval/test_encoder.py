@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.retrieval.encoders import WORDS, save_encoder
-from typedrag.errors import RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import RetrievalError
+from typedrag.core.records import Passage
 from typedrag.retrieval import Encoder
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.retrieval import BM25Retriever, append_index, build_index
 from typedrag.retrieval.index.bm25_part import read_manifest
 from typedrag.retrieval.index.generations import FORMAT

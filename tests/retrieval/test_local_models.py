@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from typedrag.errors import RetrievalError
+from typedrag.core.errors import RetrievalError
 from typedrag.retrieval.local_models import loading, local_model
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from tests.milvus import MilvusServer, milvus_server
 from tests.retrieval.encoders import save_encoder
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import PASSAGES
-from typedrag.errors import InputError, RetrievalError
 from typedrag.retrieval import (
     DenseRetriever,
     Encoder,

@@ -7,10 +7,10 @@ import pytest
 from tests.retrieval.berts import save_bert
 from tests.scripted import gone, scripted
 from typedrag import signatures as s
-from typedrag.errors import LMUnavailable, RetrievalError
+from typedrag.core.errors import LMUnavailable, RetrievalError
+from typedrag.core.records import Passage, fallbacks, total_usage
 from typedrag.lms import models
 from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
-from typedrag.records import Passage, fallbacks, total_usage
 from typedrag.retrieval.local_models import local_model
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.relevance import (

@@ -10,9 +10,9 @@ import threading
 
 import pytest
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Usage
 from typedrag.lms.cost import Spending
-from typedrag.records import Usage
 from typedrag.runs import Result, RunFolder, Store, is_run, read_folder
 from typedrag.runs.folder import FILE
 

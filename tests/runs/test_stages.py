@@ -7,7 +7,7 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag.errors import CallFailed, TypedRAGError
+from typedrag.core.errors import CallFailed, TypedRAGError
 from typedrag.lms.asking import ask
 from typedrag.lms.cost import track_calls
 from typedrag.runs import MaxCalls

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from typedrag.core.records import Usage
 from typedrag.lms.cost import Spending
-from typedrag.records import Usage
 from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxFailures, MaxTokens, Progress
 
 SPENT = Progress(spent=Spending(Usage(3, 200, 50), dollars=0.5))

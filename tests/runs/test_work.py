@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from typedrag.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
+from typedrag.core.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
+from typedrag.core.records import Usage
 from typedrag.lms.cost import Spending, charge
-from typedrag.records import Usage
 from typedrag.runs import MaxCalls, MaxFailures, Result, Store, read_folder, work
 
 ITEMS = [f"q{n}" for n in range(8)]

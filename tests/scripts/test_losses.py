@@ -6,8 +6,8 @@ import dspy
 
 from scripts.results_page import Cause, holding, losses
 from tests.experiments.runs import question, run
-from typedrag.question_types import QuestionType
-from typedrag.records import Passage, Reference, Step
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Passage, Reference, Step
 
 RANK = "linkage/expected_rank"
 GOOD, BAD = Passage("good", "Yeast eats sugar and makes gas."), Passage("bad", "Bread is baked in ovens.")

@@ -12,7 +12,7 @@ from tables import estimate, read_tables, table_of
 
 from scripts.results_page import Section, results_page
 from tests.experiments.runs import question, run, run_of
-from typedrag.records import Estimate
+from typedrag.core.records import Estimate
 
 DOCS = Path(__file__).parents[2] / "docs"
 LIGHT, DARK = "#ffffff", "#1e2129"

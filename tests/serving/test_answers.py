@@ -12,8 +12,8 @@ import pytest
 from tests.lm_server import LMServer, lm_server, words
 from tests.serving.metrics import counted
 from tests.serving.server import Server, program, served
+from typedrag.core.records import Answer
 from typedrag.lms.threads import THREADS
-from typedrag.records import Answer
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lm_server import LMServer, lm_server
 from tests.serving.server import program, served
-from typedrag.errors import RetrievalError
+from typedrag.core.errors import RetrievalError
 from typedrag.retrieval import BM25Retriever
 
 GARBAGE = "<html>502 Bad Gateway</html>"

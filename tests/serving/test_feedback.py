@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from tests.lm_server import lm_server
 from tests.serving.server import program, served
 from typedrag.cli.main import cli
+from typedrag.core.records import Answer
 from typedrag.datasets import load_dataset
 from typedrag.datasets.feedback import Feedback, FeedbackFile, Rating, rows_from_feedback
-from typedrag.records import Answer
 
 
 def said_of(question: str, answer: str, rating: str, correction: str = "", citations: tuple[str, ...] = ()):

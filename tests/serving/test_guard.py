@@ -11,7 +11,7 @@ import pytest
 
 from tests.lm_server import lm_server
 from tests.serving.server import Server, program, served
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.serving import logs
 from typedrag.serving.keys import KeyFile
 from typedrag.serving.middleware import SECURITY_HEADERS, RateLimiter

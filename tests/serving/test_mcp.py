@@ -17,7 +17,7 @@ from mcp_types import CallToolResult
 from tests.lm_server import Call, LMServer, lm_server
 from tests.serving.server import Server, program, served
 from typedrag.cli.main import cli
-from typedrag.records import NOT_FROM_COLLECTION
+from typedrag.core.records import NOT_FROM_COLLECTION
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 YEAST = "Old or little yeast makes little gas."

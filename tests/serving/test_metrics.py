@@ -8,7 +8,7 @@ import pytest
 from tests.lm_server import MODEL, lm_server
 from tests.serving.metrics import counted
 from tests.serving.server import program, served
-from typedrag.records import Answer
+from typedrag.core.records import Answer
 from typedrag.serving.programs import ProgramSpec
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"

@@ -11,8 +11,8 @@ import pytest
 
 from tests.lm_server import Call, lm_server, words
 from tests.serving.server import Server, program, served
+from typedrag.core.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
 from typedrag.programs import build_program
-from typedrag.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.routes.completions import SUPERSEDED
 

@@ -19,10 +19,10 @@ from tests.lm_server import LMServer, lm_server
 from tests.serving import uniforms
 from tests.serving.server import Server, program, served
 from tests.serving.uniforms import ANSWER, QUESTION
+from typedrag.core.records import Passage
 from typedrag.datasets.feedback import FeedbackFile
 from typedrag.lms import models
 from typedrag.programs import build_program
-from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, build_index
 from typedrag.serving.programs import LoadedProgram
 from typedrag.sub_questions.coverage_judge import SimilarityCoverageJudge

@@ -25,7 +25,7 @@ from tests.serving.process import command, process
 from tests.serving.server import Server, served
 from tests.serving.test_mcp import over_stdio
 from typedrag.cli.main import cli
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.loading import registered_version
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled

@@ -18,8 +18,8 @@ from tests.lm_server import lm_server
 from tests.mlflow_stores import new_store
 from tests.serving.otlp import Receiver, receiver
 from tests.serving.process import process
-from typedrag.errors import InputError
-from typedrag.records import Answer
+from typedrag.core.errors import InputError
+from typedrag.core.records import Answer
 from typedrag.serving.server import open_tracing
 from typedrag.serving.settings import Settings
 

@@ -5,8 +5,8 @@ from dspy.adapters.json_adapter import _get_structured_outputs_response_format
 from pydantic import ValidationError
 
 from typedrag import signatures
+from typedrag.core.records import Passage
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.records import Passage
 from typedrag.signatures.demonstrations import DEMONSTRATIONS, STORIES
 from typedrag.signatures.fields import (
     Citations,

@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
 from typedrag.lms.lm import use_lm
 from typedrag.signatures import FindAnsweringSentences, FindAnswers
 from typedrag.sub_questions.coverage_judge import (

@@ -5,7 +5,7 @@ from math import exp
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.lm import use_lm
 from typedrag.retrieval.local_models import local_model

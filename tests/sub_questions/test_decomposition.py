@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.question_types import SubQuestionType
 from typedrag.lms.lm import use_lm
-from typedrag.question_types import SubQuestionType
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 

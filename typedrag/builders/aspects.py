@@ -14,15 +14,15 @@ import dspy
 from pydantic import FilePath
 
 from typedrag.builders.builder import Built, OfDataset, OpenLM, Row, usable
+from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import load_dataset
-from typedrag.errors import InputError
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.gold import best_references
 from typedrag.runs.stages import Stages
 from typedrag.signatures import DivideAnswer, predictor
 from typedrag.signatures.fields import AnswerPart, AnswerParts
-from typedrag.texts.sentences import sentences
+from typedrag.text.sentences import sentences
 
 
 class AnswerDivider(dspy.Module):

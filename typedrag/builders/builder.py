@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import dspy
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
+from typedrag.core.errors import StepFailed
 from typedrag.datasets.dataset import hash_of, load_dataset, sample
-from typedrag.errors import StepFailed
 from typedrag.runs.stages import Failed, Stages
 
 Row = dict[str, Any]

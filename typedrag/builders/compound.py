@@ -15,19 +15,19 @@ import dspy
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, part_by_hash, usable
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import Route
+from typedrag.core.records import Passage
 from typedrag.datasets.dataset import hash_of, id_of
 from typedrag.datasets.question_sets import SingleHop, read_single_hop
-from typedrag.errors import InputError
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
-from typedrag.question_types import Route
-from typedrag.records import Passage
 from typedrag.retrieval import read_passages
 from typedrag.runs.stages import Stages
 from typedrag.signatures import AskAboutEntity, JoinQuestions
 from typedrag.signatures.fields import number_passages
-from typedrag.texts.words import content_words
+from typedrag.text.words import content_words
 
 _ASKED = 0.5
 """The share of a question's own words that a joined question must have to count as asking for it."""

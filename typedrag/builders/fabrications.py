@@ -14,9 +14,9 @@ import dspy
 from pydantic import PositiveInt
 
 from typedrag.builders.builder import Built, OfDataset, OpenLM, Row, counted, usable
+from typedrag.core.errors import StepFailed
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
-from typedrag.errors import StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.judges.short_gold import MOST_WORDS

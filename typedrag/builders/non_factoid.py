@@ -10,9 +10,9 @@ import dspy
 
 from typedrag.builders.builder import Built, usable
 from typedrag.builders.question_patterns import types_by_pattern
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import example, sample
-from typedrag.errors import InputError
-from typedrag.question_types import QuestionType
 from typedrag.runs.stages import Stages
 
 

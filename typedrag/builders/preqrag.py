@@ -17,17 +17,17 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable
 from typedrag.builders.question_categories import SHORTEST_LONG, Category, check, draw
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import DocumentScope, QuestionType
+from typedrag.core.records import Passage
 from typedrag.datasets.dataset import hash_of, id_of
-from typedrag.errors import InputError
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.question_types import DocumentScope, QuestionType
-from typedrag.records import Passage
 from typedrag.retrieval import Retriever, build_index, open_retriever, read_passages
 from typedrag.runs.stages import Stages
 from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
 from typedrag.signatures.fields import number_passages
-from typedrag.texts.words import content_words, first_words
+from typedrag.text.words import content_words, first_words
 
 _RELATED = 10
 """The best passages for a passage, from which its partner is drawn."""

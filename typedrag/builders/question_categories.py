@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from typedrag.errors import InputError
-from typedrag.question_types import DocumentScope
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import DocumentScope
 
 SHORTEST_LONG = 7
 """The least number of words of a long question (appendix D)."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from typedrag.question_types import QuestionType
+from typedrag.core.question_types import QuestionType
 
 _BE, _DO = "is|are|was|were", "do|does|did"
 _VERB = f"{_BE}|{_DO}|can|could|would|will|should|has|have|had"

@@ -10,12 +10,12 @@ import dspy
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable
+from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.question_types import QuestionForm, QuestionType
 from typedrag.runs.stages import Failed, Stages
 from typedrag.signatures import ClassifyQuestion, WriteQuestions
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 
 class QuestionTypes(Builder):

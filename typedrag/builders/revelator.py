@@ -22,19 +22,19 @@ from pydantic import (
 )
 
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, part_by_hash, usable
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import RevelatorRole, Route
+from typedrag.core.records import Passage
 from typedrag.datasets import load_compound
 from typedrag.datasets.dataset import hash_of, id_of
 from typedrag.datasets.question_sets import read_single_hop
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
-from typedrag.errors import InputError
 from typedrag.lms.lm import use_lm
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.options import Options
-from typedrag.question_types import RevelatorRole, Route
-from typedrag.records import Passage
 from typedrag.runs.stages import Stages
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 _OUTPUTS = {
     role: next((name, field.annotation) for name, field in signature.output_fields.items())

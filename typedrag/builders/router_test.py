@@ -10,11 +10,11 @@ from pydantic import Field, FilePath, PositiveInt
 
 from typedrag.builders.builder import Builder, Built, OpenLM
 from typedrag.builders.revelator import role_row
+from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.datasets.dataset import hash_of, load_dataset
 from typedrag.datasets.question_sets import read_single_hop
-from typedrag.question_types import RevelatorRole, Route
 from typedrag.runs.stages import Stages
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 
 class RouterTest(Builder):

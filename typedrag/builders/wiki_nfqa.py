@@ -16,9 +16,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable, why
 from typedrag.builders.non_factoid import select_non_factoid
+from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.question_sets import read_question_set
-from typedrag.errors import InputError
 from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.lm import lm_identity, use_lm
@@ -27,7 +27,7 @@ from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.runs.stages import Failed, Stages
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
 from typedrag.signatures.fields import exactly, keyed, values
-from typedrag.texts.words import folded
+from typedrag.text.words import folded
 
 GROUND_TRUTH = "ground_truth"
 """Wiki-NFQA's author name for the answer that a question came with."""

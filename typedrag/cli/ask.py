@@ -21,16 +21,16 @@ from typedrag.cli.options import (
     nested,
     timeout_option,
 )
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answered
 from typedrag.files.text_files import write_text
-from typedrag.question_types import QuestionType
-from typedrag.records import Answered
 
 if TYPE_CHECKING:
+    from typedrag.core.records import Answer
     from typedrag.experiments import AskedQuestion, Outcome
     from typedrag.experiments.executors.jobs import Executor
     from typedrag.programs import Program
-    from typedrag.records import Answer
 
 STDIN = Path("-")
 

@@ -18,7 +18,7 @@ from typedrag.cli import options
 from typedrag.cli.commands import read_environment
 from typedrag.cli.opening import claim_file, say
 from typedrag.cli.progress import RunsProgress
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 if TYPE_CHECKING:
     import dspy

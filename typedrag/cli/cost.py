@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.experiments.cost import RunSpending
@@ -29,8 +29,8 @@ def _read_price(_: click.Context, __: click.Parameter, text: str | None) -> Pric
     try:
         return Price.model_validate({"prompt": prompt, "completion": completion})
     except ValidationError:
-        mend = "Write --price PROMPT,COMPLETION in dollars per million tokens, such as 0.5,1.5"
-        raise InputError(f"--price '{text}' is no price", mend) from None
+        hint = "Write --price PROMPT,COMPLETION in dollars per million tokens, such as 0.5,1.5"
+        raise InputError(f"--price '{text}' is no price", hint) from None
 
 
 @click.command()

@@ -76,8 +76,8 @@ def show(name: str, path: Path | None, subset: str | None, fields: dict[str, str
 @listed("--subset", help="A subset; default: all.")
 def fetch(name: str, subset: str | None) -> None:
     """Download NAME from its home, check it, and print its folder."""
+    from typedrag.core.errors import InputError
     from typedrag.datasets import cache_folder, source_named
-    from typedrag.errors import InputError
 
     home = source_named(name).home
     if not home.startswith("https:"):

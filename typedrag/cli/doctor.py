@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import click
 
-from typedrag.errors import TypedRAGError
-from typedrag.extras import require
+from typedrag.core.errors import TypedRAGError
+from typedrag.core.extras import require
 
 
 class Check(NamedTuple):

@@ -11,7 +11,7 @@ import click
 from typedrag.cli import options
 from typedrag.cli.opening import say
 from typedrag.cli.progress import RunsProgress, in_words
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.evaluate import Evaluated

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.text import Text
 from rich.tree import Tree
 
-from typedrag.events import (
+from typedrag.core.events import (
     AnswerEnded,
     AnswerStarted,
     AnswerToken,
@@ -22,8 +22,8 @@ from typedrag.events import (
     StepEnded,
     SubAnswered,
 )
+from typedrag.core.records import FALLBACK, Answer
 from typedrag.programs import Program
-from typedrag.records import FALLBACK, Answer
 
 
 def follow(program: Program, question: str, question_type: str | None, console: Console) -> Answer:

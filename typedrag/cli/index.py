@@ -13,7 +13,7 @@ import click
 from typedrag.cli.opening import say
 from typedrag.cli.options import assignments, chosen, index_option, listed
 from typedrag.cli.served import listen, listening
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.retrieval import DenseManifest, Manifest
@@ -201,8 +201,8 @@ def search(
     values = {name: value for name, value in settings.items() if value is not None}
     if brings_index(index):
         if retriever is not None:
-            mend = f"Leave it out; an address of Milvus can end with ?search={retriever}"
-            raise InputError("an address says itself how it is searched, and --retriever is given", mend)
+            hint = f"Leave it out; an address of Milvus can end with ?search={retriever}"
+            raise InputError("an address says itself how it is searched, and --retriever is given", hint)
         opened = open_retriever(index, None, values)
     else:
         opened = open_retriever(retriever or "bm25", index, values)

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from typedrag.cli.opening import claim_file, say
 from typedrag.cli.options import Decorator, timeout_option, together
 from typedrag.cli.progress import RunsProgress
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:

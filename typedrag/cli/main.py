@@ -15,9 +15,9 @@ import click
 
 from typedrag import __version__
 from typedrag.cli.commands import Commands, read_environment
-from typedrag.errors import InputError, TypedRAGError, Unavailable, unusable
-from typedrag.extras import missing_extras_named
-from typedrag.redaction import without_keys
+from typedrag.core.errors import InputError, TypedRAGError, Unavailable, unusable
+from typedrag.core.extras import missing_extras_named
+from typedrag.core.redaction import without_keys
 
 COMMANDS = (
     "ask",

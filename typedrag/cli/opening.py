@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from typedrag.errors import InputError
-from typedrag.redaction import without_keys
+from typedrag.core.errors import InputError
+from typedrag.core.redaction import without_keys
 
 
 def claim(out: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from typedrag.call_context import use_context
-from typedrag.errors import InputError
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import InputError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -12,7 +12,7 @@ import click
 from typedrag.cli import options
 from typedrag.cli.opening import say
 from typedrag.cli.progress import RunsProgress
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.papers.config import Kind, PaperTable

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from typedrag.cli.opening import say
-from typedrag.errors import LMUnavailable, RetrievalError
+from typedrag.core.errors import LMUnavailable, RetrievalError
 
 if TYPE_CHECKING:
     from typedrag.lms.cost import Spending

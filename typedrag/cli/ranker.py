@@ -105,9 +105,9 @@ def pools(
     A pool is a question with candidate passages and their worth, as a line of JSON. The LM's replies are stored in
     --store as they come: after an interruption, the same command asks only for the missing ones.
     """
+    from typedrag.core.errors import InputError
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.pools import write_pools
-    from typedrag.errors import InputError
     from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.optimizers.list_ranker.pools import (
         golden_aspects,
@@ -158,7 +158,7 @@ def pools(
 def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> dict[str, list[str]]:
     """The sub-aspects that the explorer of a program names for questions."""
     from typedrag.cli.progress import RunsProgress
-    from typedrag.errors import InputError
+    from typedrag.core.errors import InputError
     from typedrag.experiments.loading import program_source
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects

@@ -14,7 +14,7 @@ import click
 from typedrag.cli.opening import say
 from typedrag.cli.options import assignments, chosen, timeout_option, together
 from typedrag.cli.progress import RunsProgress, counting
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 if TYPE_CHECKING:
     from typedrag.optimizers.revelator import RoleScore
@@ -131,12 +131,12 @@ def evaluate(
     """
     import dspy
 
+    from typedrag.core.question_types import RevelatorRole
     from typedrag.datasets import load_dataset
     from typedrag.experiments.evaluate.config_file import with_settings
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.optimizers.revelator import evaluate_roles
-    from typedrag.question_types import RevelatorRole
 
     if unknown := [role for role in roles if role not in list(RevelatorRole)]:
         raise InputError(f"no role is called '{unknown[0]}'", f"Roles: {', '.join(RevelatorRole)}")

@@ -12,7 +12,7 @@ import click
 
 from typedrag.cli.opening import say
 from typedrag.cli.options import Decorator, assignments, chosen, index_option, timeout_option, together
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -21,7 +21,7 @@ from typedrag.cli.options import (
     together,
 )
 from typedrag.cli.progress import RunsProgress
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.tree import Tree
 
-from typedrag.records import Answer, Answered, Step
+from typedrag.core.records import Answer, Answered, Step
 
 _WIDEST = 300
 _SOURCES = {

@@ -14,11 +14,11 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.errors import InputError
+from typedrag.core.registry import check_options, declared, loaded, refused
 from typedrag.datasets.reading import Entry, misfit
 from typedrag.datasets.splits import SPLITS, Splits, drawn_splits, labelled_type, official_splits, strata_of
 from typedrag.datasets.splits import hash_of as hash_of
-from typedrag.errors import InputError
-from typedrag.registry import check_options, declared, loaded, refused
 
 _DERIVED = ("predicted_type", "passage_texts")
 """Fields that follow from others, so that they tell no datasets apart."""

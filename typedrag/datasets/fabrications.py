@@ -10,10 +10,10 @@ from typing import Annotated
 import dspy
 from pydantic import Field
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Reference, SubQuestion
 from typedrag.datasets.dataset import Dataset, build_dataset, example, source
 from typedrag.datasets.reading import Entry, Id, Layout, ReferenceRow, SubQuestionRow, Text, misfit, parse, read_rows
-from typedrag.errors import InputError
-from typedrag.records import Reference, SubQuestion
 
 FABRICATIONS = "fabrications"
 

@@ -11,9 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
 from typedrag.files.database import SQLite
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer
 
 MOST_ANSWERS = 100_000
 """Answers kept at most; the oldest are dropped first, except those with feedback."""

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Self
 import dspy
 from pydantic import BeforeValidator, model_validator
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Reference, SubQuestion
 from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.reading import (
     Entry,
@@ -27,9 +29,7 @@ from typedrag.datasets.reading import (
     renamed,
     subsets_of,
 )
-from typedrag.errors import InputError
 from typedrag.files.text_files import parse_json
-from typedrag.records import Reference, SubQuestion
 
 
 def _listed(value: Any) -> Any:

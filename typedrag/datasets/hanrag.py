@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import dspy
 from pydantic import Field
 
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.datasets.dataset import Dataset, build_dataset, example, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, subsets_of
 from typedrag.datasets.splits import SPLITS, given_splits
-from typedrag.errors import InputError
-from typedrag.question_types import RevelatorRole, Route
 
 COMPOUND = "compound"
 COMPOUND_SUBSETS = SPLITS

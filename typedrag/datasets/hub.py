@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typedrag.core.errors import Unavailable
+from typedrag.core.extras import require
 from typedrag.datasets.reading import Entry, subsets_of
-from typedrag.errors import Unavailable
-from typedrag.extras import require
 
 
 def hub_rows(

@@ -8,10 +8,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.datasets.reading import Id, Layout, Text, parse, read_rows
-from typedrag.errors import InputError
 from typedrag.files.text_files import write_text
-from typedrag.records import Passage
 
 Label = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import dspy
 
+from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.hub import download
 from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, misfit, parse, read_rows, renamed, subsets_of
-from typedrag.errors import InputError
-from typedrag.texts.words import words_of
+from typedrag.text.words import words_of
 
 WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
 

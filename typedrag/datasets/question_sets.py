@@ -10,10 +10,10 @@ from typing import NamedTuple
 import dspy
 from pydantic import AliasChoices, Field
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.datasets.dataset import example, id_of, load_dataset, sources
 from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, members, parse, read_json, read_rows
-from typedrag.errors import InputError
-from typedrag.records import Passage
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.files.text_files import (
     LONGEST_LINE,
     has_swallowed_rows,
@@ -24,7 +25,6 @@ from typedrag.files.text_files import (
     usable_lines,
     whole,
 )
-from typedrag.question_types import QuestionType, SubQuestionType
 
 READABLE = ".jsonl, .csv, .tsv, .json (also .gz)"
 LONGEST_ID = 1_000

@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
+from typedrag.core.records import Passage
 from typedrag.datasets.dataset import id_of
 from typedrag.datasets.reading import Id, Layout, Text, parse, read_rows
-from typedrag.records import Passage
 
 
 class ContextPassage(NamedTuple):

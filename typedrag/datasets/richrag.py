@@ -11,6 +11,8 @@ from typing import Annotated
 import dspy
 from pydantic import BeforeValidator, Field
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Reference
 from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.hub import download
 from typedrag.datasets.reading import (
@@ -27,8 +29,6 @@ from typedrag.datasets.reading import (
     subsets_of,
 )
 from typedrag.datasets.splits import hash_of, official_splits
-from typedrag.errors import InputError
-from typedrag.records import Reference
 
 PARTS = ("train", "dev", "test")
 HOME = "https://huggingface.co/datasets/ShootingWong/RichRAG-dataset-ckpt"

@@ -6,10 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import Dataset, build_dataset, example, source
 from typedrag.datasets.reading import Entry
-from typedrag.errors import InputError
-from typedrag.question_types import QuestionType
 
 FOLDER = Path(__file__).with_name("sample")
 PASSAGES = FOLDER / "passages.jsonl"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import dspy
 
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 SPLITS = ("train", "validation", "test")
 _CALLED = {"train": "train", "valid": "validation", "dev": "validation", "validation": "validation", "test": "test"}

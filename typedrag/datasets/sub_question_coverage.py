@@ -8,11 +8,11 @@ from typing import Annotated
 import dspy
 from pydantic import Field
 
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.hub import hub_rows
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, rows_of
-from typedrag.errors import InputError
-from typedrag.question_types import SubQuestionType
 
 _HOME = "https://arxiv.org/abs/2410.15531"
 _LICENCE = "Apache-2.0 (Xie et al. 2024)"

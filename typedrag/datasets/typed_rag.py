@@ -11,6 +11,8 @@ from typing import Annotated
 import dspy
 from pydantic import AliasChoices, Field
 
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Reference
 from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.hub import download, hub_rows
 from typedrag.datasets.reading import (
@@ -29,8 +31,6 @@ from typedrag.datasets.reading import (
     rows_of,
     subsets_of,
 )
-from typedrag.question_types import QuestionType
-from typedrag.records import Reference
 
 SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
 WIKI_NFQA_FILES = {name: (f"{name}.jsonl", f"{name}/annotated_odqa_nf_test.jsonl") for name in SUBSETS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from typedrag.extras import missing_extras_named
+from typedrag.core.extras import missing_extras_named
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.batch import AskedQuestion as AskedQuestion

@@ -9,9 +9,9 @@ from itertools import zip_longest
 
 import dspy
 
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import hash_of
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier
-from typedrag.question_types import QuestionType
 
 
 def balanced(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.Example]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, SpendingRecords, read_records
 from typedrag.lms.cost import Spending, format_dollars
@@ -26,7 +26,7 @@ def estimate_cost(records: Iterable[tuple[str, Spending]], planned: float) -> Sp
         planned: The number of questions.
 
     Example:
-        >>> from typedrag.records import Usage
+        >>> from typedrag.core.records import Usage
         >>> records = [("answers", Spending(Usage(n, 100 * n))) for n in (1, 2, 3)] + [("f1", Spending(Usage(1, 50)))]
         >>> estimate_cost(records, 30).usage.in_words()
         '90 LM calls, 7,500 + 0 tokens'

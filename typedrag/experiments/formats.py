@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from typedrag.records import Estimate
+from typedrag.core.records import Estimate
 
 NONE = "-"
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Estimate
 from typedrag.experiments.compare.statistics import (
     ALPHA,
     correct,
@@ -20,7 +21,6 @@ from typedrag.experiments.compare.statistics import (
 )
 from typedrag.experiments.evaluate.results import Run
 from typedrag.metrics.arithmetic.estimate import mean_estimates, sums_by_group
-from typedrag.records import Estimate
 
 
 class Pair(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError, first_line
+from typedrag.core.errors import InputError, first_line
+from typedrag.core.redaction import redactor_for
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.programs import Options, Program, TypedRAG, loading
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.loading import FORMS, ProgramSource
-from typedrag.redaction import redactor_for
 from typedrag.retrieval import Reranker, Retriever, open_reranker
 
 ARTIFACT = "program"
@@ -107,8 +107,8 @@ def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
         try:
             return Path(mlflow.artifacts.download_artifacts(_program_folder(uri), dst_path=folder))
         except mlflow.MlflowException as error:
-            mend = f"Compiled programs are {FORMS}"
-            raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", mend) from None
+            hint = f"Compiled programs are {FORMS}"
+            raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", hint) from None
 
 
 def _program_folder(uri: str) -> str:

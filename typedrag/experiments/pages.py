@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import __version__
-from typedrag.errors import unusable
+from typedrag.core.errors import unusable
 from typedrag.files.text_files import write_text
 
 REPORT = Path(__file__).parent / "report" / "report_page"

@@ -13,8 +13,9 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.redaction import Redactor, redactor_for
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
-from typedrag.errors import InputError, NotMeasurable
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.answers_file import AnswersFile, read_answers
 from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, LMConfig, MetricConfig, ProgramConfig
@@ -30,7 +31,6 @@ from typedrag.programs import Options, Program, program_class
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
-from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import (
     BM25Setting,
     IndexRetriever,

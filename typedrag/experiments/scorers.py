@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import dspy
 from pydantic import TypeAdapter
 
-from typedrag.errors import NotMeasurable, StepFailed
-from typedrag.extras import require
+from typedrag.core.errors import NotMeasurable, StepFailed
+from typedrag.core.extras import require
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer, Passage, Reference, SubQuestion
 from typedrag.metrics import Metric
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer, Passage, Reference, SubQuestion
 
 if TYPE_CHECKING:
     from mlflow.genai.scorers import Scorer

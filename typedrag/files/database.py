@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from typedrag.errors import InputError, StorageFull, first_line
+from typedrag.core.errors import InputError, StorageFull, first_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

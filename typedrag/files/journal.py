@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.files.text_files import naming
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, ReadWriteLock, Timeout
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 _PATIENCE = 0.3
 """Seconds to wait for a process that only looks whether a place is in use, or is about to leave it."""

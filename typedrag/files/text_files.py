@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from pydantic import AfterValidator
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 LONGEST_LINE = 20_000_000
 """Characters of a line at most: a small gzipped file can hold a line larger than memory. It is Lucene's limit too."""
@@ -144,8 +144,8 @@ def has_swallowed_rows(cells: Sequence[str], delimiter: str) -> bool:
 
 def swallowed(last: int) -> str:
     """The problem of a row that holds others, up to the line of this number."""
-    mend = 'write a quote that is text as "" in a quoted cell'
-    return f"its quote is closed only in line {last}, after other columns; {mend}"
+    hint = 'write a quote that is text as "" in a quoted cell'
+    return f"its quote is closed only in line {last}, after other columns; {hint}"
 
 
 def write_text(file: Path, text: str) -> None:

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import dspy
 from dspy.utils import exceptions as dspy_errors
 
-from typedrag.call_context import call_context, use_context
-from typedrag.errors import CallFailed, LMUnavailable, StepFailed, first_line
+from typedrag.core.call_context import call_context, use_context
+from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed, first_line
+from typedrag.core.records import CUT_OFF, Step, Usage
+from typedrag.core.redaction import Redactor, keys_of, without_keys
 from typedrag.lms.lm import role_of
 from typedrag.lms.replies import forget_unreadable
 from typedrag.lms.streaming import stream_answer
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
-from typedrag.records import CUT_OFF, Step, Usage
-from typedrag.redaction import Redactor, keys_of, without_keys
-from typedrag.texts.repetitions import without_repetitions
-from typedrag.texts.words import beginning, printable
+from typedrag.text.repetitions import without_repetitions
+from typedrag.text.words import beginning, printable
 
 logger = logging.getLogger(__name__)
 

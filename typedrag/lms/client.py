@@ -27,13 +27,13 @@ from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_o
 from dspy.lm15 import Usage as ReportedUsage
 from dspy.utils.callback import BaseCallback
 
-from typedrag.errors import InputError
-from typedrag.events import has_listener
+from typedrag.core.errors import InputError
+from typedrag.core.events import has_listener
+from typedrag.core.sharing import Shared
 from typedrag.lms.cost import charge_call
 from typedrag.lms.replies import in_event_loop
 from typedrag.lms.streaming import await_reply
 from typedrag.lms.trace import CallTracker, count_call
-from typedrag.sharing import Shared
 
 if TYPE_CHECKING:
     from typedrag.lms.vllm_offline import OfflineEngine

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from typedrag.errors import InputError
-from typedrag.records import Usage
+from typedrag.core.errors import InputError
+from typedrag.core.records import Usage
 
 if TYPE_CHECKING:
     import dspy

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.errors import LMUnavailable
-from typedrag.extras import require
+from typedrag.core.errors import LMUnavailable
+from typedrag.core.extras import require
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from dspy.lm15 import (
     register_provider,
 )
 
-from typedrag.call_context import call_context
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.call_context import call_context
+from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.files.digests import digest_of
 from typedrag.lms import embedded, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
@@ -131,7 +131,7 @@ def open_lm(
         if role == "LM":
             raise
         flag = f"--{role.removesuffix(' LM')}-api-base"
-        raise type(error)(f"{role}: {error.problem}", error.mend.replace("--api-base", flag)) from error
+        raise type(error)(f"{role}: {error.problem}", error.hint.replace("--api-base", flag)) from error
     named, _ = split_address(spec)
     register_specs(lm.model, _DEFAULT_SPECS if named in _DEFAULT_SPECS else (named,))
     setattr(lm, _ROLE, role)

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
-from typedrag.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable
 from typedrag.files.digests import digest_of
 
 logger = logging.getLogger(__name__)

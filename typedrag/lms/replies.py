@@ -28,13 +28,13 @@ import dspy
 from dspy.clients.cache import Cache
 from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
-from typedrag.call_context import call_context, use_context
-from typedrag.errors import StepFailed, TypedRAGError
+from typedrag.core.call_context import call_context, use_context
+from typedrag.core.errors import StepFailed, TypedRAGError
+from typedrag.core.sharing import Shared
 from typedrag.files.database import PostgreSQL, SQLite, Tables
 from typedrag.lms.models import cache_dir
 from typedrag.lms.threads import stop_if_cancelled
 from typedrag.lms.trace import CallTracker, add_replay
-from typedrag.sharing import Shared
 
 logger = logging.getLogger(__name__)
 

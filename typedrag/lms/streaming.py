@@ -1,6 +1,6 @@
 """Replies read while they are written, and calls that end when nobody waits for them any more.
 
-Only followed questions use them; see `typedrag.events`. Their calls are made in one event loop of the
+Only followed questions use them; see `typedrag.core.events`. Their calls are made in one event loop of the
 process, whose thread receives each piece: the thread that waits for the whole reply can give up at any time.
 """
 
@@ -19,12 +19,12 @@ import dspy
 from dspy.lm15 import Request, Response
 from pydantic_core import from_json
 
-from typedrag.call_context import call_context, use_context
-from typedrag.events import AnswerStarted, AnswerToken, emit
+from typedrag.core.call_context import call_context, use_context
+from typedrag.core.events import AnswerStarted, AnswerToken, emit
+from typedrag.core.redaction import Redactor, keys_of
 from typedrag.lms.adapter import without_thoughts
 from typedrag.lms.threads import stop_if_cancelled, wait_for
-from typedrag.redaction import Redactor, keys_of
-from typedrag.texts.words import printable
+from typedrag.text.words import printable
 
 _TELL_EVERY = 0.05
 _ANSWER = "answer"

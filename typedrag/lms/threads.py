@@ -14,7 +14,7 @@ from functools import cache
 from types import FrameType
 from typing import Any, TypeVar
 
-from typedrag.call_context import call_context, carry, use_context
+from typedrag.core.call_context import call_context, carry, use_context
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """The trace of a program on one question: its steps, as they happen, and its LM calls, counted and limited.
 
-Both belong to the call, not to the module, which stays stateless; see `typedrag.call_context`.
+Both belong to the call, not to the module, which stays stateless; see `typedrag.core.call_context`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from dspy.utils.usage_tracker import UsageTracker
 
-from typedrag.call_context import Budget, Replays, call_context, carry, use_context
-from typedrag.errors import StepFailed
-from typedrag.events import StepEnded, emit
+from typedrag.core.call_context import Budget, Replays, call_context, carry, use_context
+from typedrag.core.errors import StepFailed
+from typedrag.core.events import StepEnded, emit
+from typedrag.core.records import FALLBACK, Step, Usage
+from typedrag.core.sharing import Shared
 from typedrag.lms.threads import reused_pool, stop_if_cancelled
-from typedrag.records import FALLBACK, Step, Usage
-from typedrag.sharing import Shared
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import getproxies_environment
 
-from typedrag.errors import InputError, LMUnavailable, unusable
+from typedrag.core.errors import InputError, LMUnavailable, unusable
 from typedrag.lms.embedded import Endpoint
 from typedrag.lms.models import cache_dir
 

@@ -26,10 +26,10 @@ from dspy.lm15 import (
     response_to_events,
 )
 
-from typedrag.errors import InputError, LMUnavailable, first_line
-from typedrag.extras import require
+from typedrag.core.errors import InputError, LMUnavailable, first_line
+from typedrag.core.extras import require
+from typedrag.core.sharing import Shared
 from typedrag.lms.vllm import OPTIONS, VLLMSpec, given_options
-from typedrag.sharing import Shared
 
 _GATHER_SECONDS = 0.02
 """Seconds in which further calls join a batch: a question's calls and those of other threads come nearly at once."""

@@ -1,5 +1,6 @@
 """Metrics, found by name: pure arithmetic, and the judges on top of it."""
 
+from typedrag.core.records import Estimate
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.defects import Defects
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Relevance
@@ -15,7 +16,6 @@ from typedrag.metrics.similarity import BERTScore, ComRouge, Rouge, Similarity
 from typedrag.metrics.steps import Steps
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
-from typedrag.records import Estimate
 
 __all__ = [
     "DEFAULT_OBJECTIVE",

@@ -15,8 +15,8 @@ import regex
 
 from typedrag.metrics.judges.support import Support
 from typedrag.signatures.judging import SupportVerdict
-from typedrag.texts.sentences import sentences, without_item_number
-from typedrag.texts.words import content_words, ends_in_question_mark, words_of
+from typedrag.text.sentences import sentences, without_item_number
+from typedrag.text.words import content_words, ends_in_question_mark, words_of
 
 _CLAUSES = re.compile(r"[,;:()–—]|\b(?:while|whereas|but|however|although|though)\b", re.IGNORECASE)
 _PARTS = re.compile(r"\b(?:and|or)\b", re.IGNORECASE)

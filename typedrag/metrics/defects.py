@@ -7,15 +7,15 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import CUT_OFF, Passage
 from typedrag.metrics.contradictions import contradictions, contradictions_by
 from typedrag.metrics.feedback import listed, quoted
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.records import CUT_OFF, Passage
-from typedrag.texts.citations import used_passages
-from typedrag.texts.language import language_of, language_of_most
-from typedrag.texts.repetitions import repeated_sentences
+from typedrag.text.citations import used_passages
+from typedrag.text.language import language_of, language_of_most
+from typedrag.text.repetitions import repeated_sentences
 
 BY_WORDS = "words"
 _QUOTED = 20

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from typedrag.signatures.roles import Role
-from typedrag.texts.sentences import sentences
-from typedrag.texts.words import beginning, content_words
+from typedrag.text.sentences import sentences
+from typedrag.text.words import beginning, content_words
 
 MOST_QUOTED = 3
 """The number of sentences or sub-questions that a feedback quotes."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import dspy
 
-from typedrag.errors import NotMeasurable
-from typedrag.records import Reference
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.records import Reference
 
 
 def gold_answers(example: dspy.Example) -> list[str]:

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.errors import NotMeasurable
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.question_types import QuestionType
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.question_types import QuestionType
 
 
 def accuracy(actual: Sequence[str], predicted: Sequence[str]) -> float:

@@ -14,11 +14,11 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import dspy
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.registry import Registry, check_options
 from typedrag.lms.asking import detect_refusals
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.feedback import PredictorCall
-from typedrag.registry import Registry, check_options
 
 
 @dataclass(frozen=True)

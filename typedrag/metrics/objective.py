@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 import dspy
 
-from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.core.records import Step
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
 from typedrag.metrics.ranking import query_steps
-from typedrag.records import Step
 from typedrag.signatures.roles import Role
-from typedrag.texts.words import beginning
+from typedrag.text.words import beginning
 
 TRUTHFULNESS = "truthfulness"
 DEFAULT_OBJECTIVE = f"{TRUTHFULNESS}=1,linkage=1,coverage=1"

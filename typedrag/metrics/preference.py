@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import dspy
 import numpy as np
 
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import NotMeasurable
 from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.coverage import CORE_ONLY, Judged, answer_coverage
 from typedrag.metrics.arithmetic.preferences import best_weights, cross_validated, points
@@ -20,8 +21,7 @@ from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.judges.pairwise import PairwiseJudge, compare_in_both_orders
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.question_types import SubQuestionType
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 
 @metric

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.errors import NotMeasurable
-from typedrag.extras import importing
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.extras import importing
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.text_overlap import token_f1

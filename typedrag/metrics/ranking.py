@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import dspy
 
-from typedrag.errors import InputError
-from typedrag.extras import importing
+from typedrag.core.errors import InputError
+from typedrag.core.extras import importing
+from typedrag.core.records import Passage, Step
 from typedrag.metrics.feedback import PredictorCall, listed
 from typedrag.metrics.gold import needed_passages
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.similarity import Part, rouge
 from typedrag.metrics.steps import require_passages, require_steps
-from typedrag.records import Passage, Step
 from typedrag.retrieval import reciprocal_rank_fusion
 from typedrag.signatures.roles import Role
 

@@ -16,14 +16,14 @@ from typing import Any, ClassVar, Literal
 
 import dspy
 
-from typedrag.errors import NotMeasurable, Unavailable
-from typedrag.extras import importing
+from typedrag.core.errors import NotMeasurable, Unavailable
+from typedrag.core.extras import importing
 from typedrag.lms import models
 from typedrag.metrics.gold import best_references, gold_texts, sub_answers
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.retrieval.local_models import loading, local_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
-from typedrag.texts.words import words_of
+from typedrag.text.words import words_of
 
 Part = Literal["precision", "recall", "fmeasure"]
 KINDS = ("rouge2", "rougeL")

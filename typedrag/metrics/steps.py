@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.errors import NotMeasurable
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.records import ELSEWHERE, Step
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.records import ELSEWHERE, Step
 
 _AT_ONCE = "sub-queries"
 """The step whose sub-steps run at once."""

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.errors import InputError, NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Passage, SubQuestion
 from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, coverage_measures, rating, scaled_rating, scenarios
 from typedrag.metrics.feedback import PredictorCall, listed, touched
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.steps import knows_passages
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Passage, SubQuestion
 from typedrag.signatures.roles import Role
 from typedrag.sub_questions.coverage_judge import DEFAULT_CITE, AnyCoverageJudge, Cite, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL, SubQuestionDecomposer, SubQuestionTyper

@@ -15,7 +15,7 @@ from dspy.evaluate.metrics import EM, F1, normalize_text
 
 from typedrag.metrics.gold import gold_answers, gold_texts
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.texts.words import words_of
+from typedrag.text.words import words_of
 
 ENTITY_SEPARATOR = "&&"
 """The separator of entities in the gold answer to a compound question (HANRAG, table 8)."""

@@ -14,7 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 
 class StepLoss(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.evaluate.config import CLOSED, LMConfig, distinct
 from typedrag.experiments.evaluate.config_file import mark_variables, read_yaml, validate_settings
 

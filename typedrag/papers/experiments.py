@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import dspy
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Estimate
 from typedrag.datasets.pools import read_pools
 from typedrag.datasets.splits import SPLITS
-from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
 from typedrag.experiments.evaluate.config_file import merge_settings, validate_settings, variables_in, with_settings
@@ -32,11 +33,10 @@ from typedrag.metrics.arithmetic.estimate import FEWEST_UNITS, percentiles
 from typedrag.optimizers.list_ranker.evaluate import rank_pool
 from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
 from typedrag.papers.config import PaperTable, RankersConfig, Where
-from typedrag.records import Estimate
 from typedrag.retrieval import open_reranker
 from typedrag.runs import Progress
 from typedrag.runs.stages import Listener, unheard
-from typedrag.texts.words import question_key, words_of
+from typedrag.text.words import question_key, words_of
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
 _RESAMPLES = 300

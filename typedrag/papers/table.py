@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import __version__
+from typedrag.core.records import Estimate
+from typedrag.core.redaction import without_keys
 from typedrag.experiments.formats import format_estimate, format_value, markdown_table
 from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.cost import Spending
 from typedrag.papers.config import PaperTable, spec_of
 from typedrag.papers.experiments import Results, needed
-from typedrag.records import Estimate
-from typedrag.redaction import without_keys
 
 
 @dataclass(frozen=True)

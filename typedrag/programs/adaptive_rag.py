@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import Route
+from typedrag.core.records import Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.ircot import InterleavedReasoning
@@ -18,8 +20,6 @@ from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, program
 from typedrag.programs.retrieving import RoutedProgram
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
-from typedrag.question_types import Route
-from typedrag.records import Step
 from typedrag.retrieval import Retriever
 from typedrag.retrieval.local_models import loading, local_model
 from typedrag.signatures import JudgeComplexity
@@ -83,8 +83,8 @@ def build_complexity(options: Options) -> dspy.Module:
 def _classifier(name: str) -> tuple[Any, Any, dict[Route, int]]:
     """A network, its tokenizer, and the token of each route's letter."""
     place = str(Path(name).expanduser())
-    mend = "Check the name and the network, give a folder, or use adaptive.classifier=lm"
-    with loading(f"the classifier '{name}'", mend, LMUnavailable):
+    hint = "Check the name and the network, give a folder, or use adaptive.classifier=lm"
+    with loading(f"the classifier '{name}'", hint, LMUnavailable):
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
         network = AutoModelForSeq2SeqLM.from_pretrained(place, trust_remote_code=False)

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.call_context import call_context
-from typedrag.errors import InputError, StepFailed
+from typedrag.core.call_context import call_context
+from typedrag.core.errors import InputError, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import record_fallback
 from typedrag.programs.answering import PassageAnswerer, of_length

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.records import Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, record_fallback
-from typedrag.records import Step
 from typedrag.signatures.answering import StandaloneQuestion, Turn
-from typedrag.texts.words import first_words
+from typedrag.text.words import first_words
 
 _TURNS = 6
 """The number of last turns that are read: a message mostly refers to what was said just before."""

@@ -7,7 +7,9 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Passage, Step, SubQuestion
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, reserve_calls, run_concurrently
 from typedrag.programs.answering import PassageAnswerer, as_asked, is_final
 from typedrag.programs.options import Options, SubQueryOptions
@@ -16,8 +18,6 @@ from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.sub_queries import is_copied, prompt_of
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Passage, Step, SubQuestion
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import (
     AnswerByDefinition,
@@ -28,7 +28,7 @@ from typedrag.signatures import (
 )
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
-from typedrag.texts.words import first_words
+from typedrag.text.words import first_words
 
 
 class CoreSubQuestions(dspy.Module):

@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.question_types import RevelatorRole, Route
+from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import open_lm, use_lm
@@ -34,8 +36,6 @@ from typedrag.programs.sub_queries import (
     prompt_of,
     sift,
 )
-from typedrag.question_types import RevelatorRole, Route
-from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import (
     AnswerFromPassages,

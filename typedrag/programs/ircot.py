@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, record_fallback
 from typedrag.programs.answering import PassageAnswerer, of_length
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
-from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages, ReasonOneStep
 from typedrag.signatures.fields import number_passages

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
@@ -185,4 +185,4 @@ def program_source(text: str) -> ProgramSource:
     try:
         return ProgramSource(program_class(text).name)
     except InputError as error:
-        raise InputError(error.problem, f"{error.mend}; or name a compiled one: {FORMS}") from None
+        raise InputError(error.problem, f"{error.hint}; or name a compiled one: {FORMS}") from None

@@ -17,12 +17,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import DocumentScope, QuestionType, Route, SubQuestionType
+from typedrag.core.specs import SpecGrammar
 from typedrag.lms.lm import check_spec
 from typedrag.programs.knobs import Knob
-from typedrag.question_types import DocumentScope, QuestionType, Route, SubQuestionType
 from typedrag.retrieval.relevance import RELEVANCE_FILTERS
-from typedrag.specs import SpecGrammar
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")

@@ -13,9 +13,11 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.call_context import call_context
-from typedrag.errors import InputError, StepFailed
-from typedrag.events import Classified, Searched, emit
+from typedrag.core.call_context import call_context
+from typedrag.core.errors import InputError, StepFailed
+from typedrag.core.events import Classified, Searched, emit
+from typedrag.core.question_types import DocumentScope
+from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_calls, run_concurrently
 from typedrag.programs.answering import NotAnswered, PassageAnswerer, of_length
@@ -33,8 +35,6 @@ from typedrag.programs.sub_queries import (
     pairs_of,
     sift_reply,
 )
-from typedrag.question_types import DocumentScope
-from typedrag.records import Passage, Step
 from typedrag.retrieval import HybridRetriever, Reranker, Retriever, parts_of
 from typedrag.retrieval.search.hybrid import FUSION_DEPTH
 from typedrag.signatures import (

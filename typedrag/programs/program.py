@@ -10,8 +10,11 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.errors import InputError, StepFailed
-from typedrag.events import AnswerEnded, Event, listen
+from typedrag.core.errors import InputError, StepFailed
+from typedrag.core.events import AnswerEnded, Event, listen
+from typedrag.core.question_types import QuestionType, question_type_named
+from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_grounded, total_usage
+from typedrag.core.registry import Registry
 from typedrag.files.text_files import has_half_characters
 from typedrag.lms.asking import detect_refusals
 from typedrag.lms.threads import run_in_thread
@@ -19,9 +22,6 @@ from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, limit_ca
 from typedrag.programs.answering import NotAnswered, answer_without_passages, of_length
 from typedrag.programs.conversation import stand_alone
 from typedrag.programs.options import Options
-from typedrag.question_types import QuestionType, question_type_named
-from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_grounded, total_usage
-from typedrag.registry import Registry
 from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
 from typedrag.signatures import AnswerWithoutPassages
 from typedrag.signatures.answering import Turn

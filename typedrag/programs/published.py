@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.programs.options import EACH_ANSWERED, Options, RichRAGOptions
 
 NF_CATS = "hub:Lurunchik/nf-cats"

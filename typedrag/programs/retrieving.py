@@ -7,14 +7,14 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import StepFailed
-from typedrag.events import Classified, Searched, emit
+from typedrag.core.errors import StepFailed
+from typedrag.core.events import Classified, Searched, emit
+from typedrag.core.question_types import Route
+from typedrag.core.records import Passage, Step
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_calls
 from typedrag.programs.answering import AnswerFailed, NotAnswered, PassageAnswerer
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program
-from typedrag.question_types import Route
-from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 
 

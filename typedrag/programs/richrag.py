@@ -7,19 +7,19 @@ from typing import ClassVar, NamedTuple
 
 import dspy
 
-from typedrag.call_context import call_context
-from typedrag.errors import InputError, StepFailed
+from typedrag.core.call_context import call_context
+from typedrag.core.errors import InputError, StepFailed
+from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
 from typedrag.programs.answering import PassageAnswerer, as_asked
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
-from typedrag.records import Passage, Step
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, round_robin
 from typedrag.signatures import AnswerByAspects, AnswerRichly, ExploreSubAspects, predictor
-from typedrag.texts.words import content_words
+from typedrag.text.words import content_words
 
 
 @program

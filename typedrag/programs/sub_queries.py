@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from typedrag.errors import StepFailed
-from typedrag.events import SubAnswered, emit, events_of_part
+from typedrag.core.errors import StepFailed
+from typedrag.core.events import SubAnswered, emit, events_of_part
+from typedrag.core.records import Answered, Passage, Step, SubAnswer
 from typedrag.lms.asking import Reply, ask
 from typedrag.lms.trace import add_step, collect_steps, record_fallback, run_concurrently
 from typedrag.programs.answering import NotAnswered, check_citations
 from typedrag.programs.options import Options
-from typedrag.records import Answered, Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.rerank.rerankers import BiEncoderReranker
 from typedrag.retrieval.search.dense import DenseRetriever
 from typedrag.retrieval.search.hybrid import parts_of
 from typedrag.signatures.fields import QuestionAnswer
-from typedrag.texts.words import content_words, folded
+from typedrag.text.words import content_words, folded
 
 
 @dataclass(frozen=True)

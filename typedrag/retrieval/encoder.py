@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.errors import RetrievalError, first_line
-from typedrag.records import Passage
-from typedrag.redaction import redactor_for
+from typedrag.core.errors import RetrievalError, first_line
+from typedrag.core.records import Passage
+from typedrag.core.redaction import redactor_for
+from typedrag.core.sharing import Shared
 from typedrag.retrieval.local_models import LocalModel, loading, locate_model
-from typedrag.sharing import Shared
 
 E5_PROMPTS = ("query: ", "passage: ")
 """The prompts of E5's training (Wang et al. 2022, section 3.2); most E5 models do not name them in their files."""
@@ -53,9 +53,9 @@ class Encoder(Shared):
     ) -> None:
         self.name = name
         place = locate_model(name)
-        mend = "Check the name and the network, or give a folder"
+        hint = "Check the name and the network, or give a folder"
         if not fetch:
-            mend = f"It is not fetched unless you name it yourself: set {NAMED}, or use --retriever bm25"
+            hint = f"It is not fetched unless you name it yourself: set {NAMED}, or use --retriever bm25"
 
         def load() -> Any:
             from sentence_transformers import SentenceTransformer
@@ -64,7 +64,7 @@ class Encoder(Shared):
             return SentenceTransformer(place, trust_remote_code=False, local_files_only=not fetch, model_kwargs=weights)
 
         self._model = LocalModel(load)
-        with loading(f"embedding model '{name}'", mend), self._model as model:
+        with loading(f"embedding model '{name}'", hint), self._model as model:
             queries, passages = default_prompts(name, model.prompts)
             self.normalised = model.similarity_fn_name != "dot"
         self.query_prompt = queries if query_prompt is None else query_prompt

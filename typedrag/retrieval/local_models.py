@@ -9,10 +9,10 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from typedrag.errors import RetrievalError, TypedRAGError, Unavailable, first_line
-from typedrag.extras import importing
+from typedrag.core.errors import RetrievalError, TypedRAGError, Unavailable, first_line
+from typedrag.core.extras import importing
+from typedrag.core.sharing import Shared
 from typedrag.lms import models
-from typedrag.sharing import Shared
 
 T = TypeVar("T")
 
@@ -78,13 +78,13 @@ def accelerator() -> str:
 
 @contextmanager
 def loading(
-    what: str, mend: str = "Check the name and the network, or give a folder", error: type[Unavailable] = RetrievalError
+    what: str, hint: str = "Check the name and the network, or give a folder", error: type[Unavailable] = RetrievalError
 ) -> Iterator[None]:
     """Load a model of transformers within, without its progress bars.
 
     Args:
         what: The model's name in the message.
-        mend: The advice if it cannot be loaded.
+        hint: The advice if it cannot be loaded.
         error: The class of the error then.
     """
     try:
@@ -96,4 +96,4 @@ def loading(
     except TypedRAGError:
         raise
     except Exception as reason:  # the hub's client and transformers raise errors of many kinds
-        raise error(f"{what} cannot be loaded: {first_line(reason)}", mend) from reason
+        raise error(f"{what} cannot be loaded: {first_line(reason)}", hint) from reason

@@ -22,11 +22,12 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel
 
-from typedrag.errors import InputError, RetrievalError, first_line
-from typedrag.extras import require
+from typedrag.core.errors import InputError, RetrievalError, first_line
+from typedrag.core.extras import require
+from typedrag.core.records import Passage
+from typedrag.core.redaction import without_keys
+from typedrag.core.sharing import Shared
 from typedrag.files.text_files import without_half_characters
-from typedrag.records import Passage
-from typedrag.redaction import without_keys
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.analyzers import analyzer_name, check_language, in_pairs
 from typedrag.retrieval.index.bm25_part import K1, B, check_parameters, contents
@@ -38,8 +39,7 @@ from typedrag.retrieval.index.sources import Placed
 from typedrag.retrieval.opening import check_retriever, read_options
 from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.search.hybrid import HybridRetriever
-from typedrag.sharing import Shared
-from typedrag.texts.language import ENGLISH, language_of_most
+from typedrag.text.language import ENGLISH, language_of_most
 
 T = TypeVar("T")
 TOKEN = "MILVUS_TOKEN"

@@ -23,7 +23,8 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.specs import SpecGrammar
 from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.index.bm25_part import has_bm25, read_manifest
 from typedrag.retrieval.index.dense_part import has_dense, read_dense_manifest
@@ -34,7 +35,6 @@ from typedrag.retrieval.search.dense import DenseRetriever
 from typedrag.retrieval.search.gold import GoldRetriever
 from typedrag.retrieval.search.hybrid import HybridRetriever, check_weight
 from typedrag.retrieval.search.remote import check_address, open_remote
-from typedrag.specs import SpecGrammar
 
 Options = TypeVar("Options", bound=BaseModel)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from typedrag.records import Passage
+from typedrag.core.records import Passage
 
 
 class Retriever(Protocol):

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.records import Passage, Step
+from typedrag.core.specs import Spec, SpecGrammar
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, collect_steps, record_fallback, reserve_calls
-from typedrag.records import Passage, Step
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, cosines, shared_reranker
 from typedrag.signatures import JudgePassages
 from typedrag.signatures.fields import exactly, keyed, number_passages, values
-from typedrag.specs import Spec, SpecGrammar
-from typedrag.texts.language import is_english
+from typedrag.text.language import is_english
 
 RELEVANCE_FILTERS = SpecGrammar(
     "relevance filter",

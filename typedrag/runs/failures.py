@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from typedrag.errors import CallFailed
+from typedrag.core.errors import CallFailed
 
 IN_A_ROW = 5
 """Consecutive items that an LM fails at before it is taken to be out of use."""

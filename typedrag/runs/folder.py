@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.files.locks import alone_in
 from typedrag.runs.store import KIND, Contents, Store, read_contents
 

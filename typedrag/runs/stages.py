@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed, TypedRAGError
+from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed, TypedRAGError
 from typedrag.lms.asking import detect_refusals
 from typedrag.lms.cost import CostTracker
 from typedrag.runs.failures import FailureTracker

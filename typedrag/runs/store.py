@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError, StorageFull
+from typedrag.core.errors import InputError, StorageFull
 from typedrag.lms.cost import Spending
 
 FORMAT = 2
@@ -180,8 +180,8 @@ class Store:
                 with suppress(sqlite3.OperationalError):  # SQLite may have rolled back by itself
                     self._database.execute("ROLLBACK")
                 if isinstance(error, sqlite3.OperationalError):
-                    mend = "Make room; what was done until then is kept: go on with --resume"
-                    raise StorageFull(f"{self.file} cannot be written: {error}", mend) from error
+                    hint = "Make room; what was done until then is kept: go on with --resume"
+                    raise StorageFull(f"{self.file} cannot be written: {error}", hint) from error
                 raise
 
 

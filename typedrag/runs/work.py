@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from typedrag.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.threads import run_jobs
 from typedrag.runs.failures import FailureTracker, fail

@@ -12,8 +12,8 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 import typedrag
+from typedrag.core.errors import TypedRAGError
 from typedrag.datasets.feedback import FeedbackFile
-from typedrag.errors import TypedRAGError
 from typedrag.files.text_files import without_half_characters
 from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.mcp import mount_mcp

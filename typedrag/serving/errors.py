@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from typedrag.errors import CallFailed, InputError, LMUnavailable, RetrievalError, StepFailed, Unavailable
+from typedrag.core.errors import CallFailed, InputError, LMUnavailable, RetrievalError, StepFailed, Unavailable
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from typedrag.errors import InputError, unusable
+from typedrag.core.errors import InputError, unusable
 from typedrag.files.locks import turn_at
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from typedrag.call_context import call_context
-from typedrag.records import Answer
+from typedrag.core.call_context import call_context
+from typedrag.core.records import Answer
 
 logger = logging.getLogger("typedrag.requests")
 

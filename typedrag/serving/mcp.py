@@ -15,16 +15,16 @@ from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 
 import typedrag
-from typedrag import records
-from typedrag.events import AnswerEnded, AnswerStarted, Classified, Event, Read, Searched, StepEnded, SubAnswered
+from typedrag.core import records
+from typedrag.core.events import AnswerEnded, AnswerStarted, Classified, Event, Read, Searched, StepEnded, SubAnswered
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import FALLBACK
 from typedrag.lms.threads import run_in_thread
-from typedrag.question_types import QuestionType
-from typedrag.records import FALLBACK
 from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
-from typedrag.texts.citations import cited_sentences
+from typedrag.text.citations import cited_sentences
 
 INSTRUCTIONS = (
     "Answers questions over a collection of documents. `ask` gives a whole answer with the sentences that each passage "

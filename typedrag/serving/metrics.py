@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from typedrag.events import AnswerEnded, Event, StepEnded
+from typedrag.core.events import AnswerEnded, Event, StepEnded
+from typedrag.core.records import Answered
 from typedrag.lms.cost import Spending
-from typedrag.records import Answered
 from typedrag.serving.errors import Fault, to_fault
 from typedrag.serving.programs import LoadedProgram
 

@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from typedrag.call_context import use_context
+from typedrag.core.call_context import use_context
 from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.keys import Key, Keyring
 from typedrag.serving.logs import RequestLine, request_line

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from typedrag.errors import RetrievalError, Unavailable, first_line
+from typedrag.core.errors import RetrievalError, Unavailable, first_line
+from typedrag.core.records import Answer
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import limit_tokens
-from typedrag.records import Answer
 from typedrag.serving.programs import LoadedProgram, ProgramSpec
 from typedrag.serving.service import Service, run_in_background
 

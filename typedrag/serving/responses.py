@@ -11,7 +11,7 @@ from typing import TypeVar
 from fastapi import Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from typedrag.events import Event
+from typedrag.core.events import Event
 from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.logs import request_line
 

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess
 
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.serving.app import create_app
 from typedrag.serving.keys import Keyring
 from typedrag.serving.logs import log_requests

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import dspy
 
-from typedrag.errors import TypedRAGError, Unavailable
-from typedrag.events import AnswerEnded, Event
+from typedrag.core.errors import TypedRAGError, Unavailable
+from typedrag.core.events import AnswerEnded, Event
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
 from typedrag.lms.asking import hide_server_messages
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.threads import THREADS, limit_threads
 from typedrag.lms.trace import limit_tokens
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer
 from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error, out_of_order_error, to_fault
 from typedrag.serving.logs import request_line
 from typedrag.serving.metrics import Metrics

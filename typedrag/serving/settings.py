@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 
 class QueueLimits(BaseModel):

@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import typedrag
-from typedrag.events import AnswerEnded, Event, StepEnded
-from typedrag.records import Usage
+from typedrag.core.events import AnswerEnded, Event, StepEnded
+from typedrag.core.records import Usage
 from typedrag.serving.errors import to_fault
 from typedrag.serving.logs import request_line
 from typedrag.serving.programs import LoadedProgram

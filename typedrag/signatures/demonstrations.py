@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.question_types import SubQuestionType
+from typedrag.core.question_types import SubQuestionType
 from typedrag.signatures.fields import (
     AnswerPart,
     AnswerParts,

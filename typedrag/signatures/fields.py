@@ -28,8 +28,8 @@ from pydantic import (
     model_validator,
 )
 
-from typedrag.records import Passage
-from typedrag.texts.words import first_words
+from typedrag.core.records import Passage
+from typedrag.text.words import first_words
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import dspy
 
-from typedrag.question_types import Route
+from typedrag.core.question_types import Route
 from typedrag.signatures.fields import NextQuestion, Parts, PromptPassage, QuestionAnswer
 from typedrag.signatures.roles import Role, plays
 
@@ -14,7 +14,7 @@ _SOLVED = "what has been found out so far, in the order in which it was asked"
 
 
 @plays(Role.CLASSIFIER, module="router")
-class RouteQuestion(dspy.Signature):  # noqa: D101
+class RouteQuestion(dspy.Signature):
     __doc__ = "Decide how a question is to be looked up, by what it takes to answer it. A question that\n" + "\n".join(
         f"- {r.definition} is {r.value}, for example: {r.example}" for r in Route
     )
@@ -98,7 +98,7 @@ class ReasonOneStep(dspy.Signature):
 
 
 @plays(Role.CLASSIFIER, module="router")
-class JudgeComplexity(dspy.Signature):  # noqa: D101
+class JudgeComplexity(dspy.Signature):
     __doc__ = "Say how complex a question is, by how often something has to be looked up for it. It is\n" + "\n".join(
         f"- {route.value} if {condition}"
         for route, condition in (

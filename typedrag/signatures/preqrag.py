@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import dspy
 
-from typedrag.question_types import DocumentScope
+from typedrag.core.question_types import DocumentScope
 from typedrag.signatures.answering import ANSWERED, AnswerFromPassages
 from typedrag.signatures.fields import Citations, PromptPassage, QuestionAnswer, SearchQuery, TwoQuestions
 from typedrag.signatures.roles import Role, plays

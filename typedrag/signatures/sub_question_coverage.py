@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.question_types import SubQuestionType
+from typedrag.core.question_types import SubQuestionType
 from typedrag.signatures.answering import AnswerFromPassages
 from typedrag.signatures.fields import ManyQuestions, QuestionAnswer, Verdict
 from typedrag.signatures.roles import Role, plays

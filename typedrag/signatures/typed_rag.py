@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import dspy
 
-from typedrag.question_types import QuestionType
+from typedrag.core.question_types import QuestionType
 from typedrag.signatures.answering import (
     AnswerComparison,
     AnswerDebate,
@@ -37,7 +37,7 @@ from typedrag.signatures.roles import Role, plays
 
 
 @plays(Role.CLASSIFIER, module="type-classifier")
-class ClassifyQuestion(dspy.Signature):  # noqa: D101
+class ClassifyQuestion(dspy.Signature):
     __doc__ = "Name the type of a question by what its asker wants to get. A question that\n" + "\n".join(
         f"- {t.definition} is {t.value}, for example: {t.example}" for t in QuestionType
     )

@@ -13,16 +13,16 @@ from typing import ClassVar, Literal, get_args
 
 import dspy
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Step, Usage
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
-from typedrag.records import Step, Usage
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
 from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.sub_questions.evidence import Evidence, find_evidence
 from typedrag.sub_questions.fragments import locate_fragment
-from typedrag.texts.sentences import sentences
+from typedrag.text.sentences import sentences
 
 _TOKENS_A_VERDICT = 90
 _TOKENS_A_NUMBER = 12

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import dspy
 
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Step, Usage
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Step, Usage
 from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
 from typedrag.signatures.fields import exactly, keyed, values
-from typedrag.texts.words import folded
+from typedrag.text.words import folded
 
 _TOKENS_A_QUESTION = 50
 SUB_QUESTIONS_PER_CALL = 20

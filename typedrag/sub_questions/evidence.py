@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from typedrag.retrieval.rerank.rerankers import cosines
-from typedrag.texts.sentences import sentences
-from typedrag.texts.words import content_words
+from typedrag.text.sentences import sentences
+from typedrag.text.words import content_words
 
 
 class Evidence(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from typedrag.records import Passage
+from typedrag.core.records import Passage
 
 
 class Shortest:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import Passage
-from typedrag.errors import RetrievalError
+from typedrag.core.errors import RetrievalError
 
 
 class Lines:

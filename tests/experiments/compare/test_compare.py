@@ -8,7 +8,7 @@ import dspy
 import pytest
 
 from tests.experiments.runs import SETTINGS, SUBSETS, TYPES, question, run, run_of
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.compare.compare import ALL, Stratum, compare, conflicts_between, run_labels
 from typedrag.experiments.evaluate.results import MetricResult, Run, higher_is_better
 from typedrag.experiments.evaluate.summary import summarize
@@ -173,7 +173,7 @@ def test_runs_that_do_not_compare_are_refused_unless_forced(settings, named):
     with pytest.raises(InputError) as refused:
         compare(runs)
     assert f"typed: {named}" in str(refused.value)
-    assert "--force" in refused.value.mend
+    assert "--force" in refused.value.hint
     forced = compare(runs, force=True)
     assert forced.conflicts[0].startswith(f"typed: {named}")
     assert overall(forced).difference.value == 0.5

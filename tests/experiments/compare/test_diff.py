@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.experiments.runs import HOSTILE
 from tests.programs.artifact.test_compiled import ABOUT
 from tests.programs.compiling import Spy
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.compare.diff import (
     Change,
     PredictorDiff,

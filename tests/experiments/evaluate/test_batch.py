@@ -10,12 +10,12 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag.errors import InputError, LMUnavailable, RetrievalError, StepFailed
+from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, StepFailed
+from typedrag.core.records import Passage
 from typedrag.experiments import AskedQuestion, answer_questions, read_question_file, read_questions
 from typedrag.experiments.evaluate.batch import open_answers
 from typedrag.files import text_files
 from typedrag.programs import DirectLM, Program
-from typedrag.records import Passage
 from typedrag.runs import read_folder
 
 QUESTIONS = [AskedQuestion(f"q{n}", f"Why {n}? ß😀") for n in range(8)]

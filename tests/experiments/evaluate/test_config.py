@@ -7,7 +7,7 @@ import dspy
 import pytest
 import yaml
 
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig
 from typedrag.experiments.evaluate.config_file import read_config, read_into, read_yaml
 from typedrag.experiments.loading import program_source

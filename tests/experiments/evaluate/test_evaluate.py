@@ -10,10 +10,10 @@ import pytest
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import lm_server
 from tests.retrieval.berts import save_bert
+from typedrag.core.errors import InputError, LMUnavailable, TypedRAGError
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import sample_questions
-from typedrag.errors import InputError, LMUnavailable, TypedRAGError
 from typedrag.experiments import read_config, read_run, run_evaluation
-from typedrag.question_types import QuestionType
 
 STUB = "vllm:stub"
 

@@ -7,9 +7,9 @@ from itertools import cycle
 import pytest
 
 from tests.datasets.files import write_jsonl
+from typedrag.core.question_types import DocumentScope
 from typedrag.datasets import sample_questions
 from typedrag.experiments import read_config, run_evaluation
-from typedrag.question_types import DocumentScope
 
 
 @pytest.fixture

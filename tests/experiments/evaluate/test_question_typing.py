@@ -8,14 +8,14 @@ import pytest
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.lm_server import lm_server
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.balance import known_type
 from typedrag.experiments.compare.compare import compare
 from typedrag.experiments.evaluate import question_typing
 from typedrag.experiments.resources import Resources
-from typedrag.question_types import QuestionType
 
 QUESTIONS = [f"Why is thing {n} as it is?" for n in range(6)]
 """Which the n-gram model takes for reason questions."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from typedrag.core.records import Usage
 from typedrag.lms.cost import Spending, charge
-from typedrag.records import Usage
 
 SPENT = Spending(Usage(1, 10, 5))
 

@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.extras import MissingExtra
 from typedrag.experiments.executors.jobs import index_for
 from typedrag.experiments.executors.ray_cluster import connect, ray_address
-from typedrag.extras import MissingExtra
 
 
 @pytest.mark.parametrize(

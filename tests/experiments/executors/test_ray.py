@@ -22,7 +22,7 @@ from tests.experiments.executors.jobs import SPENT, Deadly
 from tests.lm_server import lm_server
 from tests.ray_cluster import needs_ray, ray_cluster, wait_for
 from typedrag.cli.main import cli
-from typedrag.errors import CallFailed, InputError, RetrievalError, Unavailable
+from typedrag.core.errors import CallFailed, InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.executors.ray_cluster import connect
 from typedrag.experiments.executors.ray_pool import ray_pool

@@ -7,10 +7,10 @@ import dspy
 import pytest
 
 from tests.scripted import ScriptedEngine
-from typedrag.errors import LMUnavailable
+from typedrag.core.errors import LMUnavailable
+from typedrag.core.records import Usage
 from typedrag.experiments.judges.judging import judge_each
 from typedrag.lms.asking import ask
-from typedrag.records import Usage
 from typedrag.signatures import GradeRelevance
 
 

@@ -7,7 +7,8 @@ import dspy
 import pytest
 
 from tests.scripted import ScriptedEngine
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Answer
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.judges.pairwise import (
     ComparedAnswers,
@@ -19,7 +20,6 @@ from typedrag.experiments.judges.pairwise import (
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.pairwise import PairwiseOutcome, Verdicts
-from typedrag.records import Answer
 from typedrag.signatures import CompareAnswers
 
 

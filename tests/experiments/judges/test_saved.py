@@ -7,13 +7,13 @@ import dspy
 import pytest
 
 from tests.optimizers.compile.targets.labels import LEARNT, covered, ranked, typed
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Estimate
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check, load_judge, save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
 from typedrag.programs.artifact.compiled import CompiledAbout
 from typedrag.programs.artifact.state import fingerprint, state_of
-from typedrag.records import Estimate
 
 TARGETS = [
     pytest.param(LinkageJudgeTarget(convention="linkage"), ranked(), id="linkage"),

@@ -7,6 +7,8 @@ import dspy
 import pytest
 
 from tests.experiments.runs import full_run, question, run
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Passage, Reference, SubQuestion
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.experiments.report.question_details import measures_of, question_details, sub_questions
 from typedrag.experiments.report.report import render_report
@@ -14,8 +16,6 @@ from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.judges.linkage import Linkage
 from typedrag.metrics.metric import Metric
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Passage, Reference, SubQuestion
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage
 
 

@@ -10,13 +10,13 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 
 from tests.experiments.runs import HOSTILE, SUBSETS, TYPES, full_run, question, run
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Estimate
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult
 from typedrag.experiments.judges.pairwise import ComparedAnswers, PairwiseComparison
 from typedrag.experiments.report.report import render_report, write_report
 from typedrag.experiments.report.tables import BarChart, coverage_of
 from typedrag.metrics.judges.pairwise import Verdicts
-from typedrag.records import Estimate
 
 RUNS = ("rag", "typed_rag", "direct_lm")
 

@@ -9,7 +9,8 @@ import pytest
 from tests.experiments.compiles import about, register
 from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import edit
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Estimate
 from typedrag.experiments.loading import read_program
 from typedrag.experiments.tracking.registry import (
     Promotion,
@@ -19,7 +20,6 @@ from typedrag.experiments.tracking.registry import (
     registered_programs,
 )
 from typedrag.programs.artifact.compiled import CompiledAbout
-from typedrag.records import Estimate
 
 mlflow = pytest.importorskip("mlflow")
 

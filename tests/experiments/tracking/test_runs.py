@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from typedrag.errors import LMUnavailable, TypedRAGError
+from typedrag.core.errors import LMUnavailable, TypedRAGError
 from typedrag.experiments import read_config, read_run, run_evaluation
 
 mlflow = pytest.importorskip("mlflow")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.experiments.compiles import about
 from tests.programs.artifact.test_compiled import compiled, edit
-from typedrag.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from typedrag.core.question_types import SubQuestionType
 from typedrag.metrics.arithmetic.coverage import (
     WEIGHTS,
     Judged,
@@ -19,7 +20,6 @@ from typedrag.metrics.arithmetic.coverage import (
     scaled_rating,
     scenarios,
 )
-from typedrag.question_types import SubQuestionType
 from typedrag.sub_questions.fragments import locate_fragment
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType

@@ -6,12 +6,12 @@ import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.errors import InputError, NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.records import Reference
 from typedrag.lms import models
 from typedrag.metrics import Linkage, build_metric, build_objective
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.combined import WEIGHTS, features, quality
-from typedrag.records import Reference
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import RankAmongReferences
 from typedrag.signatures.roles import Role

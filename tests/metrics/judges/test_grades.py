@@ -4,11 +4,11 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.records import Passage, Reference
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import build_metric
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Grade, Relevance
-from typedrag.records import Passage, Reference
 from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
 
 EXAMPLE = dspy.Example(

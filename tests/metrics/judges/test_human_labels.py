@@ -3,12 +3,12 @@ from __future__ import annotations
 import dspy
 import pytest
 
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Reference
 from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.human_labels import Agreement, RankLabels, TypeLabels, VerdictLabels, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Reference
 from typedrag.signatures.fields import Verdict
 from typedrag.signatures.roles import Role
 from typedrag.sub_questions.coverage_judge import Coverage

@@ -5,7 +5,7 @@ import pytest
 
 from tests.metrics.scripted_judge import LogprobsEngine
 from tests.scripted import scripted
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders

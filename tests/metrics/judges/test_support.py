@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.scripted import scripted
-from typedrag.errors import InputError, StepFailed, Unavailable
+from typedrag.core.errors import InputError, StepFailed, Unavailable
 from typedrag.lms import models
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.support import EmbeddingSupport, particulars, shared_words

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Reference
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError, NotMeasurable
 from typedrag.lms import models
 from typedrag.metrics import build_metric, build_objective, takes_scorer
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.support import Support
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.metric import Scored
-from typedrag.records import NOT_IN_COLLECTION, Answered, Passage, Reference
 from typedrag.signatures import GradeEquivalence, JudgeSupport
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.signatures.roles import Role

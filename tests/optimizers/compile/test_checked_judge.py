@@ -9,8 +9,8 @@ from tests.experiments.labels import write_antique
 from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm, ranked
 from typedrag.cli import judges as judges_command
 from typedrag.cli.main import cli
+from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import with_judges

@@ -13,7 +13,7 @@ import pytest
 from dspy.utils.exceptions import LMAuthError
 
 from tests.optimizers.tiny import OPTIONS, AnswerTiny, Engine, Tiny, request_for, tiny_lm
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import (

@@ -9,7 +9,7 @@ import pytest
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
 
 from tests.optimizers.tiny import OPTIONS, AnswerTiny, Engine, Goodness, Tiny, examples, request_for, tiny_lm
-from typedrag.errors import InputError, StepFailed
+from typedrag.core.errors import InputError, StepFailed
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.optimizers.compile.teleprompters.gepa import SameTypeBatchSampler, with_unique_names

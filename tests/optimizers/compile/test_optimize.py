@@ -12,7 +12,7 @@ from dspy.utils.exceptions import LMAuthError
 
 from tests.optimizers import tiny
 from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for, tiny_lm
-from typedrag.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
+from typedrag.core.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, estimate_compile

@@ -13,7 +13,7 @@ import pytest
 from tests.lm_server import lm_server
 from tests.optimizers import compile_process
 from tests.optimizers.tiny import Engine, Goodness, Tiny, request_for
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.programs import Options

@@ -6,6 +6,7 @@ from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import EACH_ANSWERED, PUBLISHED
 from tests.scripted import scripted
 from typedrag import signatures
+from typedrag.core.question_types import QuestionType
 from typedrag.optimizers.compile.targets import MODULES
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import (
@@ -23,7 +24,6 @@ from typedrag.programs import (
     RichRAG,
     TypedRAG,
 )
-from typedrag.question_types import QuestionType
 from typedrag.signatures.roles import Role, module_of, role_of
 
 

@@ -12,7 +12,9 @@ from tests.experiments.compiles import CANDIDATES, OBJECTIVE, about, candidate, 
 from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import compiled
 from tests.programs.compiling import Spy
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.core.errors import InputError, TypedRAGError
+from typedrag.core.records import Estimate, Usage
+from typedrag.core.redaction import redactor_for
 from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.compare.compare import Difference, RunComparison, Stratum
 from typedrag.experiments.evaluate.config import TrackingConfig
@@ -25,8 +27,6 @@ from typedrag.optimizers.compile.held_out import HeldOut
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile, render_candidates
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
-from typedrag.records import Estimate, Usage
-from typedrag.redaction import redactor_for
 
 mlflow = pytest.importorskip("mlflow")
 

@@ -10,7 +10,8 @@ import pytest
 from tests.experiments.runs import question, run
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage, Reference, Step
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.optimizers.list_ranker.pools import (
     golden_aspects,
@@ -25,7 +26,6 @@ from typedrag.optimizers.list_ranker.preferences import gold_answers
 from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.richrag import SubAspectExplorer
-from typedrag.records import Passage, Reference, Step
 from typedrag.runs.stages import Stages
 
 TEXTS = {

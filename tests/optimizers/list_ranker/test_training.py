@@ -9,7 +9,7 @@ import torch
 
 from tests.optimizers.list_ranker.topics import ndcg, new_ranker, random_ndcg, topic_pools
 from tests.retrieval.rerank.list_ranker.tiny import tiny_ranker
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.optimizers.list_ranker.config import TrainingSettings
 from typedrag.optimizers.list_ranker.preferences import Preference, Rewarded, sample_lists
 from typedrag.optimizers.list_ranker.training import (

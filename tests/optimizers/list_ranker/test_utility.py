@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from typedrag.core.errors import InputError
 from typedrag.datasets.pools import Pool
-from typedrag.errors import InputError
 from typedrag.optimizers.list_ranker.utility import graded_table, silver_list, utility_table
 
 

@@ -5,12 +5,12 @@ import pytest
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import RevelatorRole
 from typedrag.optimizers.compile.targets.revelator import typed_example
 from typedrag.optimizers.revelator.training import IGNORED, chat_of, encode, encode_all, prepare
 from typedrag.programs import HANRAG, HANRAGOptions, Options
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES
-from typedrag.question_types import RevelatorRole
 
 
 class Listening:

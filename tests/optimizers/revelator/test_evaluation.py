@@ -9,10 +9,10 @@ from dspy.utils.exceptions import LMTimeoutError
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import CallFailed, InputError
+from typedrag.core.errors import CallFailed, InputError
+from typedrag.core.question_types import RevelatorRole
 from typedrag.optimizers.revelator import evaluate_roles
 from typedrag.programs import HANRAG, HANRAGOptions, Options
-from typedrag.question_types import RevelatorRole
 
 
 def test_each_role_is_measured_by_its_own_metric(dataset, program):

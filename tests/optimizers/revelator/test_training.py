@@ -6,7 +6,7 @@ from dataclasses import replace
 import dspy
 import pytest
 
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.optimizers.revelator import TrainingSettings, open_local_lm, train_revelator, training
 from typedrag.optimizers.revelator.training import ADAPTER, CHECKPOINTS, MODEL, REPORT

@@ -16,7 +16,7 @@ from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import long_where_few
 from tests.serving.index_server import served_index
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.loading import load_program

@@ -13,7 +13,7 @@ from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.conftest import points
 from tests.programs.artifact.test_compiled import compiled
-from typedrag.errors import InputError, LMUnavailable, RetrievalError, Unavailable
+from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, Unavailable
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.resources import Resources, options_of, reranker_of
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress

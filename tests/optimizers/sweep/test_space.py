@@ -5,7 +5,7 @@ from __future__ import annotations
 import optuna
 import pytest
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.optimizers.sweep.space import (

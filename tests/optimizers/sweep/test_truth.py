@@ -7,7 +7,7 @@ import pytest
 from tests.experiments.tiny import ShortIsTrue
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import complete, long_where_few
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 
 from tests.programs.compiling import OPTIONS, PROGRAMS, Spy, compiled_programs
 from tests.scripted import ScriptedEngine
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Answer, Estimate
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.programs import RAG, Options, program_class
 from typedrag.programs.artifact.compiled import (
@@ -26,7 +27,6 @@ from typedrag.programs.artifact.compiled import (
     uncompiled,
 )
 from typedrag.programs.artifact.state import named_predictors, state_of
-from typedrag.records import Answer, Estimate
 
 REASON = "strategies['reason'].decomposer"
 QUESTION = "Why does homemade bread turn out dense and heavy?"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.programs.artifact import folder as json_folder
 from typedrag.programs.artifact.folder import has_part, read_part, write_parts
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from tests.programs.compiling import compiled_programs
 from tests.programs.ways import PUBLISHED
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import uncompiled

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.scripted import scripted
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Answer
 from typedrag.programs import Options, TypedRAG, build_program, program_class
-from typedrag.records import Answer
 from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
 from typedrag.signatures import (
     AnswerByDefinition,

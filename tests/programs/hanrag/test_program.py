@@ -10,14 +10,14 @@ from dspy.utils.exceptions import LMTransportError
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import LMUnavailable, StepFailed
+from typedrag.core.errors import LMUnavailable, StepFailed
+from typedrag.core.question_types import Route
+from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.metrics import LabelMatch, Steps
 from typedrag.metrics.steps import retrieval_cycles
 from typedrag.programs import HANRAG, RAG, DirectLM, HANRAGOptions, Options, build_program
 from typedrag.programs.artifact.compiled import Compiled, save_compiled
 from typedrag.programs.hanrag import RuleRouter
-from typedrag.question_types import Route
-from typedrag.records import NOT_IN_COLLECTION, Answer, Answered
 
 COMPOUND = "When was the Forth Bridge opened, and how long is it?"
 COMPLEX = "In which town was the designer of the Forth Bridge born?"
@@ -380,7 +380,7 @@ def test_routes_steps_and_short_answers_fit_the_metrics():
 
 
 def test_no_route_is_not_measured():
-    from typedrag.errors import NotMeasurable
+    from typedrag.core.errors import NotMeasurable
 
     with scripted():
         prediction = RAG(Numbered())(question=COMPLEX)

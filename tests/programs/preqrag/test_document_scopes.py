@@ -5,13 +5,13 @@ from dspy.utils.exceptions import LMTransportError
 
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.call_context import use_context
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import DocumentScope
+from typedrag.core.records import fallbacks, total_usage
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options, PreQRAGOptions
 from typedrag.programs.preqrag import build_scope_classifier, multi_document_cue
-from typedrag.question_types import DocumentScope
-from typedrag.records import fallbacks, total_usage
 
 SINGLE = "What improvements are made to HDX for complex protein systems?"
 MULTI = "How does Azure Firewall segment networks, and what are the compliance aspects of a managed HSM?"

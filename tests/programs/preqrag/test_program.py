@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from tests.retrieval.encoders import save_encoder
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
-from typedrag.errors import LMUnavailable
+from typedrag.core.errors import LMUnavailable
+from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.metrics.ranking import searches
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions, build_program
-from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import (
     DenseRetriever,
     Encoder,

@@ -12,10 +12,10 @@ from dspy.utils.exceptions import LMServerError, LMTransportError, LMUnsupported
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
 from typedrag import signatures as s
-from typedrag.errors import InputError, LMUnavailable, RetrievalError, StepFailed
+from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, StepFailed
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.programs import RAG, DirectLM, Options, SubQueryOptions, TypedRAG, build_program
-from typedrag.question_types import QuestionType
-from typedrag.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.retrieval import BM25Retriever
 
 QUESTIONS = {

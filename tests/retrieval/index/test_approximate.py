@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.retrieval.encoders import WORDS
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.retrieval import DenseRetriever, Encoder, append_index, build_index, embed_index, read_dense_manifest
 from typedrag.retrieval.index.approximate import APPROXIMATE, ApproximateSearch, factory_for, write_approximate
 

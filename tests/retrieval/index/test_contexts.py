@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders.native import MUSIQUE, TWO_WIKI
 from tests.datasets.files import write_json, write_jsonl
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.retrieval.index.contexts import read_contexts
 
 HOTPOTQA = {

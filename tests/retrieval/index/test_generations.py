@@ -12,9 +12,9 @@ import pytest
 
 from tests.retrieval.encoders import save_encoder
 from tests.retrieval.index.test_index import WORDS, append, build, everything, passages
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.files.locks import alone_in
-from typedrag.records import Passage
 from typedrag.retrieval import (
     BM25Retriever,
     Encoder,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.retrieval.encoders import save_encoder
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.retrieval import (
     BM25Retriever,
     Encoder,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.files import text_files
-from typedrag.records import Passage
 from typedrag.retrieval import FieldMap, read_passages
 from typedrag.retrieval.index import rows
 

@@ -7,10 +7,10 @@ from dspy.utils.exceptions import LMTransportError
 
 from tests.scripted import scripted
 from typedrag import signatures as s
-from typedrag.errors import LMUnavailable
+from typedrag.core.errors import LMUnavailable
+from typedrag.core.records import Passage, fallbacks, total_usage
 from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
 from typedrag.programs import RAG, Options
-from typedrag.records import Passage, fallbacks, total_usage
 from typedrag.retrieval import NoReranker, open_reranker
 from typedrag.retrieval.rerank.lm_rerankers import ListwiseLMReranker, PointwiseLMReranker
 

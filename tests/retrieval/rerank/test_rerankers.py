@@ -8,9 +8,9 @@ import pytest
 
 from tests.retrieval.berts import WORDS, save_bert
 from tests.retrieval.encoders import save_encoder
-from typedrag.errors import RetrievalError
+from typedrag.core.errors import RetrievalError
+from typedrag.core.records import Passage
 from typedrag.lms import models
-from typedrag.records import Passage
 from typedrag.retrieval import Encoder, NoReranker, open_reranker
 from typedrag.retrieval.rerank import rerankers
 

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoTokenizer, T5ForConditionalGeneration
 
 from tests.retrieval.rerank.t5s import WORDS, save_t5
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.retrieval import check_reranker, open_reranker
 
 PASSAGES = [Passage(f"p{n}", f"{word} {' '.join(WORDS[: n % 5])}") for n, word in enumerate(WORDS * 4)]

@@ -5,7 +5,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from typedrag.errors import RetrievalError
+from typedrag.core.errors import RetrievalError
 from typedrag.retrieval.search.remote import Batcher
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tests.retrieval.encoders import WORDS, minilm, save_encoder
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.datasets import sample_questions
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
 from typedrag.retrieval import DenseRetriever, Encoder, append_index, build_index, embed_index, read_dense_manifest
 from typedrag.retrieval.index import dense_part
 from typedrag.retrieval.index import passages as stream

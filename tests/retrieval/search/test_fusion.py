@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.records import Passage
+from typedrag.core.records import Passage
 from typedrag.retrieval import reciprocal_rank_fusion, round_robin, weighted_fusion
 
 ranking = st.lists(st.sampled_from("abcdefghij"), unique=True).map(lambda ids: [Passage(i, f"text {i}") for i in ids])

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
-from typedrag.call_context import use_context
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.retrieval import BM25Retriever, check_index, open_retriever
 
 

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.datasets import sample_questions
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
 from typedrag.retrieval import (
     BM25Retriever,
     DenseRetriever,

@@ -24,9 +24,9 @@ pytest.importorskip("pyserini", reason="the extra pyserini is not installed")
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.datasets.typed_rag import EVERYDAY_QUESTIONS
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
 from typedrag.retrieval import BM25Retriever, build_index, open_retriever, parts_of
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.opening import bm25_of_index

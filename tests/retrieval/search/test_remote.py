@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from tests.serving.index_server import served_index
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.datasets import sample_questions
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
 from typedrag.retrieval import (
     BM25Retriever,
     HybridRetriever,

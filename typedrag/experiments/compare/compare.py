@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Estimate
 from typedrag.experiments.compare.objective import RIGHT, TRUTH
 from typedrag.experiments.evaluate import results
 from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally, higher_is_better, value_of_failure
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.formats import format_estimate
 from typedrag.experiments.held_out import Pair, Verdict, estimate_difference, held_out_test, pair_of, shared_ids
-from typedrag.question_types import QuestionType
-from typedrag.records import Estimate
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)

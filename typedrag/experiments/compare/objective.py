@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import dspy
 
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Estimate
 from typedrag.datasets import Dataset
-from typedrag.errors import InputError, RetrievalError
 from typedrag.experiments import held_out
 from typedrag.experiments.evaluate.config import MetricConfig
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
@@ -17,7 +18,6 @@ from typedrag.experiments.resources import check_measurable
 from typedrag.metrics import build_metric
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.artifact.compiled import Verdict
-from typedrag.records import Estimate
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER
 
@@ -83,7 +83,7 @@ def with_truthfulness(
         check_measurable(truthfulness, examples, dataset)
         locate_model(BI_ENCODER)  # the metric compares by it if words do not decide
     except (InputError, RetrievalError) as error:
-        on_notice(f"whether answers are as true as before is not measured: {error.problem}. {error.mend}")
+        on_notice(f"whether answers are as true as before is not measured: {error.problem}. {error.hint}")
         return tuple(metrics)
     return (*metrics, MetricConfig(name=TRUTHFULNESS))
 

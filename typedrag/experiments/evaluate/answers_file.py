@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import dspy
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import ELSEWHERE, Answer, Passage, Step, Usage
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed
-from typedrag.errors import InputError
 from typedrag.experiments.evaluate.config import ProgramConfig
 from typedrag.experiments.evaluate.run_store import ANSWERS, read_run
 from typedrag.files.digests import digest_of
 from typedrag.files.text_files import WholeText
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
-from typedrag.records import ELSEWHERE, Answer, Passage, Step, Usage
 from typedrag.runs import Result, Store, is_run
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 PREFIX = "answers:"
 """The beginning of a program's spec that names a file of answers."""

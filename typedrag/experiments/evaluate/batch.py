@@ -9,8 +9,10 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.errors import InputError, TypedRAGError
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer, Usage
 from typedrag.datasets.reading import TABLES, Entry, Id, Layout, TypeName, decode, misfit, parse, read_rows
-from typedrag.errors import InputError, TypedRAGError
 from typedrag.experiments.estimate import Estimator
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.evaluate.run_store import ANSWERS
@@ -18,8 +20,6 @@ from typedrag.experiments.executors.jobs import Executor, LocalExecutor
 from typedrag.files.text_files import WholeText, open_text, usable_lines
 from typedrag.lms.cost import Spending
 from typedrag.programs import Program
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer, Usage
 from typedrag.runs import AnyOf, MaxFailures, Progress, Result, RunFolder, Store, is_run, work
 
 SPENT = "spent"

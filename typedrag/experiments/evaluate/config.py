@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.executors.ray_cluster import ray_address
 from typedrag.lms.cost import Spending, format_dollars
 from typedrag.lms.lm import AdapterName, default_spec, provider_of

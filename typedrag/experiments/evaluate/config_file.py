@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.evaluate.config import EvaluationConfig, named
 from typedrag.lms.vllm import split_address
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Answer
 from typedrag.experiments.estimate import Estimator, find_earlier_run
 from typedrag.experiments.evaluate.answers_file import AnswersFile
 from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
@@ -40,7 +41,6 @@ from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.metrics import Metric
 from typedrag.metrics.objective import lack_of
 from typedrag.programs import Program
-from typedrag.records import Answer
 from typedrag.runs import (
     AnyOf,
     MaxFailures,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dspy
 
+from typedrag.core.question_types import QuestionType
 from typedrag.experiments.balance import known_type
 from typedrag.experiments.judges.judging import judge_each
 from typedrag.lms.lm import with_cache
@@ -15,7 +16,6 @@ from typedrag.lms.replies import use_reply_store
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.question_types import QuestionType
 
 UNSAID = Options().type_classifier
 """The default type classifier, which no configuration names."""

@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer, Answered, Usage
 from typedrag.lms.cost import Spending
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer, Answered, Usage
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 if TYPE_CHECKING:
-    from typedrag.records import Estimate
+    from typedrag.core.records import Estimate
 
 
 COSTS: Mapping[str, Callable[[Answer], float | None]] = {

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
 from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, QuestionResult, Run
 from typedrag.lms.cost import Spending
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer
 from typedrag.runs.folder import FILE, read_folder
 from typedrag.runs.store import Contents, Result
 

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 
 import dspy
 
-from typedrag.call_context import use_context
-from typedrag.errors import RetrievalError
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import RetrievalError
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
 from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig, ProgramConfig
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.experiments.executors.ray_worker import Database
@@ -24,8 +26,6 @@ from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES, use_reply_store
 from typedrag.metrics import Metric
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer
 from typedrag.retrieval import open_reranker
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever

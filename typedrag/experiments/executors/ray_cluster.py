@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError, Unavailable, first_line
-from typedrag.extras import require
+from typedrag.core.errors import InputError, Unavailable, first_line
+from typedrag.core.extras import require
 
 _FORMS = "local, ray, ray:auto, ray:HOST:PORT or ray://HOST:PORT"
 _LOCAL, _CLIENT = "local", "ray://"

@@ -21,14 +21,14 @@ from typing import Any
 import dspy
 
 from typedrag import __version__
-from typedrag.call_context import call_context
-from typedrag.errors import CallFailed, Unavailable, first_line
+from typedrag.core.call_context import call_context
+from typedrag.core.errors import CallFailed, Unavailable, first_line
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.experiments.executors.jobs import JobSpec
 from typedrag.experiments.executors.ray_worker import CallResult, Database, SharedState, Worker, WorkerConfig
 from typedrag.lms.cost import charge, read_prices
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class RayPool:
         else:
             fault = error
             if error and (isinstance(error, CallFailed) or not isinstance(error, Unavailable)):
-                fault = Unavailable(f"a worker of Ray cannot begin: {error.problem}", error.mend)
+                fault = Unavailable(f"a worker of Ray cannot begin: {error.problem}", error.hint)
         if fault:
             self._end(fault)
         with self._changed:

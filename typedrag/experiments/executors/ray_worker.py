@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typedrag import __version__
-from typedrag.errors import TypedRAGError, Unavailable
+from typedrag.core.errors import TypedRAGError, Unavailable
 from typedrag.files.database import SQLite
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Worker:
         return CallResult()
 
     def _setup(self, config: WorkerConfig, job: JobSpec, shared: Any) -> None:
-        from typedrag.call_context import set_context
+        from typedrag.core.call_context import set_context
         from typedrag.lms.client import RETRY_AFTER, limit_calls_in_flight
         from typedrag.lms.cost import use_prices
 

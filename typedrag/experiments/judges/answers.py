@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import dspy
 
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.records import Estimate
 from typedrag.datasets.splits import group_of
-from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
 from typedrag.metrics.arithmetic.agreement import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
-from typedrag.records import Estimate
 
 
 def check_answers(bench: Bench) -> Found:

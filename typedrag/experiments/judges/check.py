@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from typedrag.core.errors import InputError
 from typedrag.datasets import Dataset
-from typedrag.errors import InputError
 from typedrag.experiments.judges.answers import check_answers, check_preferences
 from typedrag.experiments.judges.fabrications import check_fabrications
 from typedrag.experiments.judges.question_types import check_question_types

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import dspy
 
+from typedrag.core.records import Answered, Estimate
 from typedrag.datasets import AnswerKind, MadeAnswer
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
-from typedrag.records import Answered, Estimate
 
 FABRICATED = "fabricated"
 """All kinds of fabrications together."""

@@ -14,7 +14,8 @@ from typing import Any
 import dspy
 from pydantic import TypeAdapter, ValidationError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Estimate
 from typedrag.experiments.compare.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.judges.judging import judge_each
@@ -23,9 +24,8 @@ from typedrag.lms.cost import Spending
 from typedrag.lms.lm import lm_identity
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
-from typedrag.records import Estimate
 from typedrag.runs.stages import Listener, unheard
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 FILE = "pairwise.json"
 """The file of a comparison, beside the folders of the runs."""

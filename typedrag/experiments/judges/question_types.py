@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import dspy
 
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.judging import JudgedBatch
@@ -15,7 +16,6 @@ from typedrag.metrics.arithmetic.agreement import label_agreement
 from typedrag.metrics.labels import confusion
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
-from typedrag.question_types import QuestionType
 
 
 def check_question_types(bench: Bench) -> Found:

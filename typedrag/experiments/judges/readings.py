@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import dspy
 
+from typedrag.core.errors import NotMeasurable
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import NotMeasurable
 from typedrag.experiments.judges.records import Bench, Scorer
 from typedrag.metrics import Metric
 from typedrag.metrics.arithmetic.ranks import Convention

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import dspy
 
+from typedrag.core.records import Estimate
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.judges.judging import JudgedBatch, judge_each
 from typedrag.lms.cost import Spending
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.metrics.labels import ConfusionTable
-from typedrag.records import Estimate
 from typedrag.runs.stages import Listener, unheard
 
 T = TypeVar("T")

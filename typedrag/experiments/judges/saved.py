@@ -14,14 +14,14 @@ from typing import ClassVar
 import dspy
 from pydantic import ConfigDict, JsonValue, ValidationInfo, field_validator
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Estimate
 from typedrag.datasets import Dataset
-from typedrag.errors import InputError
 from typedrag.experiments.formats import format_p
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.programs.artifact.compiled import CompiledAbout, Verdict
 from typedrag.programs.artifact.folder import SavedModule
 from typedrag.programs.artifact.state import fields_of, state_of
-from typedrag.records import Estimate
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 

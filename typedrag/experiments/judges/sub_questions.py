@@ -10,6 +10,8 @@ from typing import get_args
 
 import dspy
 
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Estimate
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.judges.records import Agreement, Bench, Found, defined
@@ -18,8 +20,6 @@ from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
 from typedrag.metrics.text_overlap import token_f1
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Estimate
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Cite, Coverage, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 

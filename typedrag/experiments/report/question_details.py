@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from typedrag.core.records import Answer, Step
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run, higher_is_better
-from typedrag.records import Answer, Step
 
 SUB_QUESTIONS = "sub_questions"
 """The detail of a metric that lists sub-questions and their coverage."""

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import ALL, COSTS, belongs, compare, conflicts_between, run_labels, strata
 from typedrag.experiments.evaluate.results import Run, Tally

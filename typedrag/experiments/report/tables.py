@@ -10,6 +10,8 @@ from functools import cached_property
 from math import ceil
 from statistics import fmean
 
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Estimate
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import Stratum, belongs
 from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Run, higher_is_better
@@ -18,9 +20,7 @@ from typedrag.experiments.report.question_details import sub_questions
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.arithmetic.ranks import Convention, chance_mpr, chance_mrr
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Estimate
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 _LINKAGE = "linkage"
 MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"

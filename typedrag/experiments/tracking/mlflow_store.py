@@ -11,9 +11,9 @@ from typing import Any
 
 from platformdirs import user_data_dir
 
-from typedrag.errors import InputError, TypedRAGError, Unavailable, first_line
+from typedrag.core.errors import InputError, TypedRAGError, Unavailable, first_line
+from typedrag.core.extras import require
 from typedrag.experiments.evaluate.config import TrackingConfig
-from typedrag.extras import require
 from typedrag.files.locks import turn_at
 from typedrag.files.text_files import PART, part_of
 
@@ -104,11 +104,11 @@ def _quiet() -> Any:
 
 
 @contextmanager
-def faults_of_store(redact: Callable[[str], str], mend: str) -> Iterator[None]:
+def faults_of_store(redact: Callable[[str], str], hint: str) -> Iterator[None]:
     """Turn any error within the context, except those of typedrag, into an `Unavailable` of one line."""
     try:
         yield
     except TypedRAGError:
         raise
     except Exception as error:  # MLflow, SQLAlchemy, requests and others each raise their own
-        raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", mend) from error
+        raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", hint) from error

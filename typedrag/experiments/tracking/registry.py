@@ -13,7 +13,9 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-from typedrag.errors import InputError, first_line
+from typedrag.core.errors import InputError, first_line
+from typedrag.core.records import Estimate
+from typedrag.core.redaction import redactor_for
 from typedrag.experiments.compare.objective import SCORE, TRUTH
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.formats import format_p, format_value
@@ -23,8 +25,6 @@ from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.folder import read_part
 from typedrag.programs.loading import without_external_models
-from typedrag.records import Estimate
-from typedrag.redaction import redactor_for
 
 CHAMPION = "champion"
 MODEL = "model"

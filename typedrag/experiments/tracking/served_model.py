@@ -20,14 +20,14 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, TEMPORARILY_UNAVAILABLE
 
 import typedrag
-from typedrag.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable
+from typedrag.core.records import Answer
+from typedrag.core.redaction import Redactor, redactor_for
 from typedrag.experiments.evaluate.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, load_program
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
-from typedrag.records import Answer
-from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import open_reranker
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import first_line
+from typedrag.core.errors import first_line
+from typedrag.core.redaction import cleaned
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.formats import flattened
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
 from typedrag.files.text_files import write_text
-from typedrag.redaction import cleaned
 
 PARENT, _COMMIT, _TABLES = "mlflow.parentRunId", "mlflow.source.git.commit", "mlflow.loggedArtifacts"
 _RUN_OF_TRACE = "mlflow.sourceRun"

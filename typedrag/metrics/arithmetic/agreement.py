@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from typedrag.core.records import Estimate
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.records import Estimate
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 
-from typedrag.question_types import SubQuestionType
+from typedrag.core.question_types import SubQuestionType
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType.CORE, SubQuestionType.BACKGROUND, SubQuestionType.FOLLOW_UP
 

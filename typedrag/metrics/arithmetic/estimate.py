@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from math import isnan
 from typing import Any
 
-from typedrag.records import Estimate
+from typedrag.core.records import Estimate
 
 RESAMPLES = 2000
 """Enough for the ends of a 95 % interval to move by less than a tenth of its width between seeds."""

@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 
-from typedrag.errors import NotMeasurable
-from typedrag.records import Reference
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.records import Reference
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank.rerankers import cosines
-from typedrag.texts.words import content_words, words_of
+from typedrag.text.words import content_words, words_of
 
 WEIGHTS = Path(__file__).with_name("combined.json")
 """The model that is shipped."""

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.errors import NotMeasurable
+from typedrag.core.errors import NotMeasurable
 from typedrag.lms.asking import ask
 from typedrag.metrics.gold import gold_texts
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance, predictor
 from typedrag.signatures.fields import number_passages
-from typedrag.texts.words import first_words
+from typedrag.text.words import first_words
 
 _PASSAGE_WORDS = 200
 """The words of a passage that a judge sees if it is not known how many the program saw."""

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import dspy
 
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Reference
 from typedrag.datasets.dataset import hash_of
 from typedrag.metrics.arithmetic.agreement import ordered_pairs
 from typedrag.metrics.arithmetic.ranks import Convention, expected_rank
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.metric import Metric, Scored
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Reference
 from typedrag.signatures.fields import Verdict
 from typedrag.sub_questions.coverage_judge import Coverage
 

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import dspy
 
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.records import Reference
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import InputError, NotMeasurable
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.logprobs import logprob_settings, number_probabilities
 from typedrag.metrics.arithmetic.ranks import (
@@ -24,12 +25,11 @@ from typedrag.metrics.arithmetic.ranks import (
 from typedrag.metrics.feedback import PredictorCall, listed, quoted, touched, untouched
 from typedrag.metrics.judges.combined import names, quality, worths
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.records import Reference
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
 from typedrag.signatures.judging import with_ranks
 from typedrag.signatures.roles import Role
-from typedrag.texts.sentences import sentences
-from typedrag.texts.words import content_words
+from typedrag.text.sentences import sentences
+from typedrag.text.words import content_words
 
 MOST_REFERENCES = 8
 """The most references: a rank after all of them, 9, is still one digit, hence one token."""

@@ -13,7 +13,7 @@ from datetime import datetime
 from dspy.evaluate.metrics import normalize_text
 
 from typedrag.metrics.text_overlap import contains, entities
-from typedrag.texts.sentences import sentences
+from typedrag.text.sentences import sentences
 
 MOST_WORDS = 8
 """The most words of a short gold answer: for longer ones, no rule tells whether an answer includes it."""

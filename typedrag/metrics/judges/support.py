@@ -16,8 +16,8 @@ from typing import Protocol
 from typedrag.metrics.judges.short_gold import in_digits
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
 from typedrag.signatures.judging import SupportVerdict
-from typedrag.texts.sentences import sentences, without_item_number
-from typedrag.texts.words import content_words, words_of
+from typedrag.text.sentences import sentences, without_item_number
+from typedrag.text.words import content_words, words_of
 
 NEAR = 0.6
 """The least cosine of two sentences on the same matter."""

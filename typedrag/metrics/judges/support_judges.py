@@ -8,14 +8,14 @@ from typing import Any
 
 import dspy
 
-from typedrag.errors import InputError, Unavailable
+from typedrag.core.errors import InputError, Unavailable
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.metrics.judges.support import EmbeddingSupport, Support
 from typedrag.retrieval.local_models import loading, local_model, locate_model
 from typedrag.signatures import JudgeSupport, predictor
 from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.signatures.judging import SupportVerdict
-from typedrag.texts.words import first_words
+from typedrag.text.words import first_words
 
 FORMS = "embedding, nli:NAME, lm"
 _SOURCE_WORDS = 200

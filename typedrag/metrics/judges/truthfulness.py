@@ -10,17 +10,17 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.errors import InputError, NotMeasurable
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.records import Answered, Passage
 from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, listed
 from typedrag.metrics.gold import good_references
 from typedrag.metrics.judges.grades import Equivalence
 from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.records import Answered, Passage
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.signatures.roles import Role
-from typedrag.texts.sentences import sentences
+from typedrag.text.sentences import sentences
 
 _BETTER_NOT = "To say that the collection does not say would have been better."
 

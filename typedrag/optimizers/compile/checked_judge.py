@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from typedrag.core.errors import InputError
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
-from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import dspy
 
+from typedrag.core.records import Answer, Estimate
+from typedrag.core.redaction import Redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.splits import group_of
 from typedrag.experiments.balance import question_type_of
@@ -26,8 +28,6 @@ from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.compile.targets import Target
 from typedrag.programs.artifact.compiled import Change, Verdict
 from typedrag.programs.artifact.state import fingerprint, state_of
-from typedrag.records import Answer, Estimate
-from typedrag.redaction import Redactor
 from typedrag.runs import Progress, RunFolder, work
 
 

@@ -23,8 +23,8 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestError
 from pydantic import BaseModel
 
+from typedrag.core.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.datasets.dataset import plain
-from typedrag.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.experiments.balance import balanced
 from typedrag.experiments.estimate import SAMPLE, estimate_cost
 from typedrag.lms.asking import unavailable_error

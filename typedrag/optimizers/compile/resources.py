@@ -12,9 +12,10 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.errors import InputError
+from typedrag.core.redaction import Redactor, redactor_for
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of, sample
-from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.objective import with_truthfulness
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
@@ -44,7 +45,6 @@ from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
-from typedrag.redaction import Redactor, redactor_for
 from typedrag.retrieval import reranker_identity
 from typedrag.runs import AnyOf, MaxCalls, MaxTokens, Stopper
 
@@ -89,7 +89,7 @@ class CompileResources:
             yield
         except InputError as error:
             others = "" if self.config.metrics else ", or what to compile against: --metric truthfulness=1,similarity=1"
-            raise InputError(error.problem, f"{error.mend}{others}") from None
+            raise InputError(error.problem, f"{error.hint}{others}") from None
 
     @property
     def source(self) -> ProgramSource:

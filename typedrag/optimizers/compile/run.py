@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.compare.objective import TRUTH
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run

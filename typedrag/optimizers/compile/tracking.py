@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typedrag.core.records import Estimate
+from typedrag.core.redaction import cleaned
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.judges.saved import SavedJudge
@@ -19,8 +21,6 @@ from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.optimizers.compile.teleprompters import Candidate
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.folder import has_part
-from typedrag.records import Estimate
-from typedrag.redaction import cleaned
 
 if TYPE_CHECKING:
     from typedrag.optimizers.compile.run import CompileResult

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from typedrag.core.records import Estimate, fallbacks
 from typedrag.datasets.pools import Pool
 from typedrag.experiments.held_out import Pair, estimate_difference, held_out_test
 from typedrag.lms.trace import Stopwatch, collect_steps
 from typedrag.metrics.arithmetic.estimate import mean_estimate
 from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
-from typedrag.records import Estimate, fallbacks
 from typedrag.retrieval import AspectReranker, Reranker
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 
 @dataclass(frozen=True)

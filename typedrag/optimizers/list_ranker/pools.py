@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 import dspy
 
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Passage, Reference
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.pools import Pool
-from typedrag.errors import InputError
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.utility import graded_table
 from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Passage, Reference
 from typedrag.retrieval import Retriever
 from typedrag.runs.stages import Stages
-from typedrag.texts.words import folded
+from typedrag.text.words import folded
 
 COVERAGE = "coverage"
 """The metric whose judgments say which sub-questions a passage answers."""

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import torch
 
+from typedrag.core.errors import InputError, StepFailed
+from typedrag.core.records import NOT_IN_COLLECTION
 from typedrag.datasets.pools import Pool
-from typedrag.errors import InputError, StepFailed
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.config import PreferenceSettings
 from typedrag.optimizers.list_ranker.utility import candidates_of, utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
-from typedrag.records import NOT_IN_COLLECTION
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
 from typedrag.runs import Progress, Store, work

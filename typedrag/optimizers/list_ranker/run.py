@@ -10,8 +10,9 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.errors import InputError
+from typedrag.core.redaction import redactor_for
 from typedrag.datasets.pools import Pool, read_pools
-from typedrag.errors import InputError
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.digests import digest_of
@@ -36,12 +37,11 @@ from typedrag.optimizers.list_ranker.training import (
 )
 from typedrag.optimizers.list_ranker.utility import check_worth
 from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
-from typedrag.redaction import redactor_for
 from typedrag.retrieval.local_models import accelerator, loading
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
 from typedrag.runs import Progress, RunFolder, Store
 from typedrag.runs.stages import Listener, unheard
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 RANKER, CHECKPOINTS, OUTCOME = "ranker", "checkpoints", "outcome.json"
 _TRAINED = "trained"
@@ -207,8 +207,8 @@ def _open_start(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
             "Train it with --stage sft first, and name its folder",
         )
     texts = (text for pool in pools for text in (pool.question, *(p.text for p in pool.passages)))
-    mend = "Check the name and the network, give a folder, or fetch a model: typedrag models list"
-    with loading(f"start '{config.start}'", mend):
+    hint = "Check the name and the network, give a folder, or fetch a model: typedrag models list"
+    with loading(f"start '{config.start}'", hint):
         ranker = start_list_ranker(config.start, config.ranker, texts=texts, seed=config.training.seed)
     freeze(ranker.model, config.training.frozen_layers)
     ranker.model.to(accelerator())

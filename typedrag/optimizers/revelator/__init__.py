@@ -1,6 +1,6 @@
 """HANRAG's revelator as one model: fine-tuned in its five roles at once, run, and measured in each."""
 
-from typedrag.extras import require
+from typedrag.core.extras import require
 
 require("accelerate", "peft", "torch", "transformers")
 

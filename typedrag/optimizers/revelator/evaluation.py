@@ -18,10 +18,12 @@ from dspy.lm15 import Message, Request, Response, Usage
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import RevelatorRole
+from typedrag.core.sharing import Shared
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.digests import digest_of
 from typedrag.lms.lm import TOKENS
 from typedrag.metrics import Estimate, mean_estimate
@@ -30,10 +32,8 @@ from typedrag.metrics.metric import Metric, Scored
 from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.optimizers.revelator.training import prepare
 from typedrag.programs import HANRAG
-from typedrag.question_types import RevelatorRole
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
 from typedrag.runs.stages import Listener, Stages, unheard
-from typedrag.sharing import Shared
 
 
 @dataclass(frozen=True)

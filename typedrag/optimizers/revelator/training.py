@@ -23,9 +23,10 @@ from transformers import (
     set_seed,
 )
 
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import RevelatorRole
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
-from typedrag.errors import InputError, LMUnavailable
 from typedrag.files.text_files import write_json
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.optimizers.compile.targets.revelator import typed_example
@@ -39,7 +40,6 @@ from typedrag.optimizers.trainer import (
 )
 from typedrag.programs import HANRAG
 from typedrag.programs.artifact.state import fingerprint, state_of
-from typedrag.question_types import RevelatorRole
 from typedrag.retrieval.local_models import loading
 from typedrag.runs import RunFolder, is_run
 

@@ -1,6 +1,6 @@
 """Sweeps: Optuna over the knobs of programs and of the rating of sub-question coverage."""
 
-from typedrag.extras import require
+from typedrag.core.extras import require
 
 require("optuna")
 

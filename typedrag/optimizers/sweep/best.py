@@ -15,7 +15,8 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import TypeAdapter
 
-from typedrag.errors import InputError, TypedRAGError
+from typedrag.core.errors import InputError, TypedRAGError
+from typedrag.core.records import Estimate
 from typedrag.experiments.compare.compare import COSTS, Difference, compare
 from typedrag.experiments.compare.objective import RIGHT, TRUTH, verdict_of, with_objective, with_truthfulness
 from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, SpendingCaps
@@ -34,9 +35,8 @@ from typedrag.optimizers.sweep.pruning import mean_of
 from typedrag.optimizers.sweep.space import key_of, metrics_at
 from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, values_of_trial
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
-from typedrag.records import Estimate
 from typedrag.runs import Progress
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 FOLDER, RESULT = "best", "best.json"
 HELD_OUT, BASE, PROGRAM = "held-out", "base", "program"

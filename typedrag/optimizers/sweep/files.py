@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.experiments.evaluate.config_file import read_into, read_yaml
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.sweep.config import SweepConfig

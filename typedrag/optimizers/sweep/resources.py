@@ -11,8 +11,9 @@ from typing import Any
 import dspy
 from filelock import FileLock
 
+from typedrag.core.errors import InputError
+from typedrag.core.redaction import Redactor
 from typedrag.datasets.splits import SPLITS, hash_of
-from typedrag.errors import InputError
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.compare.objective import OBJECTIVE, SCORE
 from typedrag.experiments.evaluate.config import (
@@ -48,7 +49,6 @@ from typedrag.optimizers.sweep.space import (
     value_of,
 )
 from typedrag.programs.artifact.compiled import Compiled
-from typedrag.redaction import Redactor
 from typedrag.retrieval import BM25Setting, reranker_identity
 from typedrag.retrieval.opening import bm25_of_index
 

@@ -15,7 +15,7 @@ import optuna
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from typedrag.errors import CallFailed, InputError
+from typedrag.core.errors import CallFailed, InputError
 from typedrag.experiments.estimate import in_words
 from typedrag.experiments.evaluate.config import SpendingCaps
 from typedrag.experiments.executors.ray_cluster import connect, is_one_machine
@@ -48,7 +48,7 @@ from typedrag.optimizers.sweep.tracking import begin_sweep, log_sweep
 from typedrag.optimizers.sweep.trial import Paused, prune, run_trial
 from typedrag.runs import Progress, RunFolder, Stopper, read_folder
 from typedrag.runs.folder import check_identity
-from typedrag.texts.words import question_key
+from typedrag.text.words import question_key
 
 KIND = "sweep"
 _LOOK_AGAIN = 1.0

@@ -17,14 +17,14 @@ from optuna.distributions import (
 )
 from optuna.trial import Trial
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.metrics.arithmetic.coverage import WEIGHTS
 from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.programs import Options, Program
 from typedrag.programs.knobs import Knob, Value, declared_knobs
 from typedrag.programs.options import PER_TYPE
-from typedrag.question_types import QuestionType
 from typedrag.retrieval import check_retriever
 from typedrag.retrieval.opening import brings_index
 
@@ -123,9 +123,9 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
     unknown = [name for name in knobs if name not in known]
     if unknown:
         raise InputError(f"no knob is called '{unknown[0]}'", "See: typedrag sweep --knobs")
-    for clash, mend in _CLASHES.items():
+    for clash, hint in _CLASHES.items():
         if knobs.keys() >= set(clash):
-            raise InputError(f"knobs '{clash[0]}' and '{clash[1]}' say the same thing twice", mend)
+            raise InputError(f"knobs '{clash[0]}' and '{clash[1]}' say the same thing twice", hint)
     return Space({name: _distribution(name, knob, known[name]) for name, knob in knobs.items()})
 
 

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import NullPool, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
-from typedrag.errors import InputError, Unavailable, first_line
+from typedrag.core.errors import InputError, Unavailable, first_line
 from typedrag.files.database import lock_database
 from typedrag.files.locks import turn_at
 from typedrag.lms.cost import Spending

@@ -11,7 +11,7 @@ from typing import NoReturn
 from optuna import TrialPruned
 from optuna.trial import Trial
 
-from typedrag.errors import InputError, StepFailed, TypedRAGError
+from typedrag.core.errors import InputError, StepFailed, TypedRAGError
 from typedrag.experiments.compare.objective import with_objective
 from typedrag.experiments.evaluate.evaluate import answer_and_judge, open_run
 from typedrag.experiments.evaluate.results import Run

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Literal
 import dspy
 from pydantic import ConfigDict, Field, FiniteFloat, JsonValue, ValidationError, ValidationInfo, field_validator
 
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Estimate, Passage
 from typedrag.programs.artifact.folder import SavedModule
 from typedrag.programs.artifact.state import Line, LMSettings, fields_of, state_of
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, build_program, program_class
-from typedrag.records import Estimate, Passage
 from typedrag.retrieval import BM25Setting, Reranker, Retriever
 
 logger = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class Compiled(SavedModule):
             return program_class(name).name
         except InputError as error:
             problem = f"{info.context} was compiled from a program {name!r:.100}, which there is not"
-            raise InputError(problem, error.mend) from None
+            raise InputError(problem, error.hint) from None
 
     @field_validator("options", mode="wrap")
     @classmethod

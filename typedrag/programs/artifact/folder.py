@@ -19,11 +19,11 @@ import dspy
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.redaction import cleaned
 from typedrag.files.folders import new_folder
 from typedrag.programs.artifact.state import FIELDS, STATE, Fields, Line, State, fingerprint, restore
-from typedrag.redaction import cleaned
-from typedrag.texts.words import encodable
+from typedrag.text.words import encodable
 
 FORMAT = 1
 STATE_FILE, SIGNATURES = "state.json", "signatures.json"

@@ -32,7 +32,7 @@ from pydantic import (
 )
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.errors import StepFailed
-from typedrag.events import Classified, emit
+from typedrag.core.errors import StepFailed
+from typedrag.core.events import Classified, emit
+from typedrag.core.question_types import QuestionType
 from typedrag.lms.trace import record_fallback
 from typedrag.programs.answering import NotAnswered, is_final
 from typedrag.programs.program import Program, program
@@ -16,7 +17,6 @@ from typedrag.programs.typed_rag.strategies.coverage_rounds import CoverageRound
 from typedrag.programs.typed_rag.strategies.decomposing import Undivided
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.programs.typed_rag.type_classifiers.base import record_type
-from typedrag.question_types import QuestionType
 from typedrag.retrieval import Retriever
 
 _SURELY_SMALL_TALK = 0.8

@@ -11,9 +11,9 @@ from typing import Any
 
 import regex
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.retrieval.index.lucene import java_class, jvm_lock
-from typedrag.texts.language import ENGLISH, known_languages
+from typedrag.text.language import ENGLISH, known_languages
 
 ENGLISH_ANALYZER = "english: Porter stemmer, without stopwords"
 _PACKAGE = "org.apache.lucene.analysis"

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.errors import InputError, first_line
-from typedrag.extras import require
+from typedrag.core.errors import InputError, first_line
+from typedrag.core.extras import require
 from typedrag.retrieval.encoder import Embeddings
 
 APPROXIMATE = "approximate.faiss"

@@ -16,14 +16,14 @@ from typing import Any, Self
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
-from typedrag.records import Passage
 from typedrag.retrieval.index.analyzers import ENGLISH_ANALYZER, analyzer_name, indexing_arguments, spaced
 from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_generation, open_current, read_manifest_file
 from typedrag.retrieval.index.lucene import find_jar, find_java, in_java, java_class, java_path
 from typedrag.retrieval.index.passages import Fingerprint, batches, repeated_error, unique
-from typedrag.texts.language import ENGLISH, language_of_most
+from typedrag.text.language import ENGLISH, language_of_most
 
 LUCENE = "lucene"
 K1, B = 0.9, 0.4

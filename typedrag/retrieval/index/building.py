@@ -10,8 +10,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from typedrag.errors import InputError
-from typedrag.records import Passage
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.analyzers import check_language
 from typedrag.retrieval.index.approximate import check_factory

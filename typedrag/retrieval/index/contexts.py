@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.datasets.reading import Entry, misfit, parse, read_rows
 from typedrag.datasets.reasoning_chains import WithContexts
-from typedrag.errors import InputError
-from typedrag.records import Passage
 from typedrag.retrieval.index.rows import FieldMap, passage_of
 from typedrag.retrieval.index.sources import Placed, Problems, read_placed
 

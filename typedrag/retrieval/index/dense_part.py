@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from typedrag.errors import InputError, RetrievalError, unusable
+from typedrag.core.errors import InputError, RetrievalError, unusable
+from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
 from typedrag.lms.models import MODELS
-from typedrag.records import Passage
 from typedrag.retrieval.encoder import NAMED, Embeddings, Encoder, open_encoder
 from typedrag.retrieval.index.approximate import APPROXIMATE, factory_for, write_approximate
 from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_generation, open_current, read_manifest_file

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from typedrag.errors import InputError, RetrievalError, unusable
+from typedrag.core.errors import InputError, RetrievalError, unusable
 from typedrag.files.locks import alone_in, is_worked_in
 from typedrag.files.text_files import write_text
 from typedrag.runs.folder import RunFolder, is_run, read_folder

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.errors import RetrievalError, TypedRAGError
-from typedrag.extras import require
+from typedrag.core.errors import RetrievalError, TypedRAGError
+from typedrag.core.extras import require
 from typedrag.lms.models import LUCENE, MODELS, fetch
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def find_jar() -> Path:
 
 
 @contextmanager
-def in_java(problem: str, mend: str = "") -> Iterator[None]:
+def in_java(problem: str, hint: str = "") -> Iterator[None]:
     """Call Java within, holding the lock."""
     try:
         with jvm_lock:
@@ -72,7 +72,7 @@ def in_java(problem: str, mend: str = "") -> Iterator[None]:
         raise
     except Exception as error:  # pyjnius raises Java's exceptions of every kind
         reason = str(error).strip().partition("\n")[0].removeprefix("JVM exception occurred: ")
-        raise RetrievalError(f"{problem}: {reason}", mend) from error
+        raise RetrievalError(f"{problem}: {reason}", hint) from error
 
 
 @cache

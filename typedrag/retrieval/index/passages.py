@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.errors import InputError
-from typedrag.records import Passage
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.retrieval.index.sources import Placed, places_of
 
 T = TypeVar("T")

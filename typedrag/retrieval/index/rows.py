@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.files.text_files import (
     LONGEST_LINE,
     Line,
@@ -21,7 +22,6 @@ from typedrag.files.text_files import (
     swallowed,
     whole,
 )
-from typedrag.records import Passage
 
 LONGEST_ID = 32_000
 """Bytes that an id may have: Lucene's limit."""

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.errors import InputError
-from typedrag.records import Passage
+from typedrag.core.errors import InputError
+from typedrag.core.records import Passage
 from typedrag.retrieval.index.documents import READERS, read_document
 from typedrag.retrieval.index.rows import KINDS, NO_METADATA, FieldMap, kind_of, read_rows
 from typedrag.retrieval.index.splitting import split_blocks, split_text
@@ -167,8 +167,8 @@ def _read_rows(path: Path, fields: FieldMap, problems: Problems, metadata: Seque
             if row.passage is not None:
                 yield Placed(row.passage, place, row.metadata)
                 continue
-            mend = "Mend the line, map its fields with --fields, or leave such rows out with --skip-bad"
-            problems.add(InputError(f"{place} cannot be used: {row.problem}", mend))
+            hint = "Mend the line, map its fields with --fields, or leave such rows out with --skip-bad"
+            problems.add(InputError(f"{place} cannot be used: {row.problem}", hint))
             if not problems.skip:
                 return
     except InputError as error:

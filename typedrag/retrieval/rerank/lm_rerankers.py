@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, run_concurrently
-from typedrag.records import Passage, Step
 from typedrag.signatures import GradePassage, OrderPassages
 from typedrag.signatures.fields import PromptPassage, number_passages
 

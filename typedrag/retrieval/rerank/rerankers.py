@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import RetrievalError
+from typedrag.core.errors import RetrievalError
+from typedrag.core.records import Passage
+from typedrag.core.sharing import Shared
+from typedrag.core.specs import Spec, SpecGrammar
 from typedrag.files.digests import digest_of
-from typedrag.records import Passage
 from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import LocalModel, loading, local_model, locate_model
 from typedrag.retrieval.protocols import Reranker
-from typedrag.sharing import Shared
-from typedrag.specs import Spec, SpecGrammar
 
 RERANKERS = SpecGrammar(
     "reranker",
@@ -148,8 +148,8 @@ class ModelReranker(Shared):
     def __init__(self, name: str) -> None:
         self.name = name
         self._in_turn = LocalModel(self._load)
-        mend = "Check the name and the network, give a folder, or use --reranker bi-encoder or none"
-        with loading(f"reranker model '{name}'", mend), self._in_turn as model:
+        hint = "Check the name and the network, give a folder, or use --reranker bi-encoder or none"
+        with loading(f"reranker model '{name}'", hint), self._in_turn as model:
             self._model = model
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from typedrag.records import Passage
+from typedrag.core.records import Passage
 from typedrag.retrieval.local_models import accelerator
 from typedrag.retrieval.rerank.lm_rerankers import windows
 from typedrag.retrieval.rerank.rerankers import ModelReranker

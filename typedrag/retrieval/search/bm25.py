@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from typedrag.errors import RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import RetrievalError
+from typedrag.core.records import Passage
+from typedrag.core.sharing import Shared
 from typedrag.retrieval.index.analyzers import java_analyzer, spaced
 from typedrag.retrieval.index.bm25_part import LUCENE, Manifest, check_parameters, read_bm25_manifest
 from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path, jvm_lock
-from typedrag.sharing import Shared
-from typedrag.texts.language import ENGLISH
+from typedrag.text.language import ENGLISH
 
 BM25Setting = Literal["k1", "b"]
 MAX_QUERY_TERMS = 65_536

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from typedrag.errors import RetrievalError
-from typedrag.extras import require
-from typedrag.records import Passage
+from typedrag.core.errors import RetrievalError
+from typedrag.core.extras import require
+from typedrag.core.records import Passage
+from typedrag.core.sharing import Shared
 from typedrag.retrieval.encoder import Embeddings
 from typedrag.retrieval.index.approximate import ApproximateSearch
 from typedrag.retrieval.index.dense_part import (
@@ -24,7 +25,6 @@ from typedrag.retrieval.index.dense_part import (
     read_generation_dense,
 )
 from typedrag.retrieval.index.generations import open_current
-from typedrag.sharing import Shared
 
 _DIGITS = 5
 """Digits of a score. Further digits depend on the queries that are embedded together, and would decide ties."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from typedrag.records import Passage
+from typedrag.core.records import Passage
 
 
 def reciprocal_rank_fusion(

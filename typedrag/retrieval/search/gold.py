@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from typedrag.call_context import call_context
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
+from typedrag.core.call_context import call_context
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
+from typedrag.core.sharing import Shared
 from typedrag.retrieval.search.bm25 import BM25Retriever
-from typedrag.sharing import Shared
 
 
 class GoldRetriever(Shared):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from typedrag.errors import InputError, RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
+from typedrag.core.sharing import Shared
 from typedrag.retrieval.protocols import IndexRetriever, Retriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, weighted_fusion
-from typedrag.sharing import Shared
 
 FUSION_DEPTH = 100
 """Passages of each part that are fused, or as many as are asked for if that is more: a passage in the

@@ -18,16 +18,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from typedrag.errors import InputError, RetrievalError
-from typedrag.extras import require
-from typedrag.records import Passage
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.extras import require
+from typedrag.core.records import Passage
+from typedrag.core.sharing import Shared
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path
 from typedrag.retrieval.index.rows import FieldMap
 from typedrag.retrieval.index.sources import read_passages
 from typedrag.retrieval.local_models import loading, locate_model
 from typedrag.retrieval.opening import read_options
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS
-from typedrag.sharing import Shared
 
 TEXT_FIELDS = ("passage", "contents", "text", "segment", "body")
 """Where the text of a stored JSON document is: the first of these fields that it has."""
@@ -259,8 +259,8 @@ def _locate(index: str) -> tuple[str, str]:
     try:
         downloaded = download_prebuilt_index(index)
     except ValueError as error:
-        mend = "Name a folder, or an index that Pyserini's documentation lists"
-        raise RetrievalError(f"'{index}' is no folder, and no prebuilt index: {error}", mend) from error
+        hint = "Name a folder, or an index that Pyserini's documentation lists"
+        raise RetrievalError(f"'{index}' is no folder, and no prebuilt index: {error}", hint) from error
     facts = {**known.TF_INDEX_INFO, **known.IMPACT_INDEX_INFO, **known.FAISS_INDEX_INFO}[index]
     return downloaded, facts.get("texts") or ""
 

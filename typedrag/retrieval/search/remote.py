@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
+from typedrag.core.sharing import Shared
 from typedrag.files.text_files import WholeText, without_half_characters
-from typedrag.records import Passage
 from typedrag.retrieval.index.bm25_part import check_parameters
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS, BM25Setting
 from typedrag.retrieval.search.hybrid import HybridRetriever
-from typedrag.sharing import Shared
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")

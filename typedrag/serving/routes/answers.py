@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from typedrag.question_types import QuestionType
+from typedrag.core.question_types import QuestionType
 from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.logs import request_line
 from typedrag.serving.responses import EVENTS, event_stream, server_sent, unless_client_leaves

@@ -11,19 +11,19 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from typedrag.errors import RetrievalError
-from typedrag.events import Event
+from typedrag.core.errors import RetrievalError
+from typedrag.core.events import Event
+from typedrag.core.records import Passage, Usage, total_usage
 from typedrag.files.text_files import WholeText
 from typedrag.lms.asking import detect_refusals
 from typedrag.lms.threads import run_in_thread
 from typedrag.lms.trace import collect_steps, limit_calls
 from typedrag.programs import Program
 from typedrag.programs.coverage import CoreSubQuestions
-from typedrag.records import Passage, Usage, total_usage
 from typedrag.serving.responses import unless_client_leaves
 from typedrag.serving.service import Service
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge, SimilarityCoverageJudge
-from typedrag.texts.citations import supporting_sentences
+from typedrag.text.citations import supporting_sentences
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 

@@ -8,10 +8,10 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
-from typedrag.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read, SubAnswered
-from typedrag.records import NOT_FROM_COLLECTION, Answer, Answered
+from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read, SubAnswered
+from typedrag.core.records import NOT_FROM_COLLECTION, Answer, Answered
 from typedrag.serving.errors import Fault
-from typedrag.texts.citations import cited_sentences
+from typedrag.text.citations import cited_sentences
 
 SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
 """The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""

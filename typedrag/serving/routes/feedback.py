@@ -11,11 +11,11 @@ from typing import Self
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
 
+from typedrag.core.errors import TypedRAGError
+from typedrag.core.events import AnswerEnded, Event
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
 from typedrag.datasets.feedback import Feedback, FeedbackFile, Rating
-from typedrag.errors import TypedRAGError
-from typedrag.events import AnswerEnded, Event
-from typedrag.question_types import QuestionType
-from typedrag.records import Answer
 from typedrag.serving.errors import Fault, Refused
 
 logger = logging.getLogger(__name__)

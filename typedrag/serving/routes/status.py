@@ -13,8 +13,8 @@ import httpx
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
-from typedrag.errors import LMUnavailable
-from typedrag.redaction import without_keys
+from typedrag.core.errors import LMUnavailable
+from typedrag.core.redaction import without_keys
 from typedrag.retrieval import Retriever
 from typedrag.serving.service import Service, run_in_background
 

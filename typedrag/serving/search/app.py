@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import Response
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.search.remote import BM25Settings, SearchReply, SearchRequest, ServedIndex

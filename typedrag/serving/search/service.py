@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
-from typedrag.errors import RetrievalError
-from typedrag.records import Passage
+from typedrag.core.errors import RetrievalError
+from typedrag.core.records import Passage
 from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, parts_of
 from typedrag.retrieval.search.remote import MAX_REPLY, Batcher, BM25Settings, Part, SearchRequest, ServedIndex
 from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error

@@ -8,9 +8,9 @@ import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 
 from tests.experiments.labels import QUALITIES
+from typedrag.core.question_types import SubQuestionType
+from typedrag.core.records import Reference
 from typedrag.datasets import Dataset
-from typedrag.question_types import SubQuestionType
-from typedrag.records import Reference
 from typedrag.signatures import FindAnswers, RankAmongReferences, TypeSubQuestions
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType

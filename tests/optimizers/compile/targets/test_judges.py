@@ -6,8 +6,8 @@ import dspy
 import pytest
 
 from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm, ranked, typed
+from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.lms.lm import use_lm
 from typedrag.metrics import Objective
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate

@@ -5,8 +5,9 @@ import pytest
 
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import PUBLISHED
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
-from typedrag.errors import InputError
 from typedrag.experiments.loading import load_program
 from typedrag.optimizers.compile.targets import (
     ALONE,
@@ -32,7 +33,6 @@ from typedrag.programs import (
 )
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import named_predictors, state_of
-from typedrag.question_types import QuestionType
 
 PROGRAMS = [
     TypedRAG(WordRetriever(), options=Options(type_classifier="lm")),

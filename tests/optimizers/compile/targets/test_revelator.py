@@ -7,14 +7,14 @@ from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.builders import RevelatorData, build_revelator
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import RevelatorRole
 from typedrag.datasets import load_dataset
-from typedrag.errors import InputError
 from typedrag.files.text_files import write_json_lines
 from typedrag.optimizers.compile.targets import RevelatorTarget, target_for
 from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
 from typedrag.programs.hanrag import RevelatorModule
-from typedrag.question_types import RevelatorRole
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,14 @@ from dspy.lm15 import Message, Request, Response, Usage
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
-from typedrag.errors import InputError
 from typedrag.experiments.balance import question_type_of
 from typedrag.metrics import Objective
 from typedrag.optimizers.compile.targets import ALONE
 from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import TypedRAG
-from typedrag.question_types import QuestionType
 from typedrag.signatures import DecomposeReason
 
 REASON = ALONE["reason-sub-queries-alone"]

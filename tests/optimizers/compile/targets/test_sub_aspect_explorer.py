@@ -7,9 +7,9 @@ from tests.datasets.files import write_jsonl
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag import signatures as s
+from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample
-from typedrag.errors import InputError
 from typedrag.metrics import Objective
 from typedrag.optimizers.compile.targets import ALONE
 from typedrag.optimizers.compile.teleprompters.few_shot import usable

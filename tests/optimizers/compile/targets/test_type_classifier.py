@@ -5,12 +5,12 @@ import pytest
 
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.scripted import scripted
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import Dataset
-from typedrag.errors import InputError
 from typedrag.optimizers.compile.targets import ALONE
 from typedrag.programs import RAG, Options, TypedRAG
 from typedrag.programs.artifact.state import state_of
-from typedrag.question_types import QuestionType
 from typedrag.signatures import ClassifyQuestion
 
 TARGET = ALONE["type-classifier-alone"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from typedrag.records import Passage
-from typedrag.texts.words import content_words
+from typedrag.core.records import Passage
+from typedrag.text.words import content_words
 
 PASSAGES = (
     Passage("cold", "Cold dough makes bread dense.", "Bread"),

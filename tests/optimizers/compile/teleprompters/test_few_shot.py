@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from tests.optimizers.tiny import Engine, Goodness, Tiny, examples, request_for, tiny_lm
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer

@@ -10,7 +10,8 @@ import pytest
 from dspy.utils.exceptions import LMAuthError, LMBillingError, LMInvalidRequestError
 
 from tests.optimizers.tiny import Engine, SchemaLM, tiny_lm
-from typedrag.errors import LMUnavailable, RetrievalError
+from typedrag.core.errors import LMUnavailable, RetrievalError
+from typedrag.core.records import Usage
 from typedrag.lms.client import _CallsInFlight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, with_cache
@@ -23,7 +24,6 @@ from typedrag.optimizers.compile.teleprompters.limiter import (
     Stopped,
     closing,
 )
-from typedrag.records import Usage
 from typedrag.runs import AnyOf, MaxCalls, MaxTokens
 
 

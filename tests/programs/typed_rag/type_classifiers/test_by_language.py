@@ -7,13 +7,13 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
+from typedrag.core.errors import StepFailed
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
-from typedrag.errors import StepFailed
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, build_type_classifier
-from typedrag.question_types import QuestionType
 from typedrag.signatures import AnswerFromPassages, ClassifyQuestion
 
 GERMAN = "Warum ist der Himmel blau?"
@@ -61,7 +61,7 @@ def test_where_nobody_can_type_it_it_is_answered_the_evidence_based_way_and_said
 
 
 def test_the_language_costs_less_than_a_millisecond_a_question_once_loaded():
-    from typedrag.texts.language import is_english
+    from typedrag.text.language import is_english
 
     is_english(GERMAN)
     begun = time.perf_counter()

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.programs.typed_rag.type_classifiers.test_linear import ASKED, assert_right
+from typedrag.core.errors import LMUnavailable
 from typedrag.datasets import sample_questions
-from typedrag.errors import LMUnavailable
 from typedrag.lms import models
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import QuestionType
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.question_types import QuestionType
 
 WORDS = "why do leaves fall how i paint a wall ?".split()
 TYPES = [t.value.upper().replace("-", "_") for t in reversed(QuestionType)]

@@ -11,9 +11,9 @@ import torch
 
 from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, POOLED, WORDS, save_start, tiny_ranker
 from tests.scripted import scripted
-from typedrag.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.records import Passage
 from typedrag.programs import Options, RichRAG
-from typedrag.records import Passage
 from typedrag.retrieval import AspectReranker, open_reranker
 from typedrag.retrieval.rerank.list_ranker.ranker import load_list_ranker, start_list_ranker
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates, ListRankerSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from typedrag.records import Passage
+from typedrag.core.records import Passage
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, start_list_ranker
 from typedrag.retrieval.rerank.list_ranker.texts import ListRankerSettings
 

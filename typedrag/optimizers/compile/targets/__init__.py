@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import RevelatorRole
 from typedrag.optimizers.compile.targets.judges import (
     JUDGES,
     CoverageJudgeTarget,
@@ -18,7 +19,6 @@ from typedrag.optimizers.compile.targets.parts import (
 )
 from typedrag.optimizers.compile.targets.revelator import RevelatorTarget
 from typedrag.optimizers.compile.targets.target import Target
-from typedrag.question_types import RevelatorRole
 
 _SEARCHING = ("keyword-extractor", "comparison-frame", "reason-sub-queries", "instruction-sub-queries", "debate-frame")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.datasets import SPLITS, Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.errors import InputError, NotMeasurable
 from typedrag.metrics import Metric
 from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.judges.human_labels import (

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import dspy
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import QuestionType
 from typedrag.experiments.balance import question_type_of
 from typedrag.metrics import Metric, Rewrite
 from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
-from typedrag.question_types import QuestionType
 from typedrag.signatures.fields import Citations
 from typedrag.signatures.roles import module_of, role_of
 
@@ -170,10 +170,10 @@ class ProgramTarget(Target):
             return tuple(named_predictors(program))
         there = modules_of(program)
         if absent := [module for module in self.modules if module not in there]:
-            mend = f"It has: {', '.join(there)}"
+            hint = f"It has: {', '.join(there)}"
             if absent[0] in _BY_SIGNATURES:
-                mend += "; typed_rag has all its modules with -o modules=signatures"
-            raise InputError(f"program '{program.name}', with these options, has no {absent[0]}", mend)
+                hint += "; typed_rag has all its modules with -o modules=signatures"
+            raise InputError(f"program '{program.name}', with these options, has no {absent[0]}", hint)
         return tuple(name for module in self.modules for name in there[module])
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import dspy
 from pydantic import ValidationError
 
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import DocumentScope
 from typedrag.datasets import Dataset
-from typedrag.errors import InputError
 from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
 from typedrag.metrics.queries import QueryMatch
 from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
@@ -17,7 +18,6 @@ from typedrag.programs import Options, PreQRAG, Program, RichRAG, TypedRAG
 from typedrag.programs.preqrag import LMScopeClassifier
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
-from typedrag.question_types import DocumentScope
 from typedrag.signatures.fields import AS_ASKED_FOR, SubAspects
 
 

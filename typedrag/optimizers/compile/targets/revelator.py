@@ -8,15 +8,15 @@ from typing import Any
 import dspy
 from pydantic import TypeAdapter, ValidationError
 
+from typedrag.core.errors import InputError
+from typedrag.core.question_types import RevelatorRole, Route
+from typedrag.core.records import Passage
 from typedrag.datasets import REVELATOR
-from typedrag.errors import InputError
 from typedrag.metrics import LabelMatch, Metric
 from typedrag.metrics.queries import QueryMatch
 from typedrag.optimizers.compile.targets.parts import PartTarget
 from typedrag.programs import HANRAG, Options, Program
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
-from typedrag.question_types import RevelatorRole, Route
-from typedrag.records import Passage
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import dspy
 
+from typedrag.core.errors import InputError
 from typedrag.datasets import Dataset
-from typedrag.errors import InputError
 from typedrag.metrics import Metric
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors

@@ -14,7 +14,7 @@ import dspy
 from dspy import teleprompt
 from pydantic import ConfigDict
 
-from typedrag.errors import InputError, TypedRAGError, first_line
+from typedrag.core.errors import InputError, TypedRAGError, first_line
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     Compilation,
     Optimizer,

@@ -14,7 +14,7 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from pydantic import BaseModel, ValidationError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter

@@ -10,7 +10,7 @@ import dspy
 from pydantic import PositiveInt
 
 from typedrag import signatures
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     Compilation,
     CompileRequest,

@@ -19,14 +19,14 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import LMUnsupportedFeatureError
 
-from typedrag.call_context import set_context
-from typedrag.errors import CallFailed, LMUnavailable, RetrievalError
+from typedrag.core.call_context import set_context
+from typedrag.core.errors import CallFailed, LMUnavailable, RetrievalError
+from typedrag.core.sharing import Shared
 from typedrag.files.journal import Journal
 from typedrag.lms.asking import unavailable_error
 from typedrag.lms.cost import CostTracker, Spending
 from typedrag.runs import Progress, Stopper
 from typedrag.runs.failures import FailureTracker
-from typedrag.sharing import Shared
 
 
 class Stopped(BaseException):

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
+from typedrag.core.registry import Registry
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 from typedrag.optimizers.compile.teleprompters.scoring import Metric, Scoring
-from typedrag.registry import Registry
 
 BudgetName = Literal["light", "medium", "heavy"]
 BUDGET_CALLS: dict[BudgetName, int] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}

@@ -9,7 +9,7 @@ from typing import Any
 import dspy
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
 
-from typedrag.errors import CallFailed, NotMeasurable, StepFailed
+from typedrag.core.errors import CallFailed, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 from typedrag.signatures.roles import role_of

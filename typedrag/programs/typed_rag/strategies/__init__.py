@@ -1,5 +1,6 @@
 """The strategies of question types: one a file, each as the paper's figure draws it."""
 
+from typedrag.core.question_types import QuestionType
 from typedrag.programs.typed_rag.strategies.comparison import Comparison
 from typedrag.programs.typed_rag.strategies.debate import Debate
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
@@ -8,7 +9,6 @@ from typedrag.programs.typed_rag.strategies.instruction import Instruction
 from typedrag.programs.typed_rag.strategies.reason import Reason
 from typedrag.programs.typed_rag.strategies.remark import Remark
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
-from typedrag.question_types import QuestionType
 
 STRATEGIES: dict[QuestionType, type[Strategy]] = {
     QuestionType.EVIDENCE_BASED: EvidenceBased,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.records import Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step
 from typedrag.programs.answering import PassageAnswerer, as_asked
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
-from typedrag.records import Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerComparison, FrameComparison, predictor
 

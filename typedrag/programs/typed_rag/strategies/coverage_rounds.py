@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.records import Passage, Step
 from typedrag.lms.trace import add_step, calls_left, record_fallback, reserve_calls
 from typedrag.programs.answering import NotAnswered, PassageAnswerer, as_asked
 from typedrag.programs.coverage import CoreSubQuestions
 from typedrag.programs.options import Options
 from typedrag.programs.retrieving import Retrieving
-from typedrag.records import Passage, Step
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
 from typedrag.signatures import ReviseAnswer
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge

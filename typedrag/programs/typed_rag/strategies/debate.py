@@ -7,11 +7,11 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Passage, Step, SubAnswer
 from typedrag.lms.trace import add_step
 from typedrag.programs.sub_queries import Part
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
-from typedrag.question_types import QuestionType
-from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import round_robin
 from typedrag.signatures import (
     AnswerDebate,

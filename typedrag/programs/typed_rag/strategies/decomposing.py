@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.errors import StepFailed
+from typedrag.core.errors import StepFailed
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Passage, Step, SubAnswer
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, reserve_calls
 from typedrag.programs.answering import NotAnswered, PassageAnswerer, as_asked
@@ -26,8 +28,6 @@ from typedrag.programs.sub_queries import (
     sift_reply,
 )
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
-from typedrag.question_types import QuestionType
-from typedrag.records import Passage, Step, SubAnswer
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AggregateParaphrases, predictor
 

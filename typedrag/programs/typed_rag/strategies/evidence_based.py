@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dspy
 
+from typedrag.core.records import Passage
 from typedrag.programs.answering import PassageAnswerer, of_length
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
-from typedrag.records import Passage
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import AnswerFromPassages
-from typedrag.texts.words import content_words
+from typedrag.text.words import content_words
 
 
 class EvidenceBased(Strategy):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from typedrag.core.question_types import QuestionType
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy
-from typedrag.question_types import QuestionType
 from typedrag.signatures import (
     AnswerInstruction,
     AnswerSubQuery,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dspy
 
+from typedrag.core.records import Answered, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
-from typedrag.records import Answered, Step
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures import ReplyToRemark
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dspy
 
+from typedrag.core.specs import Spec
 from typedrag.programs.options import TYPE_CLASSIFIERS, Options
 from typedrag.programs.typed_rag.type_classifiers.base import (
     ByLanguageTypeClassifier,
@@ -13,7 +14,6 @@ from typedrag.programs.typed_rag.type_classifiers.base import (
 from typedrag.programs.typed_rag.type_classifiers.embedding import EmbeddingTypeClassifier
 from typedrag.programs.typed_rag.type_classifiers.hub import HubTypeClassifier
 from typedrag.programs.typed_rag.type_classifiers.linear import WEIGHTS, LinearTypeClassifier
-from typedrag.specs import Spec
 
 __all__ = ["WEIGHTS", "EmbeddingTypeClassifier", "LMTypeClassifier", "LinearTypeClassifier", "build_type_classifier"]
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 
 import dspy
 
-from typedrag.call_context import call_context
-from typedrag.errors import InputError, StepFailed
+from typedrag.core.call_context import call_context
+from typedrag.core.errors import InputError, StepFailed
+from typedrag.core.question_types import QuestionType, question_type_named
+from typedrag.core.records import Step, Usage
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.logprobs import label_probabilities, logprob_settings
 from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.options import Options
-from typedrag.question_types import QuestionType, question_type_named
-from typedrag.records import Step, Usage
 from typedrag.signatures import ClassifyQuestion
-from typedrag.texts.language import is_english
+from typedrag.text.language import is_english
 
 _FEW_WORDS = 2
 """Words in ASCII whose language nobody can tell: "lol" is taken for Dutch."""

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.errors import LMUnavailable
+from typedrag.core.errors import LMUnavailable
+from typedrag.core.question_types import QuestionType
 from typedrag.lms.models import model_named
 from typedrag.programs.typed_rag.type_classifiers.base import ProbabilityClassifier
 from typedrag.programs.typed_rag.type_classifiers.linear import load_arrays, softmax
-from typedrag.question_types import QuestionType
 from typedrag.retrieval.local_models import loading, local_model
 
 ENCODER = "all-minilm-l6-v2"
@@ -64,8 +64,8 @@ def _load() -> _Loaded:
 def load_encoder() -> tuple[Any, Any]:
     """MiniLM's tokenizer and network, as published."""
     place = model_named(ENCODER).fetched(LMUnavailable)
-    mend = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
-    with loading(f"the model '{ENCODER}'", mend, LMUnavailable):
+    hint = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
+    with loading(f"the model '{ENCODER}'", hint, LMUnavailable):
         from transformers import AutoModel, AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)

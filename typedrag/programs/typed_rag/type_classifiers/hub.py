@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.question_types import QuestionType
 from typedrag.programs.typed_rag.type_classifiers.base import ProbabilityClassifier
-from typedrag.question_types import QuestionType
 from typedrag.retrieval.local_models import loading, local_model
 
 
@@ -49,8 +49,8 @@ def _load(name: str) -> _Loaded:
     os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")  # else a hub out of reach is tried for minutes
     folder = Path(name).expanduser()
     place = str(folder) if folder.is_dir() else name
-    mend = "Check the name and the network, give a folder, or use the type classifier linear"
-    with loading(f"the type classifier '{name}'", mend, LMUnavailable):
+    hint = "Check the name and the network, give a folder, or use the type classifier linear"
+    with loading(f"the type classifier '{name}'", hint, LMUnavailable):
         from transformers import AutoConfig, AutoTokenizer
 
         config = AutoConfig.from_pretrained(place, trust_remote_code=False)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from typedrag.core.question_types import QuestionType
 from typedrag.programs.typed_rag.type_classifiers.base import ProbabilityClassifier
-from typedrag.question_types import QuestionType
 
 WEIGHTS = Path(__file__).with_name("linear.npz")
 _START, _END = "\u2402", "\u2403"

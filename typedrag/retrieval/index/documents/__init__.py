@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from typedrag.errors import InputError, TypedRAGError, first_line
-from typedrag.extras import MissingExtra
+from typedrag.core.errors import InputError, TypedRAGError, first_line
+from typedrag.core.extras import MissingExtra
 from typedrag.files.text_files import open_text, without_half_characters
 from typedrag.retrieval.index.documents.epub import read_epub
 from typedrag.retrieval.index.documents.html import read_html

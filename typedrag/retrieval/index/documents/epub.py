@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
-from typedrag.extras import require
+from typedrag.core.extras import require
 from typedrag.retrieval.index.documents.html import read_html
 from typedrag.retrieval.index.splitting import Document
 

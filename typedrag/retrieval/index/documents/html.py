@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from typedrag.extras import require
+from typedrag.core.extras import require
 from typedrag.retrieval.index.splitting import Block, Document
 
 _INLINE = frozenset(

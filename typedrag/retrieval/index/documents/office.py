@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from typedrag.extras import require
+from typedrag.core.extras import require
 from typedrag.retrieval.index.documents.html import read_html
 from typedrag.retrieval.index.splitting import Block, Document
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from typedrag.extras import require
+from typedrag.core.extras import require
 from typedrag.retrieval.index.splitting import Document
 
 _TOOL_TITLE = re.compile(

@@ -4,6 +4,6 @@ Needs torch and transformers: import its modules only where they are used, so th
 does not wait for these.
 """
 
-from typedrag.extras import require
+from typedrag.core.extras import require
 
 require("torch", "transformers")

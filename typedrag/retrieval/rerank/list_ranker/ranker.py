@@ -14,10 +14,10 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from typedrag.errors import InputError, RetrievalError, first_line
+from typedrag.core.errors import InputError, RetrievalError, first_line
+from typedrag.core.records import Passage
 from typedrag.files.folders import new_folder
 from typedrag.files.text_files import write_json
-from typedrag.records import Passage
 from typedrag.retrieval.local_models import accelerator, locate_model
 from typedrag.retrieval.rerank.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder, States
 from typedrag.retrieval.rerank.list_ranker.texts import SEPARATORS, Candidates, ListRankerSettings, Reader
@@ -269,6 +269,6 @@ class ListReranker(ModelReranker):
         try:
             ranker = load_list_ranker(Path(self.name))
         except InputError as error:  # a folder that a program names, not a user's argument
-            raise RetrievalError(error.problem, error.mend) from None
+            raise RetrievalError(error.problem, error.hint) from None
         ranker.model.to(accelerator())
         return ranker

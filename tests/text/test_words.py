@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
-from typedrag.question_types import QuestionType
-from typedrag.texts.words import content_words, ends_in_question_mark, words_of
+from typedrag.text.words import content_words, ends_in_question_mark, words_of
 
 
 @pytest.mark.parametrize(

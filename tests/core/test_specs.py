@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 from typedrag.programs import Options
 from typedrag.programs.loading import external_options
 from typedrag.programs.options import TYPE_CLASSIFIERS

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from typedrag.errors import CallFailed, InputError, StepFailed
-from typedrag.extras import MissingExtra
+from typedrag.core.errors import CallFailed, InputError, StepFailed
+from typedrag.core.extras import MissingExtra
 
 
 @pytest.mark.parametrize(

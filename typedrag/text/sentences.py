@@ -5,7 +5,7 @@ from __future__ import annotations
 import regex
 from sentencex import segment
 
-from typedrag.texts.words import encodable
+from typedrag.text.words import encodable
 
 _ITEM_NUMBER = regex.compile(r"^\W*\p{Nd}+(?:[.):]\s+|、)")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from typedrag.records import Passage
-from typedrag.texts.sentences import sentences
-from typedrag.texts.words import content_words
+from typedrag.core.records import Passage
+from typedrag.text.sentences import sentences
+from typedrag.text.words import content_words
 
 
 class Support(NamedTuple):

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from typedrag.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION, Answer, Answered, Passage
+from typedrag.core.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION, Answer, Answered, Passage
 
 YEAST = Passage("p1", "Old yeast makes little gas.")
 

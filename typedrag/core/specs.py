@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from typedrag.errors import InputError
-from typedrag.registry import declared, loaded
+from typedrag.core.errors import InputError
+from typedrag.core.registry import declared, loaded
 
 _FORM = re.compile(r"(?P<kind>.+?)(?P<argument>\[:.+\]|:[A-Z.]+)?")
 
@@ -32,7 +32,7 @@ class SpecGrammar:
         (Spec(kind='cascade', argument=''), Spec(kind='cascade:nli', argument='a/b:c'))
         >>> filters.parse("nli")
         Traceback (most recent call last):
-        typedrag.errors.InputError: 'nli' is no filter. Write one of: none, nli:NAME, cascade, cascade:nli[:NAME]
+        typedrag.core.errors.InputError: 'nli' is no filter. Write one of: none, nli:NAME, cascade, cascade:nli[:NAME]
     """
 
     def __init__(self, noun: str, *forms: str, group: str = "") -> None:

@@ -11,7 +11,7 @@ import copyreg
 import errno
 from typing import Any
 
-from typedrag.redaction import without_keys
+from typedrag.core.redaction import without_keys
 
 
 class TypedRAGError(Exception):
@@ -19,14 +19,14 @@ class TypedRAGError(Exception):
 
     Args:
         problem: The fault, naming the input.
-        mend: Advice to the user.
+        hint: Advice to the user.
     """
 
-    def __init__(self, problem: str, mend: str = "") -> None:
+    def __init__(self, problem: str, hint: str = "") -> None:
         problem = without_keys(problem)
-        super().__init__(f"{problem.rstrip('.')}. {mend}" if mend else problem)
+        super().__init__(f"{problem.rstrip('.')}. {hint}" if hint else problem)
         self.problem = problem
-        self.mend = mend
+        self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:  # exceptions are pickled by their message, which is not what makes these
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]

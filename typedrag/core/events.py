@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
-from typedrag.call_context import call_context, use_context
-from typedrag.records import Answer, Passage, Step, SubAnswer
+from typedrag.core.call_context import call_context, use_context
+from typedrag.core.records import Answer, Passage, Step, SubAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

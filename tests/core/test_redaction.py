@@ -5,10 +5,10 @@ import pytest
 
 from tests.lm_server import lm_server
 from tests.scripted import ScriptedEngine
-from typedrag.errors import StepFailed, Unavailable, first_line
+from typedrag.core.errors import StepFailed, Unavailable, first_line
+from typedrag.core.redaction import redactor_for, without_keys
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.redaction import redactor_for, without_keys
 
 
 @pytest.fixture

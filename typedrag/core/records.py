@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from typedrag.question_types import QuestionType, SubQuestionType
+from typedrag.core.question_types import QuestionType, SubQuestionType
 
 FALLBACK = "fallback"
 """The name of a step which says that another step failed and what was done instead."""

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from typedrag.records import Passage
-from typedrag.texts.citations import cited_sentences
+from typedrag.core.records import Passage
+from typedrag.text.citations import cited_sentences
 
 PASSAGES = [
     Passage("yeast", "Old yeast makes little gas.", "Baking"),

@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from typedrag.records import Step
+from typedrag.core.records import Step
 
 T = TypeVar("T")
 

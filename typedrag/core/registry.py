@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, TypeVar
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -31,7 +31,7 @@ class Registry(Generic[T]):
         ... class Apple:
         ...     name = "apple"
         >>> fruits.names(), fruits.find("apple")
-        (['apple'], <class 'typedrag.registry.Apple'>)
+        (['apple'], <class 'typedrag.core.registry.Apple'>)
     """
 
     def __init__(self, kind: str, gone: Mapping[str, str] | None = None) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.texts.sentences import sentences
+from typedrag.text.sentences import sentences
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
-from typedrag.errors import InputError
+from typedrag.core.errors import InputError
 
 
 class _Described(StrEnum):

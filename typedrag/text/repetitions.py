@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from typedrag.texts.sentences import sentences, without_item_number
-from typedrag.texts.words import words_of
+from typedrag.text.sentences import sentences, without_item_number
+from typedrag.text.words import words_of
 
 _SENTENCE_WORDS = 4
 """The words of a sentence that may not be repeated, at least; shorter ones may: "Let it dry." """
