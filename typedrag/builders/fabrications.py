@@ -21,7 +21,7 @@ from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.judges.short_gold import MOST_WORDS
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
 NOTHING_FOUND = (

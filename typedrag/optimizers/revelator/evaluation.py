@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
@@ -33,7 +33,7 @@ from typedrag.optimizers.compile.targets.revelator import metric_of, typed_examp
 from typedrag.optimizers.revelator.training import prepare
 from typedrag.programs import HANRAG
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
-from typedrag.runs.stages import Listener, Stages, unheard
+from typedrag.runs.work import Listener, Stages, ignore_progress
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def evaluate_roles(
     part: str = "test",
     limit: int | None = None,
     threads: int = 16,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
 ) -> list[RoleScore]:
     """Measure the roles that the dataset has rows for, with the LM in use.
 
@@ -145,7 +145,7 @@ def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
     )
 
 
-class _Engine(Shared):
+class _Engine(NoDeepcopy):
     def __init__(self, folder: Path, max_tokens: int) -> None:
         self._folder, self._max_tokens = folder, max_tokens
         self._model = LocalModel(self._load)

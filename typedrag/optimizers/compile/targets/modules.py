@@ -15,7 +15,7 @@ from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, 
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.signatures.fields import Citations
-from typedrag.signatures.roles import module_of, role_of
+from typedrag.signatures.roles import lm_role, module_of
 
 
 class ModuleKind(NamedTuple):
@@ -132,7 +132,7 @@ def silence(module: dspy.Module) -> dspy.Module:
     """A copy of a module whose answer-writing predictors write nothing."""
 
     def writes(predictor: dspy.Predict) -> bool:
-        role = role_of(predictor.signature)
+        role = lm_role(predictor.signature)
         return role is not None and role.writes
 
     silent = unfrozen(module)
