@@ -119,7 +119,7 @@ def heard(call, **options):
     lm, _ = scripted_judge(REPLIES)
     metric = SubQuestionCoverage(lm, cite="words", **options)
     found = metric(EXAMPLE, prediction())
-    return metric.feedback_for(
+    return metric.predictor_feedback(
         call, EXAMPLE, prediction(), Scored(found.score, found.feedback, found.measures, found.details)
     )
 

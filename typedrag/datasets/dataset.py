@@ -17,8 +17,8 @@ import dspy
 from typedrag.core.errors import InputError
 from typedrag.core.registry import check_options, declared, loaded, refused
 from typedrag.datasets.reading import Entry, misfit
-from typedrag.datasets.splits import SPLITS, Splits, drawn_splits, labelled_type, official_splits, strata_of
-from typedrag.datasets.splits import hash_of as hash_of
+from typedrag.datasets.splits import SPLITS, Splits, drawn_splits, labelled_type, official_splits, stratify
+from typedrag.datasets.splits import text_hash as text_hash
 
 _DERIVED = ("predicted_type", "passage_texts")
 """Fields that follow from others, so that they tell no datasets apart."""
@@ -102,7 +102,7 @@ class Dataset:
 
     def strata(self) -> dict[tuple[str, str], list[dspy.Example]]:
         """The examples by subset and question type, each in the order of its ids' hashes."""
-        return strata_of(self.examples)
+        return stratify(self.examples)
 
 
 def sample(
@@ -121,14 +121,14 @@ def sample(
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
-    strata = strata_of(examples, type_of)
+    strata = stratify(examples, type_of)
     subsets, types = sorted({subset for subset, _ in strata}), sorted({name for _, name in strata})
 
     def turn_of(stratum: tuple[str, str]) -> tuple[int, int]:
         subset, question_type = subsets.index(stratum[0]), types.index(stratum[1])
         return (question_type - subset) % len(types), subset
 
-    queues = [sorted(strata[key], key=lambda e: hash_of(e.id, seed)) for key in sorted(strata, key=turn_of)]
+    queues = [sorted(strata[key], key=lambda e: text_hash(e.id, seed)) for key in sorted(strata, key=turn_of)]
     turns = [(place, n, e) for n, queue in enumerate(queues) for place, e in enumerate(queue)]
     return [e for _, _, e in sorted(turns, key=lambda turn: turn[:2])[:limit]]
 
@@ -235,14 +235,14 @@ def example(**fields: object) -> dspy.Example:
     return dspy.Example(**fields).with_inputs("question")
 
 
-def id_of(*parts: str) -> str:
+def make_id(*parts: str) -> str:
     """An id for a row that has none: a hash of the parts that identify it.
 
     Example:
-        >>> id_of("Why is the sky blue?")
+        >>> make_id("Why is the sky blue?")
         'fa57d61b4ef46453'
     """
-    return hash_of("\x1f".join(parts))[:16]
+    return text_hash("\x1f".join(parts))[:16]
 
 
 def build_dataset(

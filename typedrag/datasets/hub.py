@@ -8,7 +8,7 @@ from typing import Any
 
 from typedrag.core.errors import Unavailable
 from typedrag.core.extras import require
-from typedrag.datasets.reading import Entry, subsets_of
+from typedrag.datasets.reading import Entry, choose_subsets
 
 
 def hub_rows(
@@ -27,7 +27,7 @@ def hub_rows(
         subset: One of the subsets, or several separated by commas; None takes all.
         columns: The columns to read, if rows have much besides.
     """
-    for part in subsets_of(list(splits), subset):
+    for part in choose_subsets(list(splits), subset):
         place = f"{name} ({splits[part]})"
         for number, row in enumerate(_split(name, config, splits[part], columns), 1):
             yield Entry(row, f"{place}, row {number}", part)

@@ -11,7 +11,7 @@ from typing import Any
 import dspy
 from pydantic import AliasChoices, Field
 
-from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
 from typedrag.datasets.hub import hub_rows
 from typedrag.datasets.question_sets import SquadAnswer
 from typedrag.datasets.reading import (
@@ -20,7 +20,7 @@ from typedrag.datasets.reading import (
     Layout,
     Text,
     all_listed,
-    files_of,
+    find_files,
     members,
     parse,
     read_json,
@@ -45,7 +45,7 @@ class _NaturalQuestion(Layout):
 
     @property
     def id(self) -> str:
-        return id_of(self.question)
+        return make_id(self.question)
 
     @property
     def answers(self) -> list[str]:
@@ -197,7 +197,7 @@ def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str 
         subset: train or validation; None takes all there are.
     """
     if path:
-        entries = (e for part, file in files_of(path, data.files, subset) for e in data.questions(file, part))
+        entries = (e for part, file in find_files(path, data.files, subset) for e in data.questions(file, part))
         return build_dataset(data.name, entries, partial(_example, layout=data.layout), source=str(path))
     splits = {part: part for part in data.files}
     rows = hub_rows(data.hub, splits, config=data.config, subset=subset, columns=data.columns)

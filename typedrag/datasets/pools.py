@@ -64,7 +64,7 @@ class Pool(Layout):
             raise ValueError("its passages differ in what they are said to cover")
         return self
 
-    def aspects_of(self, passage: PooledPassage) -> tuple[str, ...]:
+    def passage_aspects(self, passage: PooledPassage) -> tuple[str, ...]:
         """The sub-aspects that a passage was found for."""
         return tuple(self.sub_aspects[place] for place in passage.sub_aspects)
 

@@ -10,9 +10,20 @@ from pathlib import Path
 import dspy
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
 from typedrag.datasets.hub import download
-from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, misfit, parse, read_rows, renamed, subsets_of
+from typedrag.datasets.reading import (
+    Entry,
+    Id,
+    Layout,
+    Text,
+    choose_subsets,
+    find_files,
+    misfit,
+    parse,
+    read_rows,
+    renamed,
+)
 from typedrag.text.words import words_of
 
 WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
@@ -56,9 +67,9 @@ def load_webgpt(
         first_words: Only questions that begin with one of these words, such as `why,how`; by default all.
         least_words: The fewest words that both answers have.
     """
-    file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(WEBGPT_HOME)
+    file = find_files(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(WEBGPT_HOME)
     dataset = build_dataset("webgpt", _comparisons(file), _webgpt_example, source=str(path or WEBGPT_HOME))
-    subsets = subsets_of(sorted({example.subset for example in dataset.examples}), subset)
+    subsets = choose_subsets(sorted({example.subset for example in dataset.examples}), subset)
     begins = {word.strip().lower() for word in first_words.split(",") if word.strip()}
 
     def is_wanted(example: dspy.Example) -> bool:
@@ -100,7 +111,7 @@ def _webgpt_example(entry: Entry) -> dspy.Example | str:
     if row.score_0 == 0:
         return "a tie: people prefer neither answer"
     return example(
-        id=id_of(row.question.dataset, row.question.id, row.answer_0, row.answer_1),
+        id=make_id(row.question.dataset, row.question.id, row.answer_0, row.answer_1),
         question=row.question.full_text,
         subset=row.question.dataset,
         answers_compared=(row.answer_0, row.answer_1),
@@ -147,7 +158,7 @@ def _pairs_example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example |
     if row.preference == 0:
         return "a tie: people prefer neither answer"
     return example(
-        id=row.id or id_of(row.question, row.first, row.second),
+        id=row.id or make_id(row.question, row.first, row.second),
         question=row.question,
         answers_compared=(row.first, row.second),
         preference=row.preference,

@@ -12,7 +12,7 @@ from pydantic import AliasChoices, Field
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
-from typedrag.datasets.dataset import example, id_of, load_dataset, sources
+from typedrag.datasets.dataset import example, load_dataset, make_id, sources
 from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, members, parse, read_json, read_rows
 
 
@@ -40,7 +40,7 @@ class _Context(Layout):
     passage_id: Id | None = Field(default=None, validation_alias=AliasChoices("passage_id", "psg_id", "id"))
 
     def passage(self) -> Passage:
-        return Passage(self.passage_id or id_of(self.title, self.text), self.text, self.title)
+        return Passage(self.passage_id or make_id(self.title, self.text), self.text, self.title)
 
 
 class _Stem(Layout):
@@ -106,7 +106,7 @@ def _squad(whole: Entry) -> Iterator[SingleHop]:
         title = str(article.value.get("title") or "").replace("_", " ") if isinstance(article.value, dict) else ""
         for paragraph in members(article, "paragraphs"):
             text = parse(_SquadParagraph, paragraph).context
-            passage = Passage(id_of(title, text), text, title)
+            passage = Passage(make_id(title, text), text, title)
             for entry in members(paragraph, "qas"):
                 row = parse(_SquadQuestion, entry)
                 if row.answers:
@@ -151,7 +151,9 @@ def read_question_set(where: str, subset: str | None = None) -> QuestionSet:
     if not file.is_file():
         raise InputError(f"'{where}' is neither a dataset nor a file", "Write DATASET, DATASET:PATH or FILE")
     examples = tuple(
-        example(id=id_of(single.question), question=single.question, answers=(single.answer,) if single.answer else ())
+        example(
+            id=make_id(single.question), question=single.question, answers=(single.answer,) if single.answer else ()
+        )
         for single in read_single_hop(file)
     )
     return QuestionSet(_stem(file), examples)

@@ -166,9 +166,9 @@ def misfit(place: str, reason: str) -> InputError:
     return InputError(f"{place} cannot be used: {reason}", "Mend it, or take it out")
 
 
-def rows_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> Iterator[Entry]:
-    """Yield the rows of all files that `files_of` finds."""
-    for part, file in files_of(path, files, subset):
+def read_subsets(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> Iterator[Entry]:
+    """Yield the rows of all files that `find_files` finds."""
+    for part, file in find_files(path, files, subset):
         yield from read_rows(file, part)
 
 
@@ -213,7 +213,7 @@ def members(entry: Entry, field: str = "") -> Iterator[Entry]:
         yield Entry(member, f"{parent}[{number}]", entry.subset)
 
 
-def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> list[tuple[str, Path]]:
+def find_files(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> list[tuple[str, Path]]:
     """The files of the subsets, as pairs of subset and file.
 
     Args:
@@ -221,7 +221,7 @@ def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None 
         files: The names that each subset's file may have, relative to the folder.
         subset: One of the subsets, or several separated by commas; None takes all that are there.
     """
-    subsets = subsets_of(list(files), subset)
+    subsets = choose_subsets(list(files), subset)
     if path.is_dir():
         there = [(name, _first(path, files[name])) for name in subsets]
         present = [(name, file) for name, file in there if file is not None]
@@ -240,11 +240,11 @@ def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None 
     raise InputError(f"{path} does not say by its name which subset it is", f"Name it: {', '.join(files)}")
 
 
-def subsets_of(known: Sequence[str], subset: str | None) -> list[str]:
+def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
     """The subsets in a comma-separated list; all known ones if there is no list.
 
     Example:
-        >>> subsets_of(["nq", "squad", "trivia"], "trivia,nq")
+        >>> choose_subsets(["nq", "squad", "trivia"], "trivia,nq")
         ['trivia', 'nq']
     """
     subsets = [name.strip() for name in subset.split(",")] if subset else list(known)

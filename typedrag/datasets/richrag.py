@@ -13,22 +13,22 @@ from pydantic import BeforeValidator, Field
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference
-from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
 from typedrag.datasets.hub import download
 from typedrag.datasets.reading import (
     Entry,
     Id,
     Layout,
     Text,
-    files_of,
+    choose_subsets,
+    find_files,
     misfit,
     parse,
     read_json,
     read_rows,
-    rows_of,
-    subsets_of,
+    read_subsets,
 )
-from typedrag.datasets.splits import hash_of, official_splits
+from typedrag.datasets.splits import official_splits, text_hash
 
 PARTS = ("train", "dev", "test")
 HOME = "https://huggingface.co/datasets/ShootingWong/RichRAG-dataset-ckpt"
@@ -69,7 +69,7 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
     """
     if path is None:
         raise InputError("dataset 'richrag' is read from files of its authors", f"Fetch them from {HOME}: --path")
-    return build_dataset("richrag", _rows(path, subsets_of(PARTS, subset)), _example, source=str(path))
+    return build_dataset("richrag", _rows(path, choose_subsets(PARTS, subset)), _example, source=str(path))
 
 
 def _rows(path: Path, subsets: list[str]) -> Iterator[Entry]:
@@ -92,7 +92,7 @@ def _example(entry: Entry) -> dspy.Example:
     if len(row.subqs) != len(row.subas):
         raise misfit(entry.place, f"it has {len(row.subqs)} sub-aspects and {len(row.subas)} sub-answers")
     return example(
-        id=id_of(entry.subset, row.question, *answers),
+        id=make_id(entry.subset, row.question, *answers),
         question=row.question,
         subset=entry.subset,
         references=(Reference("\n".join(answers), 1),),
@@ -171,14 +171,14 @@ def _dealt(examples: Iterable[dspy.Example], per_domain: int) -> Iterator[dspy.E
     for article in examples:
         by_domain.setdefault(article.subset, []).append(article)
     for articles in by_domain.values():
-        for place, article in enumerate(sorted(articles, key=lambda e: hash_of(e.id))[:per_domain]):
+        for place, article in enumerate(sorted(articles, key=lambda e: text_hash(e.id))[:per_domain]):
             yield article.copy(part={0: "test", 1: "valid"}.get(place % _SHARES, "train"))
 
 
 def _wikiasp_rows(path: Path, subset: str | None) -> Iterator[Entry]:
-    there = [name for name in subsets_of(DOMAINS, subset) if subset or (path / name).is_dir()]
+    there = [name for name in choose_subsets(DOMAINS, subset) if subset or (path / name).is_dir()]
     for folder in [path / name for name in there] or [path]:
-        for part, file in files_of(folder, WIKIASP_FILES):
+        for part, file in find_files(folder, WIKIASP_FILES):
             domain = file.parent.name
             for row in read_rows(file, domain if domain in DOMAINS else ""):
                 yield row._replace(value={**row.value, "part": part}) if isinstance(row.value, dict) else row
@@ -246,7 +246,7 @@ def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> D
     to_example = partial(_wikipassageqa_example, documents=read_json(passages), file=passages.name)
     return build_dataset(
         "wikipassageqa",
-        rows_of(folder, WIKIPASSAGEQA_FILES, subset),
+        read_subsets(folder, WIKIPASSAGEQA_FILES, subset),
         to_example,
         source=str(path or WIKIPASSAGEQA_HOME),
     )

@@ -20,7 +20,7 @@ Splits = Mapping[str, str]
 """The split of each example, by its id; ids without a split are absent."""
 
 
-def hash_of(text: str, seed: int = 0) -> str:
+def text_hash(text: str, seed: int = 0) -> str:
     """A hash of a text and a seed, in hexadecimal, the same on every machine."""
     return hashlib.sha256(f"{seed}:{text}".encode()).hexdigest()
 
@@ -30,19 +30,19 @@ def labelled_type(example: dspy.Example) -> str:
     return str(example.get("question_type") or "")
 
 
-def group_of(example: dspy.Example) -> str:
+def question_group(example: dspy.Example) -> str:
     """The key of the group that an example is split, folded and resampled with: its question, see `question_key`."""
     return question_key(example.question)
 
 
-def strata_of(
+def stratify(
     examples: Sequence[dspy.Example], type_of: Callable[[dspy.Example], str] = labelled_type
 ) -> dict[tuple[str, str], list[dspy.Example]]:
     """Examples by subset and question type, each in the order of its ids' hashes."""
     strata: dict[tuple[str, str], list[dspy.Example]] = defaultdict(list)
     for example in examples:
         strata[(str(example.get("subset") or ""), type_of(example))].append(example)
-    return {key: sorted(strata[key], key=lambda e: hash_of(e.id)) for key in sorted(strata)}
+    return {key: sorted(strata[key], key=lambda e: text_hash(e.id)) for key in sorted(strata)}
 
 
 def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
@@ -50,14 +50,14 @@ def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
     groups: dict[str, list[str]] = defaultdict(list)
     first: dict[str, dspy.Example] = {}
     for example in sorted(examples, key=lambda e: str(e.id)):
-        groups[group_of(example)].append(example.id)
-        first.setdefault(group_of(example), example)  # its subset and type count for the question
+        groups[question_group(example)].append(example.id)
+        first.setdefault(question_group(example), example)  # its subset and type count for the question
     return {
         member: split
-        for key, stratum in strata_of(list(first.values())).items()
+        for key, stratum in stratify(list(first.values())).items()
         for split, part in _parts(key, stratum).items()
         for example in part
-        for member in groups[group_of(example)]
+        for member in groups[question_group(example)]
     }
 
 
@@ -88,11 +88,11 @@ def _apart(examples: Sequence[dspy.Example], splits: Splits) -> Splits:
     last: dict[str, int] = {}
     for e in examples:
         if e.id in splits:
-            last[group_of(e)] = max(last.get(group_of(e), 0), SPLITS.index(splits[e.id]))
-    return {e.id: splits[e.id] for e in examples if e.id in splits and splits[e.id] == SPLITS[last[group_of(e)]]}
+            last[question_group(e)] = max(last.get(question_group(e), 0), SPLITS.index(splits[e.id]))
+    return {e.id: splits[e.id] for e in examples if e.id in splits and splits[e.id] == SPLITS[last[question_group(e)]]}
 
 
 def _parts(key: tuple[str, str], stratum: list[dspy.Example]) -> dict[str, list[dspy.Example]]:
-    offset = int(hash_of("/".join(key)), 16) / 16**64
+    offset = int(text_hash("/".join(key)), 16) / 16**64
     first, second = (int(len(stratum) * bound + offset) for bound in _BOUNDS)
     return dict(zip(SPLITS, (stratum[:first], stratum[first:second], stratum[second:]), strict=True))

@@ -8,7 +8,7 @@ from typedrag.metrics.judges.linkage import Linkage
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
-from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, parse_objective, risk_of
+from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, objective_risk, parse_objective
 from typedrag.metrics.preference import Preference
 from typedrag.metrics.queries import QueryMatch
 from typedrag.metrics.ranking import Retrieval, Rewrite
@@ -52,7 +52,7 @@ __all__ = [
     "metric",
     "metric_class",
     "metric_names",
+    "objective_risk",
     "parse_objective",
-    "risk_of",
     "takes_scorer",
 ]

@@ -136,7 +136,7 @@ class LabelMatch(Metric):
         details = {"actual": actual, "given": str(predicted)}
         return Scored(value, self._in_words(actual, str(predicted)), {"accuracy": value}, details)
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The general feedback, for the predictor that outputs the label."""

@@ -97,7 +97,7 @@ class Metric:
         if needs := type(self).needs:
             needs(example)
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The feedback for one predictor of the program; empty if there is none.

@@ -12,7 +12,7 @@ import numpy as np
 
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.question_types import SubQuestionType
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.arithmetic.coverage import CORE_ONLY, Judged, answer_coverage
 from typedrag.metrics.arithmetic.preferences import best_weights, cross_validated, points
@@ -101,10 +101,10 @@ class Preference(Metric):
                 ).outcome.points
                 for better, worse in pairs
             )
-        question = hash_of(question_key(example.question))
+        question = text_hash(question_key(example.question))
         return Scored(accuracy, measures=measures, details={"differences": differences.tolist(), "question": question})
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """Nothing: no predictor changes the dataset's answers."""

@@ -63,7 +63,7 @@ class QueryMatch(Metric):
         value = query_match(own, expected)
         return Scored(value, f"Wanted: {listed(expected, most=None)}. Written: {listed(own)}.", {"query_match": value})
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The general feedback, for the predictor that writes the queries."""

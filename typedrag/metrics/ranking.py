@@ -181,7 +181,7 @@ class _FoundPassages(Metric):
         feedback = f"Not among the first {self.k}: {', '.join(missing)}" if missing else "All needed passages are there"
         return Scored(measures["recall"], feedback, measures, {"missing": missing})
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The passages that its queries should have found, by their texts if known."""

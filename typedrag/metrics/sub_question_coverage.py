@@ -118,7 +118,7 @@ class SubQuestionCoverage(Metric):
             details={"sub_questions": verdicts, "passages_known": known},
         )
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The core sub-questions that this predictor left open.

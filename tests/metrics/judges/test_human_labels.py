@@ -103,8 +103,8 @@ def test_types_are_those_of_most_people():
 def test_feedback_is_for_the_predictor_that_judged():
     metric, scored = TypeLabels(), VerdictLabels().score(VERDICTS, verdicts(True, True, False, False))
     judge = PredictorCall(Role.JUDGE, outputs={"types": {}})
-    assert metric.feedback_for(judge, VERDICTS, dspy.Prediction(), scored) == scored.feedback
-    assert metric.feedback_for(PredictorCall(Role.JUDGE), VERDICTS, dspy.Prediction(), scored) == ""
+    assert metric.predictor_feedback(judge, VERDICTS, dspy.Prediction(), scored) == scored.feedback
+    assert metric.predictor_feedback(PredictorCall(Role.JUDGE), VERDICTS, dspy.Prediction(), scored) == ""
 
 
 def test_labelled_answers_are_no_references():

@@ -224,7 +224,7 @@ def heard(call, rank=3, references=LONG, passages=FOUND, answer="Yeast turns sug
     prediction = dspy.Prediction(answer=answer, passages=passages)
     found = metric(example, prediction)
     scored = Scored(found.score, found.feedback, found.measures, found.details)
-    return metric.feedback_for(call, example, prediction, scored)
+    return metric.predictor_feedback(call, example, prediction, scored)
 
 
 def test_who_writes_queries_hears_of_what_no_passage_says():

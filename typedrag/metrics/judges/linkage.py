@@ -11,7 +11,7 @@ import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Reference
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.logprobs import logprob_settings, number_probabilities
 from typedrag.metrics.arithmetic.ranks import (
@@ -133,7 +133,7 @@ def draw_references(
     if len(labels) > max_references:
         gap = (len(labels) - 1) / (max_references - 1)
         labels = [labels[round(i * gap)] for i in range(max_references)]
-    return tuple(min(by_label[label], key=lambda r: hash_of(f"{example.id}:{r.text}", seed)) for label in labels)
+    return tuple(min(by_label[label], key=lambda r: text_hash(f"{example.id}:{r.text}", seed)) for label in labels)
 
 
 QUALITY = "quality"
@@ -263,7 +263,7 @@ class Linkage(Metric):
             },
         )
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The content of better references that the answer lacks, for the predictor that lost it.

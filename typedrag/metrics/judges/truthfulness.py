@@ -87,7 +87,7 @@ class Truthfulness(Metric):
             return _scored(0, 1, "gold", _on_gold(False, short))
         return self._by_support(example.question, prediction.answer, golds or _sources(example, prediction))
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The general feedback for predictors that write, and whether their sources have a right answer; for those that

@@ -113,7 +113,7 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
     """The positions of a pool's passages, in the order that a ranker gives them."""
     passages = [p.passage for p in pool.passages]
     if isinstance(ranker, AspectReranker):
-        aspects = {p.id: pool.aspects_of(p) for p in pool.passages}
+        aspects = {p.id: pool.passage_aspects(p) for p in pool.passages}
         ranked = ranker.rerank_by_aspects(pool.question, passages, len(passages), aspects)
     else:
         ranked = ranker.rerank(pool.question, passages, len(passages))
