@@ -34,8 +34,8 @@ from typedrag.datasets.dataset import text_hash
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import collect_steps, run_concurrently
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.metrics.text_overlap import contains
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.overlap import contains
 from typedrag.programs import Options
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.logistic import LogisticModel

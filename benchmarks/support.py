@@ -31,16 +31,13 @@ from typedrag.builders.fabrications import exchanged
 from typedrag.cli.script import run
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
-from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.splits import question_group
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.lms import models
 from typedrag.metrics import Truthfulness
-from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.metrics.gold import best_references, good_references
+from typedrag.metrics.estimate import mean_estimate, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges import support
-from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support import EmbeddingSupport
+from typedrag.metrics.overlap import best_references, good_references, is_short, says
 from typedrag.retrieval.rerank.rerankers import cosines
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.text.sentences import sentences

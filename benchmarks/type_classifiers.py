@@ -45,7 +45,7 @@ from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, run_concurrently
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
+from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.programs import Options
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier

@@ -26,17 +26,14 @@ from typedrag.cli.script import run
 from typedrag.core.errors import NotMeasurable, StepFailed
 from typedrag.core.records import Reference
 from typedrag.datasets import Dataset, load_dataset
-from typedrag.datasets.dataset import sample, text_hash
-from typedrag.datasets.splits import SPLITS, question_group
+from typedrag.datasets.dataset import SPLITS, question_group, sample, text_hash
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.metrics.arithmetic.ranks import expected_rank
+from typedrag.metrics.estimate import mean_estimate, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges.combined import WEIGHTS, features
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
-from typedrag.metrics.judges.linkage import LinkageJudge, draw_references
-from typedrag.metrics.text_overlap import contains
+from typedrag.metrics.judges.linkage import LinkageJudge, draw_references, expected_rank
+from typedrag.metrics.overlap import contains
 from typedrag.retrieval.logistic import LogisticModel
 
 SCALES = {"antique": (1, 4), "wiki-nfqa": (0, 3)}

@@ -6,7 +6,7 @@ import pytest
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
-from typedrag.datasets.pools import Pool, read_pools, write_pools
+from typedrag.datasets.richrag import Pool, read_pools, write_pools
 
 ROW = {
     "id": "q1",

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.question_types import QuestionType
 from typedrag.metrics import build_metric
-from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.labels import accuracy, confusion, macro_f1
-from typedrag.metrics.metric import Scored
+from typedrag.metrics.metric import PredictorCall, Scored
 from typedrag.signatures.roles import Role
 
 types = st.sampled_from(QuestionType)

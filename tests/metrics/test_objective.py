@@ -20,7 +20,7 @@ from typedrag.metrics import (
     objective_risk,
     parse_objective,
 )
-from typedrag.metrics.feedback import PredictorCall
+from typedrag.metrics.metric import PredictorCall
 from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
 from typedrag.signatures import RankAmongReferences
 from typedrag.signatures.roles import Role

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import ELSEWHERE, Passage, Reference, Step
 from typedrag.metrics import build_metric
-from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.metric import Scored
+from typedrag.metrics.metric import PredictorCall, Scored
 from typedrag.metrics.ranking import (
     comprehensiveness,
     coverage_table,

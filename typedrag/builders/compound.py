@@ -19,10 +19,10 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.core.records import Passage
 from typedrag.datasets.dataset import make_id, text_hash
-from typedrag.datasets.question_sets import SingleHop, read_single_hop
+from typedrag.datasets.open_domain import SingleHop, read_single_hop
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
+from typedrag.metrics.overlap import ENTITY_SEPARATOR, contains
 from typedrag.retrieval import read_passages
 from typedrag.runs.stages import Stages
 from typedrag.signatures import AskAboutEntity, JoinQuestions

@@ -16,11 +16,10 @@ from pydantic import PositiveInt
 from typedrag.builders.builder import Built, OfDataset, OpenLM, Row, counted, usable
 from typedrag.core.errors import StepFailed
 from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
+from typedrag.datasets.preferences import AnswerKind, MadeAnswer
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.metrics.judges.short_gold import MOST_WORDS
-from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
+from typedrag.metrics.overlap import ENTITY_SEPARATOR, MOST_WORDS, contains
 from typedrag.runs.stages import Stages
 from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
 

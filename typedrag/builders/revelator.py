@@ -27,7 +27,7 @@ from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.core.records import Passage
 from typedrag.datasets import load_compound
 from typedrag.datasets.dataset import make_id, text_hash
-from typedrag.datasets.question_sets import read_single_hop
+from typedrag.datasets.open_domain import read_single_hop
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
 from typedrag.lms.lm import use_lm
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule

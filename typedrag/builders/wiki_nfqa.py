@@ -18,7 +18,7 @@ from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable, why
 from typedrag.builders.non_factoid import select_non_factoid
 from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.question_sets import read_question_set
+from typedrag.datasets.open_domain import read_question_set
 from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.lm import lm_identity, use_lm

@@ -13,9 +13,8 @@ from pydantic import Field
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole, Route
-from typedrag.datasets.dataset import Dataset, build_dataset, example, source
+from typedrag.datasets.dataset import SPLITS, Dataset, build_dataset, example, given_splits, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
-from typedrag.datasets.splits import SPLITS, given_splits
 
 COMPOUND = "compound"
 COMPOUND_SUBSETS = SPLITS

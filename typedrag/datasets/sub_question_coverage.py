@@ -11,8 +11,7 @@ from pydantic import Field
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
-from typedrag.datasets.hub import hub_rows
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_subsets
+from typedrag.datasets.reading import Entry, Id, Layout, Text, hub_rows, misfit, parse, read_subsets
 
 _HOME = "https://arxiv.org/abs/2410.15531"
 _LICENCE = "Apache-2.0 (Xie et al. 2024)"

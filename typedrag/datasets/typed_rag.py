@@ -14,7 +14,6 @@ from pydantic import AliasChoices, Field
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Reference
 from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
-from typedrag.datasets.hub import download, hub_rows
 from typedrag.datasets.reading import (
     Entry,
     Id,
@@ -23,7 +22,9 @@ from typedrag.datasets.reading import (
     TypeName,
     all_listed,
     choose_subsets,
+    download,
     find_files,
+    hub_rows,
     members,
     misfit,
     parse,

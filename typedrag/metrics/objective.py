@@ -11,8 +11,7 @@ import dspy
 
 from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Step
-from typedrag.metrics.feedback import PredictorCall, listed
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
+from typedrag.metrics.metric import Metric, PredictorCall, Scored, build_metric, listed, metric_class
 from typedrag.metrics.ranking import query_steps
 from typedrag.signatures.roles import Role
 from typedrag.text.words import beginning

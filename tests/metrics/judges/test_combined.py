@@ -10,8 +10,8 @@ from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.lms import models
 from typedrag.metrics import Linkage, build_metric, build_objective
-from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.combined import WEIGHTS, features, quality
+from typedrag.metrics.metric import PredictorCall
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.signatures import RankAmongReferences
 from typedrag.signatures.roles import Role

@@ -5,10 +5,9 @@ import pytest
 
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference
-from typedrag.metrics.arithmetic.ranks import Convention
-from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.human_labels import Agreement, RankLabels, TypeLabels, VerdictLabels, labelled_answers
-from typedrag.metrics.judges.linkage import draw_references
+from typedrag.metrics.judges.linkage import Convention, draw_references
+from typedrag.metrics.metric import PredictorCall
 from typedrag.signatures.fields import Verdict
 from typedrag.signatures.roles import Role
 from typedrag.sub_questions.coverage_judge import Coverage

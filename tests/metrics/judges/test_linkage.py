@@ -14,9 +14,8 @@ from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Passage, Reference
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Scored
-from typedrag.metrics.arithmetic.ranks import expected_rank
-from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judges.linkage import Linkage, LinkageJudge, draw_references
+from typedrag.metrics.judges.linkage import Linkage, LinkageJudge, draw_references, expected_rank
+from typedrag.metrics.metric import PredictorCall
 from typedrag.signatures import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.roles import Role
 

@@ -13,10 +13,9 @@ from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Referenc
 from typedrag.datasets import load_dataset
 from typedrag.lms import models
 from typedrag.metrics import build_metric, build_objective, takes_scorer
-from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.support import Support
 from typedrag.metrics.judges.truthfulness import Truthfulness
-from typedrag.metrics.metric import Scored
+from typedrag.metrics.metric import PredictorCall, Scored
 from typedrag.signatures import GradeEquivalence, JudgeSupport
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.signatures.roles import Role

@@ -13,10 +13,10 @@ import dspy
 
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Estimate
-from typedrag.datasets.splits import question_group
+from typedrag.datasets.dataset import question_group
 from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
-from typedrag.metrics.arithmetic.agreement import kendall, pairwise_order_accuracy, spearman
+from typedrag.metrics.estimate import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
 

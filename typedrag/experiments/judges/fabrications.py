@@ -10,7 +10,7 @@ import dspy
 
 from typedrag.core.records import Answered, Estimate
 from typedrag.datasets import AnswerKind, MadeAnswer
-from typedrag.datasets.splits import question_group
+from typedrag.datasets.dataset import question_group
 from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 import dspy
 
 from typedrag.core.question_types import QuestionType
-from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.splits import question_group
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.experiments.judges.judging import JudgedBatch
 from typedrag.experiments.judges.records import Agreement, Bench, Found
-from typedrag.metrics.arithmetic.agreement import label_agreement
+from typedrag.metrics.estimate import label_agreement
 from typedrag.metrics.labels import confusion
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier

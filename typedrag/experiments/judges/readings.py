@@ -12,10 +12,9 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.datasets.dataset import text_hash
 from typedrag.experiments.judges.records import Bench, Scorer
 from typedrag.metrics import Metric
-from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Relevance
-from typedrag.metrics.judges.linkage import QUALITY, Linkage
-from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
+from typedrag.metrics.judges.linkage import QUALITY, Convention, Linkage
+from typedrag.metrics.judges.preference import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.similarity import BERTScore, Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage

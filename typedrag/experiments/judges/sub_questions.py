@@ -12,14 +12,13 @@ import dspy
 
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Estimate
-from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.splits import question_group
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.experiments.judges.records import Agreement, Bench, Found, defined
-from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
+from typedrag.metrics.estimate import binary_agreement, label_agreement, pairwise_order_accuracy
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
+from typedrag.metrics.overlap import token_f1
 from typedrag.metrics.similarity import cosine
-from typedrag.metrics.text_overlap import token_f1
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Cite, Coverage, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 

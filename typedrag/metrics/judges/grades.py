@@ -15,8 +15,8 @@ import dspy
 
 from typedrag.core.errors import NotMeasurable
 from typedrag.lms.asking import ask
-from typedrag.metrics.gold import gold_texts
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.overlap import gold_texts
 from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance, predictor
 from typedrag.signatures.fields import number_passages
 from typedrag.text.words import first_words

@@ -18,11 +18,9 @@ import dspy
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference
 from typedrag.datasets.dataset import text_hash
-from typedrag.metrics.arithmetic.agreement import ordered_pairs
-from typedrag.metrics.arithmetic.ranks import Convention, expected_rank
-from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
-from typedrag.metrics.judges.linkage import draw_references
-from typedrag.metrics.metric import Metric, Scored
+from typedrag.metrics.estimate import ordered_pairs
+from typedrag.metrics.judges.linkage import Convention, draw_references, expected_rank
+from typedrag.metrics.metric import MOST_QUOTED, Metric, PredictorCall, Scored, quoted
 from typedrag.signatures.fields import Verdict
 from typedrag.sub_questions.coverage_judge import Coverage
 

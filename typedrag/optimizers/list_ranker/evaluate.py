@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from typedrag.core.records import Estimate, fallbacks
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.experiments.held_out import Pair, estimate_difference, held_out_test
 from typedrag.lms.trace import Stopwatch, collect_steps
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
 from typedrag.retrieval import AspectReranker, Reranker
 from typedrag.text.words import question_key

@@ -12,7 +12,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Reference
 from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking, ncom, ranking_measures
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates
 

@@ -22,8 +22,7 @@ from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
 from typedrag.core.sharing import Shared
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.splits import question_group
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.files.digests import digest_of
 from typedrag.lms.lm import TOKENS
 from typedrag.metrics import Estimate, mean_estimate

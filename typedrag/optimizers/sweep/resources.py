@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor
-from typedrag.datasets.splits import SPLITS, text_hash
+from typedrag.datasets.dataset import SPLITS, text_hash
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.compare.objective import OBJECTIVE, SCORE
 from typedrag.experiments.evaluate.config import (

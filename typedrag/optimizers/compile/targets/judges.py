@@ -11,10 +11,8 @@ import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.datasets import SPLITS, Dataset
-from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.splits import question_group
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.metrics import Metric
-from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.judges.human_labels import (
     Agreement,
     HumanLabels,
@@ -24,7 +22,7 @@ from typedrag.metrics.judges.human_labels import (
     labelled_answers,
     majority,
 )
-from typedrag.metrics.judges.linkage import LinkageJudge
+from typedrag.metrics.judges.linkage import Convention, LinkageJudge
 from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
 from typedrag.signatures.fields import Verdict, keyed
