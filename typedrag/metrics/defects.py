@@ -16,10 +16,10 @@ from typedrag.metrics.judges.support import Support, open_support
 from typedrag.metrics.metric import Metric, Scored, listed, metric, quoted
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.text.citations import used_passages
-from typedrag.text.language import language_of, language_of_most
+from typedrag.text.language import detect_language, detect_main_language
 from typedrag.text.repetitions import repeated_sentences
 from typedrag.text.sentences import sentences, without_item_number
-from typedrag.text.words import content_words, ends_in_question_mark, words_of
+from typedrag.text.words import content_words, ends_in_question_mark, split_words
 
 _CLAUSES = re.compile(r"[,;:()–—]|\b(?:while|whereas|but|however|although|though)\b", re.IGNORECASE)
 _PARTS = re.compile(r"\b(?:and|or)\b", re.IGNORECASE)
@@ -66,7 +66,7 @@ def claims(sentence: str) -> list[Claim]:
     for clause in _CLAUSES.split(sentence):
         subject: frozenset[str] = frozenset()
         for part in _PARTS.split(clause):
-            if claim := _claim(words_of(part)):
+            if claim := _claim(split_words(part)):
                 subject = claim.subject or subject
                 if subject:
                     results.append(claim._replace(subject=subject))
@@ -198,7 +198,7 @@ def contradictions_by(support: Support, text: str, question: str = "") -> list[t
 
 def _read(sentence: str) -> _Sentence:
     text = _NOT.sub(" not", without_item_number(sentence))
-    words = words_of(_NUMBER.sub(f" {_ANY} ", text))
+    words = split_words(_NUMBER.sub(f" {_ANY} ", text))
     positive = [word for word in words if word not in _NEGATIONS]
     # twice, for "does not make" beside "makes": a stem may be no content word where the word itself is one
     content = content_words(" ".join(content_words(" ".join(positive)))) - {_ANY}
@@ -268,7 +268,7 @@ def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[P
     """
     cited = list({p.id: p for p in passages if p.id in citations}.values())
     used = used_passages(answer, cited, question)
-    if cited and not used and language_of(answer) != language_of_most(p.text for p in cited):
+    if cited and not used and detect_language(answer) != detect_main_language(p.text for p in cited):
         return []
     return [p.id for p in cited if p.id not in used]
 

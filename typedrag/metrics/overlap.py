@@ -18,7 +18,7 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.text.sentences import sentences
-from typedrag.text.words import words_of
+from typedrag.text.words import split_words
 
 
 def gold_answers(example: dspy.Example) -> list[str]:
@@ -138,7 +138,7 @@ def contains(prediction: str, answer: str) -> bool:
 
 
 def _parted(text: str) -> str:
-    return str(normalize_text(" ".join(words_of(_IN_NUMBERS.sub("", text)))))
+    return str(normalize_text(" ".join(split_words(_IN_NUMBERS.sub("", text)))))
 
 
 def entities(answer: str) -> list[str]:
