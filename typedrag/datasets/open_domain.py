@@ -1,4 +1,4 @@
-"""Questions with short answers: the six open-domain sets that HANRAG evaluates on (section 4.1), and a users own."""
+"""Questions with short answers: the six open-domain sets that HANRAG evaluates on (section 4.1), and a user's own."""
 
 from __future__ import annotations
 

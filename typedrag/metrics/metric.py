@@ -1,7 +1,7 @@
 """The base of all metrics, their registry by name, and feedback for the predictors of a program.
 
-A metric has DSPys five arguments and returns a score from 0 to 1 with feedback in words, so that
-one metric serves `dspy.Evaluate`, every teleprompter, GEPAs reflection, Optuna and MLflow.
+A metric has DSPy's five arguments and returns a score from 0 to 1 with feedback in words, so that
+one metric serves `dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna and MLflow.
 """
 
 from __future__ import annotations

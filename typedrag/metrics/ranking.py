@@ -1,4 +1,4 @@
-"""What a program finds: rankings of passages, by labels of relevance and by the coverage of sub-answers
+"""Rankings of passages, by labels of relevance and by the coverage of sub-answers
 (RichRAG, appendix C), and the cycles of its search (HANRAG, section 5).
 
 Measures by labels come from ir-measures, which takes them from trec_eval.

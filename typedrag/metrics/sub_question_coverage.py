@@ -1,6 +1,6 @@
 """The sub-questions that an answer and its passages cover (sub-question coverage, sections 3.2 and 4).
 
-All values are shares: 0.36 is the papers 36 %. Sub-questions of all questions are pooled, as in the
+All values are shares: 0.36 is the paper's 36 %. Sub-questions of all questions are pooled, as in the
 paper; to weigh every question equally, take the mean of values computed question by question. A value
 is None if its denominator is 0.
 """

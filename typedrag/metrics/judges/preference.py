@@ -1,4 +1,4 @@
-"""Which of two answers is better."""
+"""Judges and weights that say which of two answers is better (sub-question coverage, sections 4 and 5)."""
 
 from __future__ import annotations
 
