@@ -22,8 +22,7 @@ from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
 from typedrag.core.registry import NoDeepcopy
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.files.digests import hash_files
 from typedrag.lms.lm import TOKENS
 from typedrag.metrics import Estimate, mean_estimate
@@ -85,7 +84,7 @@ def evaluate_roles(
     """
     roles = tuple(dict.fromkeys(roles))
     modules: dict[RevelatorRole, dspy.Module] = {RevelatorRole.ROUTER: program.router, **program.revelator()}
-    drawn = sorted(dataset.split(part), key=lambda e: hash_of(str(e.id)))
+    drawn = sorted(dataset.split(part), key=lambda e: text_hash(str(e.id)))
     rows = [
         (role, typed_example(role, example, program.options))
         for role in roles
@@ -118,7 +117,7 @@ def _role_score(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored
         n=len(scored),
         failed=len(scored) - len(read),
         score=fmean(values),
-        interval=mean_estimate(values, groups=[group_of(e) for e, _ in scored]),
+        interval=mean_estimate(values, groups=[question_group(e) for e, _ in scored]),
         measures=metric.summarize(read),
         majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
         confusion=confusion([actual for actual, _ in replies], [label for _, label in replies]) if replies else None,
