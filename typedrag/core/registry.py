@@ -1,4 +1,4 @@
-"""What users name: classes of a registry, specs `KIND:ARGUMENT` of what is opened, and the entry points of packages."""
+"""The things that users name: classes of a registry, specs `KIND:ARGUMENT` to be opened, and packages' entry points."""
 
 from __future__ import annotations
 
