@@ -7,8 +7,7 @@ from contextlib import nullcontext
 import dspy
 import pytest
 
-from tests.scripted import scripted
-from typedrag import signatures
+from tests.scripted import scripted, signatures
 from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed
 from typedrag.core.events import listen
 from typedrag.core.records import FALLBACK

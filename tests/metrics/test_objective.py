@@ -14,7 +14,7 @@ from typedrag.core.records import Reference, Step
 from typedrag.metrics import DEFAULT_OBJECTIVE, Metric, Objective, Scored, build_objective, parse_objective, risk_of
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
-from typedrag.signatures import RankAmongReferences
+from typedrag.signatures.judging import RankAmongReferences
 from typedrag.signatures.roles import Role
 
 EXAMPLE = dspy.Example(question="Why?", good=1.0).with_inputs("question")

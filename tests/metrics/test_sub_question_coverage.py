@@ -15,8 +15,13 @@ from typedrag.metrics import Scored, build_metric
 from typedrag.metrics.arithmetic.coverage import Judged, coverage_measures
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 from typedrag.signatures.roles import Role
+from typedrag.signatures.sub_question_coverage import (
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    FindAnswers,
+    TypeSubQuestions,
+)
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 TYPES = {

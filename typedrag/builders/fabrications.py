@@ -22,7 +22,7 @@ from typedrag.lms.lm import use_lm
 from typedrag.metrics.judges.short_gold import MOST_WORDS
 from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
 from typedrag.runs.stages import Stages
-from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
+from typedrag.signatures.generation import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
 NOTHING_FOUND = (
     "The passages do not say anything that answers the question.",

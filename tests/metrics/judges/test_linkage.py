@@ -17,7 +17,7 @@ from typedrag.metrics import Scored
 from typedrag.metrics.arithmetic.ranks import expected_rank
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.linkage import Linkage, LinkageJudge, draw_references
-from typedrag.signatures import PlaceAmongReferences, RankAmongReferences
+from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.roles import Role
 
 REFERENCES = (

@@ -17,8 +17,7 @@ from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.support import Support
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.metric import Scored
-from typedrag.signatures import GradeEquivalence, JudgeSupport
-from typedrag.signatures.judging import SupportVerdict
+from typedrag.signatures.judging import GradeEquivalence, JudgeSupport, SupportVerdict
 from typedrag.signatures.roles import Role
 
 QUESTION = "Who invented the term?"

@@ -9,7 +9,7 @@ from dspy.utils.exceptions import LMTransportError
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import LMUnavailable, StepFailed
 from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered

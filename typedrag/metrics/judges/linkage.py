@@ -25,8 +25,8 @@ from typedrag.metrics.arithmetic.ranks import (
 from typedrag.metrics.feedback import PredictorCall, listed, quoted, touched, untouched
 from typedrag.metrics.judges.combined import names, quality, worths
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
-from typedrag.signatures.judging import with_ranks
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences, with_ranks
 from typedrag.signatures.roles import Role
 from typedrag.text.sentences import sentences
 from typedrag.text.words import content_words

@@ -10,8 +10,8 @@ import dspy
 
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.logprobs import label_probabilities, logprob_settings
-from typedrag.signatures import CompareAnswers, predictor
-from typedrag.signatures.judging import Verdict
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.judging import CompareAnswers, Verdict
 
 TIED = 0.5
 _POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}

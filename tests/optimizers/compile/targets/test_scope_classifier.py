@@ -8,7 +8,7 @@ import pytest
 from benchmarks import document_scope
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample

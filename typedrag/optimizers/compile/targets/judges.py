@@ -27,7 +27,7 @@ from typedrag.metrics.judges.human_labels import (
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
-from typedrag.signatures.fields import Verdict, keyed
+from typedrag.signatures.fields import Verdict, add_keys
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
@@ -131,8 +131,8 @@ class CoverageJudgeTarget(JudgeTarget):
                 id=rows[0].id,
                 question=rows[0].question,
                 text=rows[0].answer,
-                sub_questions=keyed([row.sub_question for row in rows]),
-                verdicts=keyed(Verdict(fragment=row.fragment[:240], answered=row.covered) for row in rows),
+                sub_questions=add_keys([row.sub_question for row in rows]),
+                verdicts=add_keys(Verdict(fragment=row.fragment[:240], answered=row.covered) for row in rows),
             ).with_inputs("text", "sub_questions")
             for rows in parts
         ]
@@ -160,8 +160,8 @@ class SubQuestionTyperTarget(JudgeTarget):
             dspy.Example(
                 id=rows[0].id,
                 question=question,
-                sub_questions=keyed([row.sub_question for row in rows]),
-                types=keyed(majority(row.annotated_types) for row in rows),
+                sub_questions=add_keys([row.sub_question for row in rows]),
+                types=add_keys(majority(row.annotated_types) for row in rows),
             ).with_inputs("question", "sub_questions")
             for question, rows in questions.items()
         ]

@@ -15,7 +15,7 @@ from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, 
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.signatures.fields import Citations
-from typedrag.signatures.roles import module_of, role_of
+from typedrag.signatures.roles import module_name, signature_role
 
 
 class ModuleKind(NamedTuple):
@@ -97,7 +97,7 @@ def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
     """
     by_module: dict[str, tuple[str, ...]] = dict.fromkeys(MODULES, ())
     for name, predictor in named_predictors(program).items():
-        module = module_of(predictor.signature)
+        module = module_name(predictor.signature)
         by_module[module] = (*by_module.get(module, ()), name)
     return {module: names for module, names in by_module.items() if module and names}
 
@@ -132,7 +132,7 @@ def silence(module: dspy.Module) -> dspy.Module:
     """A copy of a module whose answer-writing predictors write nothing."""
 
     def writes(predictor: dspy.Predict) -> bool:
-        role = role_of(predictor.signature)
+        role = signature_role(predictor.signature)
         return role is not None and role.writes
 
     silent = unfrozen(module)

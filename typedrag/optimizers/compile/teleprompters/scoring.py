@@ -12,7 +12,7 @@ from dspy.teleprompt.bootstrap_trace import FailedPrediction
 from typedrag.core.errors import CallFailed, NotMeasurable, StepFailed
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
-from typedrag.signatures.roles import role_of
+from typedrag.signatures.roles import signature_role
 
 Metric = Callable[..., dspy.Prediction]
 """A function of DSPy's five arguments that gives a `score` from 0 to 1 and `feedback`."""
@@ -96,7 +96,7 @@ def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
     if not pred_trace:
         return None
     predictor, inputs, outputs = pred_trace[0]
-    role = role_of(predictor.signature)
+    role = signature_role(predictor.signature)
     if role is None:
         return None
     return PredictorCall(

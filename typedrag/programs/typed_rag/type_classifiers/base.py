@@ -18,7 +18,7 @@ from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.logprobs import label_probabilities, logprob_settings
 from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.options import Options
-from typedrag.signatures import ClassifyQuestion
+from typedrag.signatures.typed_rag import ClassifyQuestion
 from typedrag.text.language import is_english
 
 _FEW_WORDS = 2
