@@ -107,7 +107,7 @@ def pools(
     """
     from typedrag.core.errors import InputError
     from typedrag.datasets.dataset import load_dataset, sample
-    from typedrag.datasets.pools import write_pools
+    from typedrag.datasets.richrag import write_pools
     from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.optimizers.list_ranker.pools import (
         golden_aspects,
@@ -163,7 +163,7 @@ def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> 
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
-    from typedrag.runs.stages import Stages
+    from typedrag.runs.work import Stages
 
     source = program_source(program)
     built = source.without_index(source.options(as_published=False))
@@ -272,7 +272,7 @@ def evaluate(
     from contextlib import nullcontext
 
     from typedrag.cli.progress import counting
-    from typedrag.datasets.pools import read_pools
+    from typedrag.datasets.richrag import read_pools
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.optimizers.list_ranker.evaluate import evaluate_rankers
     from typedrag.retrieval import open_reranker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.optimizers.list_ranker.utility import candidates_of, pool_measures
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, start_list_ranker
 

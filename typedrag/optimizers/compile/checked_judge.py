@@ -15,7 +15,7 @@ from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
 from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out_alone
 from typedrag.optimizers.compile.targets import JUDGES
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 
 
 def check_saved_judge(
@@ -24,7 +24,7 @@ def check_saved_judge(
     scorer: Scorer,
     settings: CheckSettings | None = None,
     *,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
 ) -> JudgeCheck:
     """Test the compiled judge in a folder with an LM, and write the result into it; see `load_judge`.
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from typedrag.core.records import Estimate, fallbacks
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.experiments.held_out import Pair, estimate_difference, held_out_test
 from typedrag.lms.trace import Stopwatch, collect_steps
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
 from typedrag.retrieval import AspectReranker, Reranker
 from typedrag.text.words import question_key
@@ -113,7 +113,7 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
     """The positions of a pool's passages, in the order that a ranker gives them."""
     passages = [p.passage for p in pool.passages]
     if isinstance(ranker, AspectReranker):
-        aspects = {p.id: pool.aspects_of(p) for p in pool.passages}
+        aspects = {p.id: pool.passage_aspects(p) for p in pool.passages}
         ranked = ranker.rerank_by_aspects(pool.question, passages, len(passages), aspects)
     else:
         ranked = ranker.rerank(pool.question, passages, len(passages))

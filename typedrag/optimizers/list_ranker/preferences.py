@@ -17,7 +17,7 @@ import torch
 
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import NOT_IN_COLLECTION
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.config import PreferenceSettings

@@ -11,11 +11,11 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError
-from typedrag.core.redaction import redactor_for
-from typedrag.datasets.pools import Pool, read_pools
+from typedrag.core.redaction import make_redactor
+from typedrag.datasets.richrag import Pool, read_pools
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 from typedrag.files.text_files import write_json
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
@@ -40,7 +40,7 @@ from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
 from typedrag.retrieval.local_models import accelerator, loading
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
 from typedrag.runs import Progress, RunFolder, Store
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key
 
 RANKER, CHECKPOINTS, OUTCOME = "ranker", "checkpoints", "outcome.json"
@@ -51,7 +51,7 @@ _TRAINED = "trained"
 class TrainingProgress:
     """Callbacks for the progress of a ranker's training."""
 
-    listener: Listener = unheard
+    listener: Listener = ignore_progress
     step: OnStep = field(default=lambda loss: None)
     notice: Callable[[str], None] = field(default=lambda message: None)
 
@@ -95,7 +95,7 @@ def train_ranker(
         resume: Continue the training that the folder holds; a finished one stays as it is.
     """
     check_one_process()
-    watching, redact = watching or TrainingProgress(), redactor_for([])
+    watching, redact = watching or TrainingProgress(), make_redactor([])
     pools = read_pools(config.data)
     validation = read_pools(config.validation) if config.validation else []
     _check_pools(config, pools, validation)
@@ -160,10 +160,10 @@ def _identity(config: RankerTrainConfig) -> dict[str, Any]:
             learned["lm"] = config.lm.model_dump(mode="json", exclude={"api_base"})
     return {
         "start": config.start,
-        "start's digest": digest_of(Path(config.start)) if Path(config.start).is_dir() else None,
+        "start's digest": hash_files(Path(config.start)) if Path(config.start).is_dir() else None,
         "stage": config.stage,
-        "data": digest_of(config.data),
-        "validation": digest_of(config.validation) if config.validation else None,
+        "data": hash_files(config.data),
+        "validation": hash_files(config.validation) if config.validation else None,
         "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
         "training": config.training.model_dump(mode="json", exclude={"minutes"}),
         **learned,

@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers.trainer_utils import set_seed
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.optimizers.list_ranker.config import TrainingSettings
 from typedrag.optimizers.list_ranker.preferences import Preference
 from typedrag.optimizers.list_ranker.utility import candidates_of, pool_measures, silver_list, utility_table

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking, ncom, ranking_measures
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates
 
@@ -20,7 +20,7 @@ MEASURES = ("ndcg", "map", "ncom")
 def candidates_of(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates:
     """The passages of a pool, or the chosen ones, as a ranker reads them."""
     passages = [pool.passages[n] for n in chosen] if chosen is not None else pool.passages
-    return Candidates(pool.question, [p.passage.titled for p in passages], [pool.aspects_of(p) for p in passages])
+    return Candidates(pool.question, [p.passage.titled for p in passages], [pool.passage_aspects(p) for p in passages])
 
 
 def utility_table(pool: Pool) -> NDArray[np.float64]:

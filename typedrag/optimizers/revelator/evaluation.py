@@ -20,11 +20,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
-from typedrag.files.digests import digest_of
+from typedrag.datasets.dataset import question_group, text_hash
+from typedrag.files.digests import hash_files
 from typedrag.lms.lm import TOKENS
 from typedrag.metrics import Estimate, mean_estimate
 from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
@@ -33,7 +32,7 @@ from typedrag.optimizers.compile.targets.revelator import metric_of, typed_examp
 from typedrag.optimizers.revelator.training import prepare
 from typedrag.programs import HANRAG
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
-from typedrag.runs.stages import Listener, Stages, unheard
+from typedrag.runs.work import Listener, Stages, ignore_progress
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def evaluate_roles(
     part: str = "test",
     limit: int | None = None,
     threads: int = 16,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
 ) -> list[RoleScore]:
     """Measure the roles that the dataset has rows for, with the LM in use.
 
@@ -85,7 +84,7 @@ def evaluate_roles(
     """
     roles = tuple(dict.fromkeys(roles))
     modules: dict[RevelatorRole, dspy.Module] = {RevelatorRole.ROUTER: program.router, **program.revelator()}
-    drawn = sorted(dataset.split(part), key=lambda e: hash_of(str(e.id)))
+    drawn = sorted(dataset.split(part), key=lambda e: text_hash(str(e.id)))
     rows = [
         (role, typed_example(role, example, program.options))
         for role in roles
@@ -118,7 +117,7 @@ def _role_score(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored
         n=len(scored),
         failed=len(scored) - len(read),
         score=fmean(values),
-        interval=mean_estimate(values, groups=[group_of(e) for e, _ in scored]),
+        interval=mean_estimate(values, groups=[question_group(e) for e, _ in scored]),
         measures=metric.summarize(read),
         majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
         confusion=confusion([actual for actual, _ in replies], [label for _, label in replies]) if replies else None,
@@ -137,7 +136,7 @@ def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
     """
     engine = _Engine(folder, max_tokens)
     return dspy.LM(
-        f"local/{folder.resolve().name}-{digest_of(folder)[:8]}",
+        f"local/{folder.resolve().name}-{hash_files(folder)[:8]}",
         engine=engine,
         num_retries=0,
         temperature=0.0,
@@ -145,7 +144,7 @@ def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
     )
 
 
-class _Engine(Shared):
+class _Engine(NoDeepcopy):
     def __init__(self, folder: Path, max_tokens: int) -> None:
         self._folder, self._max_tokens = folder, max_tokens
         self._model = LocalModel(self._load)

@@ -26,7 +26,7 @@ from transformers import (
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.files.text_files import write_json
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.optimizers.compile.targets.revelator import typed_example
@@ -170,7 +170,7 @@ def train_revelator(
     with RunFolder.open(out, identity, kind="training of a revelator", resume=resume, items={}) as run:
         if finished := run.store.read().notes.get(_TRAINED):
             return Trained(out, **finished)
-        held_out = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
+        held_out = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: text_hash(e.id))
         validation, _ = encode_all(held_out[:_MOST_MEASURED], program, tokenizer, settings.max_tokens)
         lora = peft.LoraConfig(
             task_type="CAUSAL_LM",

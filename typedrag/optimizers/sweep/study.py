@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from typedrag.core.errors import InputError, Unavailable, first_line
 from typedrag.files.database import lock_database
-from typedrag.files.locks import turn_at
+from typedrag.files.locks import wait_for_lock
 from typedrag.lms.cost import Spending
 from typedrag.optimizers.sweep.config import SamplerConfig, SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
@@ -92,7 +92,7 @@ def wait_for_turn(config: SweepConfig, out: Path) -> Iterator[None]:
     """Let the workers of a sweep begin one after the other."""
     with ExitStack() as held:
         if config.storage is None:
-            held.enter_context(turn_at(out / STUDY))
+            held.enter_context(wait_for_lock(out / STUDY))
         else:
             try:
                 held.enter_context(lock_database(create_engine(database_url(config.storage), poolclass=NullPool)))

@@ -11,10 +11,8 @@ import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.datasets import SPLITS, Dataset
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.metrics import Metric
-from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.judges.human_labels import (
     Agreement,
     HumanLabels,
@@ -24,7 +22,7 @@ from typedrag.metrics.judges.human_labels import (
     labelled_answers,
     majority,
 )
-from typedrag.metrics.judges.linkage import LinkageJudge
+from typedrag.metrics.judges.linkage import Convention, LinkageJudge
 from typedrag.optimizers.compile.targets.target import Target, of_kind, unfrozen
 from typedrag.programs import Program
 from typedrag.signatures.fields import Verdict, add_keys
@@ -65,7 +63,7 @@ class JudgeTarget(Target):
         """An example for each question of the test split, with all its `cases`."""
         of_question: dict[str, list[dspy.Example]] = defaultdict(list)
         for case in self.examples(dataset, "test"):
-            of_question[group_of(case)].append(case)
+            of_question[question_group(case)].append(case)
         return [
             dspy.Example(id=cases[0].id, question=cases[0].question, cases=cases).with_inputs("cases")
             for cases in of_question.values()
@@ -193,11 +191,11 @@ def _in_split(rows: Sequence[dspy.Example], split: str) -> list[dspy.Example]:
         return list(rows)
     if split not in SPLITS:
         raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
-    by_group = {group_of(row): row.question for row in sorted(rows, key=lambda row: row.question, reverse=True)}
-    questions = sorted(by_group.items(), key=lambda q: hash_of(q[1]))
+    by_group = {question_group(row): row.question for row in sorted(rows, key=lambda row: row.question, reverse=True)}
+    questions = sorted(by_group.items(), key=lambda q: text_hash(q[1]))
     quarter = max(1, len(questions) // 4)
     if len(questions) < 3:
         raise InputError(f"labels of {len(questions)} questions cannot be split in three", "Give labels of more")
     bounds = {"test": questions[:quarter], "validation": questions[quarter : 2 * quarter]}
     chosen = {group for group, _ in bounds.get(split, questions[2 * quarter :])}
-    return [row for row in rows if group_of(row) in chosen]
+    return [row for row in rows if question_group(row) in chosen]

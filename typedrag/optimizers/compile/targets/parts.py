@@ -12,7 +12,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope
 from typedrag.datasets import Dataset
 from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
-from typedrag.metrics.queries import QueryMatch
+from typedrag.metrics.labels import QueryMatch
 from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Options, PreQRAG, Program, RichRAG, TypedRAG
 from typedrag.programs.preqrag import LMScopeClassifier

@@ -13,7 +13,7 @@ from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.core.records import Passage
 from typedrag.datasets import REVELATOR
 from typedrag.metrics import LabelMatch, Metric
-from typedrag.metrics.queries import QueryMatch
+from typedrag.metrics.labels import QueryMatch
 from typedrag.optimizers.compile.targets.parts import PartTarget
 from typedrag.programs import HANRAG, Options, Program
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule

@@ -10,7 +10,7 @@ import dspy
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
 
 from typedrag.core.errors import CallFailed, NotMeasurable, StepFailed
-from typedrag.metrics.feedback import PredictorCall
+from typedrag.metrics.metric import PredictorCall
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 from typedrag.signatures.roles import signature_role
 
