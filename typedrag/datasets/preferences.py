@@ -13,7 +13,7 @@ from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
 from typedrag.datasets.hub import download
 from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, misfit, parse, read_rows, renamed, subsets_of
-from typedrag.text.words import words_of
+from typedrag.text.words import split_words
 
 WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
 
@@ -64,8 +64,8 @@ def load_webgpt(
     def is_wanted(example: dspy.Example) -> bool:
         return (
             example.subset in subsets
-            and (not begins or next(iter(words_of(example.question)), "") in begins)
-            and (not least_words or all(len(words_of(a)) >= least_words for a in example.answers_compared))
+            and (not begins or next(iter(split_words(example.question)), "") in begins)
+            and (not least_words or all(len(split_words(a)) >= least_words for a in example.answers_compared))
         )
 
     examples = tuple(filter(is_wanted, dataset.examples))

@@ -42,7 +42,7 @@ from typedrag.retrieval import (
     open_retriever,
     reranker_identity,
 )
-from typedrag.retrieval.opening import brings_index, server_of
+from typedrag.retrieval.opening import brings_index, find_server
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
@@ -151,7 +151,7 @@ class Resources:
     @property
     def addresses(self) -> list[str]:
         """The addresses of the servers that programs' passages come from."""
-        return [server for program in self.config.programs if (server := server_of(program.retriever or ""))]
+        return [server for program in self.config.programs if (server := find_server(program.retriever or ""))]
 
     @cached_property
     def redactor(self) -> Redactor:

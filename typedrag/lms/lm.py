@@ -28,7 +28,7 @@ from dspy.lm15 import (
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 from typedrag.lms import embedded, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.client import IN_FLIGHT, LM, is_carried
@@ -391,4 +391,4 @@ def _model_name(gguf: Path) -> str:
     """The name by which replies and judgments are kept; other people's files may have the same file name."""
     if any(gguf == model.path for model in models.MODELS.values()):
         return gguf.stem
-    return f"{gguf.stem}-{digest_of(gguf)[:8]}"
+    return f"{gguf.stem}-{hash_files(gguf)[:8]}"

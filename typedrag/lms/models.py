@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 
 from typedrag.core.errors import InputError, Unavailable
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 
 logger = logging.getLogger(__name__)
 
@@ -270,6 +270,6 @@ def _check(model: Model, download: Path) -> None:
     weights = download / model.weights if model.weights else download
     if not weights.is_file():
         raise Unavailable(f"{model.name}: {weights.name} is missing from what was fetched")
-    digest = digest_of(weights)
+    digest = hash_files(weights)
     if digest != model.sha256:
         raise Unavailable(f"{model.name}: SHA-256 {digest[:12]}… is not the expected {model.sha256[:12]}…")

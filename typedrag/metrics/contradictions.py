@@ -16,7 +16,7 @@ import regex
 from typedrag.metrics.judges.support import Support
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.text.sentences import sentences, without_item_number
-from typedrag.text.words import content_words, ends_in_question_mark, words_of
+from typedrag.text.words import content_words, ends_in_question_mark, split_words
 
 _CLAUSES = re.compile(r"[,;:()–—]|\b(?:while|whereas|but|however|although|though)\b", re.IGNORECASE)
 _PARTS = re.compile(r"\b(?:and|or)\b", re.IGNORECASE)
@@ -63,7 +63,7 @@ def claims(sentence: str) -> list[Claim]:
     for clause in _CLAUSES.split(sentence):
         subject: frozenset[str] = frozenset()
         for part in _PARTS.split(clause):
-            if claim := _claim(words_of(part)):
+            if claim := _claim(split_words(part)):
                 subject = claim.subject or subject
                 if subject:
                     results.append(claim._replace(subject=subject))
@@ -195,7 +195,7 @@ def contradictions_by(support: Support, text: str, question: str = "") -> list[t
 
 def _read(sentence: str) -> _Sentence:
     text = _NOT.sub(" not", without_item_number(sentence))
-    words = words_of(_NUMBER.sub(f" {_ANY} ", text))
+    words = split_words(_NUMBER.sub(f" {_ANY} ", text))
     positive = [word for word in words if word not in _NEGATIONS]
     # twice, for "does not make" beside "makes": a stem may be no content word where the word itself is one
     content = content_words(" ".join(content_words(" ".join(positive)))) - {_ANY}

@@ -14,7 +14,7 @@ from typedrag.metrics.feedback import listed, quoted
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.text.citations import used_passages
-from typedrag.text.language import language_of, language_of_most
+from typedrag.text.language import detect_language, detect_main_language
 from typedrag.text.repetitions import repeated_sentences
 
 BY_WORDS = "words"
@@ -34,7 +34,7 @@ def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[P
     """
     cited = list({p.id: p for p in passages if p.id in citations}.values())
     used = used_passages(answer, cited, question)
-    if cited and not used and language_of(answer) != language_of_most(p.text for p in cited):
+    if cited and not used and detect_language(answer) != detect_main_language(p.text for p in cited):
         return []
     return [p.id for p in cited if p.id not in used]
 

@@ -23,7 +23,7 @@ from typedrag.metrics.gold import best_references, gold_texts, sub_answers
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.retrieval.local_models import loading, local_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
-from typedrag.text.words import words_of
+from typedrag.text.words import split_words
 
 Part = Literal["precision", "recall", "fmeasure"]
 KINDS = ("rouge2", "rougeL")
@@ -92,7 +92,7 @@ class _Tokenizer:
         self._stemmer = PorterStemmer() if stemmer else None
 
     def tokenize(self, text: str) -> list[str]:
-        words = words_of(text)
+        words = split_words(text)
         if self._stemmer is None:
             return words
         return [self._stemmer.stem(word) if len(word) > 3 else word for word in words]

@@ -15,7 +15,7 @@ from dspy.evaluate.metrics import EM, F1, normalize_text
 
 from typedrag.metrics.gold import gold_answers, gold_texts
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.text.words import words_of
+from typedrag.text.words import split_words
 
 ENTITY_SEPARATOR = "&&"
 """The separator of entities in the gold answer to a compound question (HANRAG, table 8)."""
@@ -61,7 +61,7 @@ def contains(prediction: str, answer: str) -> bool:
 
 
 def _parted(text: str) -> str:
-    return str(normalize_text(" ".join(words_of(_IN_NUMBERS.sub("", text)))))
+    return str(normalize_text(" ".join(split_words(_IN_NUMBERS.sub("", text)))))
 
 
 def entities(answer: str) -> list[str]:

@@ -39,7 +39,7 @@ from typedrag.core.sharing import Shared
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 from typedrag.files.text_files import write_json
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.lm import TOKENS
@@ -413,7 +413,7 @@ def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
     """
     engine = _Engine(folder, max_tokens)
     return dspy.LM(
-        f"local/{folder.resolve().name}-{digest_of(folder)[:8]}",
+        f"local/{folder.resolve().name}-{hash_files(folder)[:8]}",
         engine=engine,
         num_retries=0,
         temperature=0.0,

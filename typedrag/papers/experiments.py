@@ -35,7 +35,7 @@ from typedrag.papers.config import PaperTable, RankersConfig, Where
 from typedrag.retrieval import open_reranker
 from typedrag.runs import Progress
 from typedrag.runs.stages import Listener, unheard
-from typedrag.text.words import question_key, words_of
+from typedrag.text.words import question_key, split_words
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
 _RESAMPLES = 300
@@ -318,7 +318,7 @@ class _Counts:
         texts = [_texts(e, name) for e in of]
         if unit == "count":
             return mean_estimate([float(len(t)) for t in texts if t]) or f"no question has {name}"
-        counts = [fmean(len(words_of(text)) for text in t) for t in texts if t]
+        counts = [fmean(len(split_words(text)) for text in t) for t in texts if t]
         return mean_estimate(counts) or f"no question has {name}"
 
 

@@ -58,7 +58,7 @@ def brings_index(spec: str) -> bool:
         return False
 
 
-def server_of(spec: str) -> str:
+def find_server(spec: str) -> str:
     """The address of the server that a spec names; empty if it names none."""
     server = _SERVER.search(spec)
     return spec if spec.partition(":")[0] in _REMOTE else server[0] if server else ""

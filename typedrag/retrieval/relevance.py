@@ -100,7 +100,7 @@ class Features(NamedTuple):
     log_words: float
 
 
-def features_of(query: str, passages: Sequence[Passage]) -> list[Features]:
+def compute_features(query: str, passages: Sequence[Passage]) -> list[Features]:
     """The features of each passage, in their order."""
     near = cosines(query, [p.titled for p in passages])
     return [Features(c, math.log1p(min(len(p.text.split()), _MOST_WORDS))) for c, p in zip(near, passages, strict=True)]
@@ -120,7 +120,7 @@ class ScoreFilter(RelevanceFilter):
             add_step(Step("language", query, "the question is not in English, the only language that the filter reads"))
             return [None] * len(passages)
         model = LogisticModel.load(WEIGHTS)
-        return [model.probability(features._asdict()) for features in features_of(query, passages)]
+        return [model.probability(features._asdict()) for features in compute_features(query, passages)]
 
 
 class CrossEncoderFilter(RelevanceFilter):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.core.errors import InputError
-from typedrag.files.locks import alone_in
+from typedrag.files.locks import lock_folder
 from typedrag.runs.store import KIND, Contents, Store, read_contents
 
 FILE = "run.sqlite"
@@ -60,7 +60,7 @@ class RunFolder:
         """
         now, planned = (json.loads(json.dumps(dict(values))) for values in (identity, items))  # as they come back
         with ExitStack() as held:
-            held.enter_context(alone_in(path))
+            held.enter_context(lock_folder(path))
             store = Store(path / FILE, redact=redact, durable=durable)
             held.callback(store.close)
             with store.transaction():

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from typedrag.core.errors import InputError, unusable
-from typedrag.files.locks import turn_at
+from typedrag.files.locks import wait_for_lock
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class KeyFile:
     def _turn(self) -> Iterator[None]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with turn_at(self.path):
+            with wait_for_lock(self.path):
                 yield
         except OSError as error:
             raise unusable(self.path, error) from error

@@ -11,13 +11,13 @@ from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.optimizers.sweep.space import (
     RATING,
     all_knobs,
+    apply_lm_params,
+    apply_params,
+    apply_rating,
     build_space,
     current_value,
     params_key,
     rating_weights,
-    set_lm_params,
-    set_metric_params,
-    set_program_params,
 )
 from typedrag.programs import Options
 
@@ -47,7 +47,7 @@ def test_every_value_of_every_knob_is_one_that_the_setting_takes(name):
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     for _ in range(5):
         point = space.suggest(study.ask())
-        program, lm = set_program_params(base, point), set_lm_params(LMConfig(), point)
+        program, lm = apply_params(base, point), apply_lm_params(LMConfig(), point)
         options = Options().with_given(program.options)
         assert current_value(name, options, program, lm) == pytest.approx(point[name])
     assert before is None or space.holds({name: before}) or name.startswith("lm.")
@@ -59,11 +59,11 @@ def test_weights_of_the_rating_are_turned_in_the_metrics_that_rate():
         MetricConfig(name="preference"),
         MetricConfig(name="truthfulness"),
     ]
-    coverage, preference, truthfulness = set_metric_params(metrics, {"rating.follow_up": -0.5, "top_k": 3})
+    coverage, preference, truthfulness = apply_rating(metrics, {"rating.follow_up": -0.5, "top_k": 3})
     assert coverage.options == {"weights": [1, 0, -0.5], "passages": False}
     assert preference.options == {"weights": [1.0, 0.5, -0.5]}
     assert truthfulness is metrics[2]
-    assert set_metric_params(metrics, {"top_k": 3}) == tuple(metrics)
+    assert apply_rating(metrics, {"top_k": 3}) == tuple(metrics)
     assert rating_weights(metrics) == {"rating.core": 1, "rating.background": 0, "rating.follow_up": 0}
 
 
@@ -112,6 +112,6 @@ def test_ranges_and_names_that_make_no_sense_are_refused():
 
 def test_the_weight_of_an_index_server_cannot_be_turned():
     base = ProgramConfig(program="rag", retriever="http://localhost:8010")
-    assert set_program_params(base, {"bm25.k1": 1.2}).retriever == base.retriever
+    assert apply_params(base, {"bm25.k1": 1.2}).retriever == base.retriever
     with pytest.raises(InputError, match=r"hybrid\.weight cannot be turned"):
-        set_program_params(base, {"hybrid.weight": 0.5})
+        apply_params(base, {"hybrid.weight": 0.5})

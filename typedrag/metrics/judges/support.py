@@ -17,7 +17,7 @@ from typedrag.metrics.judges.short_gold import in_digits
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.text.sentences import sentences, without_item_number
-from typedrag.text.words import content_words, words_of
+from typedrag.text.words import content_words, split_words
 
 NEAR = 0.6
 """The least cosine of two sentences on the same matter."""
@@ -98,7 +98,7 @@ def particulars(sentence: str, known: str) -> frozenset[str]:
     had = _content(known)
     sentence = _plain(sentence)
     words = list(_WORD.finditer(sentence))
-    named = {w for quote in _QUOTED.findall(sentence) for w in words_of(quote)}
+    named = {w for quote in _QUOTED.findall(sentence) for w in split_words(quote)}
     for word, following in zip(words, [*(w[0] for w in words[1:]), ""], strict=False):
         name = word[0][0].isupper() and (following[:1].isupper() or not _begins_sentence(sentence, word.start()))
         if name or any(character.isdigit() for character in word[0]):
@@ -119,7 +119,7 @@ def shared_words(sentence: str, question: str, known: str) -> float:
 
 def _stands_for_another(new: frozenset[str], sentence: str, source: str, question: str) -> bool:
     """True if the source has, in the place of one of the words, something that neither sentence nor question has."""
-    ours, theirs = words_of(_plain(sentence)), words_of(_plain(source))
+    ours, theirs = split_words(_plain(sentence)), split_words(_plain(source))
     known = _content(sentence) | _content(question)
     for kind, start, end, other_start, other_end in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
         here, there = (content_words(" ".join(w)) for w in (ours[start:end], theirs[other_start:other_end]))
@@ -153,4 +153,4 @@ def _begins_sentence(text: str, place: int) -> bool:
 
 
 def _denies(sentence: str) -> bool:
-    return sum(word in _DENIES for word in words_of(sentence)) % 2 == 1
+    return sum(word in _DENIES for word in split_words(sentence)) % 2 == 1

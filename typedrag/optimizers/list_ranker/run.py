@@ -17,7 +17,7 @@ from typedrag.datasets.pools import Pool, read_pools
 from typedrag.experiments.evaluate.config import CLOSED, LMConfig, TrackingConfig
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 from typedrag.files.text_files import write_json
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
@@ -194,10 +194,10 @@ def _identity(config: RankerTrainConfig) -> dict[str, Any]:
             learned["lm"] = config.lm.model_dump(mode="json", exclude={"api_base"})
     return {
         "start": config.start,
-        "start's digest": digest_of(Path(config.start)) if Path(config.start).is_dir() else None,
+        "start's digest": hash_files(Path(config.start)) if Path(config.start).is_dir() else None,
         "stage": config.stage,
-        "data": digest_of(config.data),
-        "validation": digest_of(config.validation) if config.validation else None,
+        "data": hash_files(config.data),
+        "validation": hash_files(config.validation) if config.validation else None,
         "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
         "training": config.training.model_dump(mode="json", exclude={"minutes"}),
         **learned,

@@ -31,7 +31,7 @@ from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.objective import measurable_by
 from typedrag.optimizers.sweep.config import ObjectiveConfig
-from typedrag.optimizers.sweep.space import params_key, set_metric_params
+from typedrag.optimizers.sweep.space import apply_rating, params_key
 from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, mean_value, values_of_trial
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.runs import Progress
@@ -208,7 +208,7 @@ def measure_best(
                 "caps": CapsConfig(failures=1.0, **(caps or SpendingCaps()).model_dump()),
                 "tracking": config.tracking.disabled(),
                 "dataset": typed,
-                "metrics": set_metric_params(metrics, point) if of_point else metrics,
+                "metrics": apply_rating(metrics, point) if of_point else metrics,
                 **({"lm": parts.lm_config(point)} if of_point else {}),
             }
         )

@@ -41,12 +41,12 @@ from typedrag.optimizers.sweep.space import (
     TELEPROMPTER,
     Point,
     Space,
+    apply_lm_params,
+    apply_params,
+    apply_rating,
     build_space,
     current_value,
     rating_weights,
-    set_lm_params,
-    set_metric_params,
-    set_program_params,
 )
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.retrieval import BM25Setting, reranker_identity
@@ -171,15 +171,15 @@ class SweepResources:
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
             program = self.base.compiled_from(program, self._compiled(str(teleprompter)))
-        return set_program_params(program, point).model_copy(update={"name": name})
+        return apply_params(program, point).model_copy(update={"name": name})
 
     def lm_config(self, point: Point) -> LMConfig:
         """The LM of a point."""
-        return set_lm_params(self.base.config.lm, point)
+        return apply_lm_params(self.base.config.lm, point)
 
     def components(self, point: Point) -> Resources:
         """The components of the sweep with the LM and the metrics of a point."""
-        lm, metrics = self.lm_config(point), set_metric_params(self.metrics, point)
+        lm, metrics = self.lm_config(point), apply_rating(self.metrics, point)
         key = (lm, json.dumps([m.model_dump(mode="json") for m in metrics], sort_keys=True))
         if key not in self._at:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
@@ -223,9 +223,7 @@ class SweepResources:
         """The values of knobs that name compiled programs or folders of rerankers, with digests of what these hold."""
         knobs, program = self.config.knobs, self.config.program
         places = {name: map(str, knobs[name].values) if name in knobs else () for name in ("program", "reranker")}
-        compiled = {
-            p: self.base.source(set_program_params(program, {"program": p})).compiled for p in places["program"]
-        }
+        compiled = {p: self.base.source(apply_params(program, {"program": p})).compiled for p in places["program"]}
         files = {place: reranker_identity(place).get("reranker files") for place in places["reranker"]}
         held = {
             "programs": [[place, _compiled_digest(there)] for place, there in compiled.items() if there],
@@ -283,7 +281,7 @@ class SweepResources:
         from pydantic import ValidationError
 
         try:
-            program = set_program_params(self.config.program, point)
+            program = apply_params(self.config.program, point)
             self.lm_config(point)
         except ValidationError as error:
             first = error.errors()[0]

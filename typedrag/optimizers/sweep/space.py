@@ -155,12 +155,12 @@ def params_key(point: Point) -> str:
     return hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def set_program_params(base: ProgramConfig, point: Point) -> ProgramConfig:
+def apply_params(base: ProgramConfig, point: Point) -> ProgramConfig:
     """The program with its knobs turned to a point.
 
     Example:
         >>> base = ProgramConfig(program="typed_rag", options={"retries": 1})
-        >>> made = set_program_params(base, {"top_k": 3, "by_type.debate.top_k": 2, "bm25.k1": 1.2, "lm.temperature": 0.5})
+        >>> made = apply_params(base, {"top_k": 3, "by_type.debate.top_k": 2, "bm25.k1": 1.2, "lm.temperature": 0.5})
         >>> made.options
         {'retries': 1, 'top_k': 3, 'by_type': {'debate': {'top_k': 2}}}
         >>> made.bm25.k1
@@ -180,17 +180,17 @@ def set_program_params(base: ProgramConfig, point: Point) -> ProgramConfig:
     return ProgramConfig.model_validate(values)
 
 
-def set_lm_params(base: LMConfig, point: Point) -> LMConfig:
+def apply_lm_params(base: LMConfig, point: Point) -> LMConfig:
     """The LM with its knobs turned to a point."""
     turned = {name.removeprefix("lm."): value for name, value in point.items() if name.startswith("lm.")}
     return LMConfig.model_validate({**base.model_dump(), **turned})
 
 
-def set_metric_params(base: Sequence[MetricConfig], point: Point) -> tuple[MetricConfig, ...]:
+def apply_rating(base: Sequence[MetricConfig], point: Point) -> tuple[MetricConfig, ...]:
     """The metrics with the weights of their rating turned to a point.
 
     Example:
-        >>> [metric] = set_metric_params([MetricConfig(name="coverage")], {"top_k": 3, "rating.background": 0.25})
+        >>> [metric] = apply_rating([MetricConfig(name="coverage")], {"top_k": 3, "rating.background": 0.25})
         >>> metric.options
         {'weights': [1.0, 0.25, -1.0]}
     """

@@ -23,7 +23,7 @@ from typedrag.core.errors import InputError, Unavailable, first_line
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.evaluate.results import Run
 from typedrag.files.database import lock_database
-from typedrag.files.locks import turn_at
+from typedrag.files.locks import wait_for_lock
 from typedrag.lms.cost import Spending
 from typedrag.optimizers.sweep.config import ConstraintConfig, PruningConfig, SamplerConfig, SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
@@ -33,7 +33,7 @@ STUDY = "study.sqlite"
 IDENTITY, MLFLOW = "identity", "mlflow run"
 """Attributes of a study: the settings that its trials depend on, and its run in MLflow; the latter of a trial too."""
 VALUES, SPENT, PROBLEM, DUPLICATE = "values", "spent", "problem", "duplicate"
-"""Attributes of a trial: see `pruning.Values`; what was paid for it, see `sum_spending`; why it was pruned; and whether an
+"""Attributes of a trial: see `Values`; what was paid for it, see `sum_spending`; why it was pruned; and whether an
 earlier trial has its parameters, so that it failed at once."""
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -95,7 +95,7 @@ def wait_for_turn(config: SweepConfig, out: Path) -> Iterator[None]:
     """Let the workers of a sweep begin one after the other."""
     with ExitStack() as held:
         if config.storage is None:
-            held.enter_context(turn_at(out / STUDY))
+            held.enter_context(wait_for_lock(out / STUDY))
         else:
             try:
                 held.enter_context(lock_database(create_engine(database_url(config.storage), poolclass=NullPool)))
@@ -148,7 +148,7 @@ def _storage_error(error: Exception) -> Unavailable:
 
 
 def values_of_trial(trial: FrozenTrial) -> dict[str, list[float | None]]:
-    """The values of a trial so far; see `pruning.Values`."""
+    """The values of a trial so far; see `Values`."""
     return cast(dict[str, list[float | None]], trial.user_attrs.get(VALUES, {}))
 
 

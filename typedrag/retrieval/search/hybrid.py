@@ -84,7 +84,7 @@ class SparseAndDense(NamedTuple):
     dense: Retriever | None
 
 
-def parts_of(retriever: Retriever) -> SparseAndDense:
+def retriever_parts(retriever: Retriever) -> SparseAndDense:
     """The parts of a hybrid retriever; any other retriever is dense if it encodes queries, else sparse."""
     if isinstance(retriever, HybridRetriever):
         return SparseAndDense(retriever.sparse, retriever.dense)
