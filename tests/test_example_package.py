@@ -22,7 +22,8 @@ import dspy
 from dspy.utils import DummyLM
 from typedrag.datasets import load_dataset, source_named
 from typedrag.metrics import build_metric, metric_names
-from typedrag.optimizers.compile.targets import list_modules, find_target
+from typedrag.optimizers.compile.labelled_targets import find_target
+from typedrag.optimizers.compile.targets import list_modules
 from typedrag.programs import build_program, program_names
 from typedrag.core.records import Passage
 from typedrag.retrieval import check_retriever, open_reranker, open_retriever
