@@ -14,7 +14,7 @@ from typedrag.builders import Compound, build_compound, write_single_hop
 from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
-from typedrag.datasets.question_sets import SingleHop, read_single_hop
+from typedrag.datasets.open_domain import SingleHop, read_single_hop
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
 from typedrag.runs.stages import Stages

@@ -12,9 +12,8 @@ from typedrag.core.records import ELSEWHERE, Passage, Step, SubQuestion
 from typedrag.lms import models
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Scored, build_metric
-from typedrag.metrics.arithmetic.coverage import Judged, coverage_measures
-from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
+from typedrag.metrics.metric import PredictorCall
+from typedrag.metrics.sub_question_coverage import Judged, SubQuestionCoverage, coverage_measures
 from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 from typedrag.signatures.roles import Role
 
@@ -119,7 +118,7 @@ def heard(call, **options):
     lm, _ = scripted_judge(REPLIES)
     metric = SubQuestionCoverage(lm, cite="words", **options)
     found = metric(EXAMPLE, prediction())
-    return metric.feedback_for(
+    return metric.predictor_feedback(
         call, EXAMPLE, prediction(), Scored(found.score, found.feedback, found.measures, found.details)
     )
 

@@ -17,8 +17,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable, why
 from typedrag.builders.non_factoid import select_non_factoid
 from typedrag.core.errors import InputError
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.question_sets import read_question_set
+from typedrag.datasets.dataset import text_hash
+from typedrag.datasets.open_domain import read_question_set
 from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.lm import lm_identity, use_lm
@@ -301,7 +301,7 @@ def _answers(written: dict[str, list[str]]) -> list[str]:
 
 def _labels(question: dspy.Example, answers: Sequence[str], annotator: Annotator, seed: int) -> list[int]:
     """The label of each answer."""
-    order = sorted(range(len(answers)), key=lambda n: hash_of(f"{question.id} {n}", seed))
+    order = sorted(range(len(answers)), key=lambda n: text_hash(f"{question.id} {n}", seed))
     drawn = annotator(question=question.question, answers=[answers[n] for n in order])
     labels = dict(zip(order, drawn, strict=True))
     return [labels[n] for n in range(len(answers))]

@@ -107,7 +107,7 @@ def pools(
     """
     from typedrag.core.errors import InputError
     from typedrag.datasets.dataset import load_dataset, sample
-    from typedrag.datasets.pools import write_pools
+    from typedrag.datasets.richrag import write_pools
     from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.optimizers.list_ranker.pools import (
         find_scale,
@@ -271,7 +271,7 @@ def evaluate(
     from contextlib import nullcontext
 
     from typedrag.cli.progress import counting
-    from typedrag.datasets.pools import read_pools
+    from typedrag.datasets.richrag import read_pools
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.optimizers.list_ranker.measures import evaluate_rankers
     from typedrag.retrieval import open_reranker

@@ -19,8 +19,8 @@ import dspy
 from typedrag.core.errors import NotMeasurable, Unavailable
 from typedrag.core.extras import importing
 from typedrag.lms import models
-from typedrag.metrics.gold import best_references, gold_texts, sub_answers
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.overlap import best_references, gold_texts, sub_answers
 from typedrag.retrieval.local_models import loading, local_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
 from typedrag.text.words import split_words

@@ -37,8 +37,8 @@ from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
 from typedrag.core.sharing import Shared
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import text_hash
+from typedrag.datasets.dataset import question_group
 from typedrag.files.digests import hash_files
 from typedrag.files.text_files import write_json
 from typedrag.lms.adapter import SchemaAdapter
@@ -188,7 +188,7 @@ def train_revelator(
     with RunFolder.open(out, identity, kind="training of a revelator", resume=resume, items={}) as run:
         if finished := run.store.read().notes.get(_TRAINED):
             return Trained(out, **finished)
-        held_out = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
+        held_out = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: text_hash(e.id))
         validation, _ = encode_all(held_out[:_MOST_MEASURED], program, tokenizer, settings.max_tokens)
         lora = peft.LoraConfig(
             task_type="CAUSAL_LM",
@@ -361,7 +361,7 @@ def evaluate_roles(
     """
     roles = tuple(dict.fromkeys(roles))
     modules: dict[RevelatorRole, dspy.Module] = {RevelatorRole.ROUTER: program.router, **program.revelator()}
-    drawn = sorted(dataset.split(part), key=lambda e: hash_of(str(e.id)))
+    drawn = sorted(dataset.split(part), key=lambda e: text_hash(str(e.id)))
     rows = [
         (role, typed_example(role, example, program.options))
         for role in roles
@@ -394,7 +394,7 @@ def _role_score(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored
         n=len(scored),
         failed=len(scored) - len(read),
         score=fmean(values),
-        interval=mean_estimate(values, groups=[group_of(e) for e, _ in scored]),
+        interval=mean_estimate(values, groups=[question_group(e) for e, _ in scored]),
         measures=metric.summarize(read),
         majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
         confusion=confusion([actual for actual, _ in replies], [label for _, label in replies]) if replies else None,

@@ -19,7 +19,7 @@ from typedrag.experiments.judges.pairwise import (
 )
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.judges.pairwise import PairwiseOutcome, Verdicts
+from typedrag.metrics.judges.preference import PairwiseOutcome, Verdicts
 from typedrag.signatures import CompareAnswers
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from typedrag.core.question_types import SubQuestionType
-from typedrag.metrics.arithmetic.coverage import (
+from typedrag.metrics.sub_question_coverage import (
     WEIGHTS,
     Judged,
     Scenario,

@@ -8,7 +8,7 @@ from tests.scripted import scripted
 from typedrag.core.errors import StepFailed
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
+from typedrag.metrics.judges.preference import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
 from typedrag.signatures import CompareAnswers
 
 QUESTION = "Why does bread rise?"

@@ -9,8 +9,14 @@ from tests.scripted import scripted
 from typedrag.core.errors import InputError, StepFailed, Unavailable
 from typedrag.lms import models
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.judges.support import EmbeddingSupport, particulars, shared_words
-from typedrag.metrics.judges.support_judges import LMSupport, NLISupport, open_support
+from typedrag.metrics.judges.support import (
+    EmbeddingSupport,
+    LMSupport,
+    NLISupport,
+    open_support,
+    particulars,
+    shared_words,
+)
 from typedrag.signatures import JudgeSupport
 from typedrag.signatures.judging import SupportVerdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, start_list_ranker
 

@@ -14,7 +14,7 @@ from typedrag.core.errors import LMUnavailable, StepFailed
 from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.metrics import LabelMatch, Steps
-from typedrag.metrics.steps import retrieval_cycles
+from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import HANRAG, RAG, DirectLM, HANRAGOptions, Options, build_program
 from typedrag.programs.artifact.compiled import Compiled, save_compiled
 from typedrag.programs.hanrag import RuleRouter

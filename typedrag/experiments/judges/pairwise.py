@@ -22,8 +22,8 @@ from typedrag.experiments.judges.judging import judge_each
 from typedrag.files.text_files import write_text
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import lm_identity
-from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
+from typedrag.metrics.estimate import mean_estimate
+from typedrag.metrics.judges.preference import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
 from typedrag.runs.stages import Listener, unheard
 from typedrag.text.words import question_key
 

@@ -13,7 +13,7 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.judges.judging import JudgedBatch, judge_each
 from typedrag.lms.cost import Spending
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.labels import ConfusionTable
 from typedrag.runs.stages import Listener, unheard
 

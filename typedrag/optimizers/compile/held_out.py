@@ -16,7 +16,7 @@ from typedrag.core.records import Answer, Estimate
 from typedrag.core.redaction import Redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
 from typedrag.experiments.compare.objective import SCORE, TRUTH, verdict_of, with_objective
@@ -29,7 +29,7 @@ from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric
-from typedrag.metrics.objective import measurable_by
+from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.compile.labelled_targets import JUDGES
 from typedrag.optimizers.compile.targets import Target
 from typedrag.programs.artifact.compiled import Change, Verdict
@@ -129,7 +129,7 @@ def _is_told(difference: Difference) -> bool:
 
 def check_test(examples: Sequence[dspy.Example], dataset: Dataset, flag: str) -> None:
     """Refuse a test on too few questions, before it is paid; the flag sets their number."""
-    count = len({group_of(example) for example in examples})
+    count = len({question_group(example) for example in examples})
     hint = f"Name a dataset with more, or test on these without a verdict: {flag} {len(examples)}"
     check_enough(count, f"split 'test' of dataset '{dataset.name}'", hint)
 
@@ -164,7 +164,7 @@ def held_out_alone(
         )
         for name, module in [("base", base), ("compiled", compiled)][: 1 + is_changed(base, compiled)]
     ]
-    measurable = measurable_by([metric], examples)
+    measurable = measurable_ids([metric], examples)
     return held_out(runs[0], runs[1] if len(runs) > 1 else None, {metric.name: 1.0}, measurable, seed, tests=tests)
 
 

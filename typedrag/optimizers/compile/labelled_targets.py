@@ -14,10 +14,10 @@ from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.question_types import DocumentScope, RevelatorRole, Route
 from typedrag.core.records import Passage
 from typedrag.datasets import REVELATOR, SPLITS, Dataset
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import text_hash
+from typedrag.datasets.dataset import question_group
 from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
-from typedrag.metrics.arithmetic.ranks import Convention
+from typedrag.metrics.judges.linkage import Convention
 from typedrag.metrics.judges.human_labels import (
     Agreement,
     HumanLabels,
@@ -28,7 +28,7 @@ from typedrag.metrics.judges.human_labels import (
     majority,
 )
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.metrics.queries import QueryMatch
+from typedrag.metrics.labels import QueryMatch
 from typedrag.optimizers.compile.targets import (
     MODULES,
     ProgramTarget,
@@ -285,7 +285,7 @@ class JudgeTarget(Target):
         """An example for each question of the test split, with all its `cases`."""
         of_question: dict[str, list[dspy.Example]] = defaultdict(list)
         for case in self.examples(dataset, "test"):
-            of_question[group_of(case)].append(case)
+            of_question[question_group(case)].append(case)
         return [
             dspy.Example(id=cases[0].id, question=cases[0].question, cases=cases).with_inputs("cases")
             for cases in of_question.values()
@@ -413,14 +413,14 @@ def _in_split(rows: Sequence[dspy.Example], split: str) -> list[dspy.Example]:
         return list(rows)
     if split not in SPLITS:
         raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
-    by_group = {group_of(row): row.question for row in sorted(rows, key=lambda row: row.question, reverse=True)}
-    questions = sorted(by_group.items(), key=lambda q: hash_of(q[1]))
+    by_group = {question_group(row): row.question for row in sorted(rows, key=lambda row: row.question, reverse=True)}
+    questions = sorted(by_group.items(), key=lambda q: text_hash(q[1]))
     quarter = max(1, len(questions) // 4)
     if len(questions) < 3:
         raise InputError(f"labels of {len(questions)} questions cannot be split in three", "Give labels of more")
     bounds = {"test": questions[:quarter], "validation": questions[quarter : 2 * quarter]}
     chosen = {group for group, _ in bounds.get(split, questions[2 * quarter :])}
-    return [row for row in rows if group_of(row) in chosen]
+    return [row for row in rows if question_group(row) in chosen]
 
 
 _SEARCHING = ("keyword-extractor", "comparison-frame", "reason-sub-queries", "instruction-sub-queries", "debate-frame")

@@ -15,7 +15,7 @@ import dspy
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor, redactor_for
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import hash_of, sample
+from typedrag.datasets.dataset import sample, text_hash
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.objective import with_truthfulness
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
@@ -34,7 +34,7 @@ from typedrag.experiments.tracking.registry import check_registration
 from typedrag.lms.cost import LEDGER, Spending, track_cost
 from typedrag.lms.lm import Role, default_spec, reply_settings
 from typedrag.lms.replies import REPLIES
-from typedrag.metrics import metric_class, risk_of
+from typedrag.metrics import metric_class, objective_risk
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.labelled_targets import JudgeTarget, find_target
@@ -99,7 +99,7 @@ class CompileResources:
     @property
     def risk(self) -> str:
         """The known risk of compiling against these metrics; empty if none."""
-        return risk_of(m.name for m in self.config.against)
+        return objective_risk(m.name for m in self.config.against)
 
     @cached_property
     def optimizer(self) -> Optimizer:
@@ -267,7 +267,7 @@ class CompileResources:
     @property
     def test_fingerprint(self) -> str:
         """A short hash of the test examples' ids, which depend on the modules that are compiled."""
-        return hash_of(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
+        return text_hash(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typedrag.files.text_files import write_text
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
 from typedrag.lms.replies import REPLIES, use_reply_store
-from typedrag.metrics.objective import measurable_by
+from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out, held_out_alone, is_changed, keep_check
 from typedrag.optimizers.compile.optimize import (
@@ -330,7 +330,7 @@ class _Compile:
                 redact=parts.redactor,
             )
         runs = self._run_whole(is_changed(base, compiled))
-        measurable = measurable_by([metric for metric, _ in parts.objective.metrics], parts.test_examples)
+        measurable = measurable_ids([metric for metric, _ in parts.objective.metrics], parts.test_examples)
         weights = {m.name: m.weight for m in config.against}
         other = runs[1] if len(runs) > 1 else None
         return held_out(runs[0], other, weights, measurable, config.seed, tests=tests)

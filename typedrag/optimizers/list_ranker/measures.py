@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate, fallbacks
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.experiments.held_out import Pair, estimate_difference, held_out_test
 from typedrag.lms.trace import Stopwatch, collect_steps
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking, ncom, ranking_measures
 from typedrag.retrieval import AspectReranker, Reranker
 from typedrag.retrieval.rerank.list_ranker.texts import Candidates
@@ -28,7 +28,7 @@ MEASURES = ("ndcg", "map", "ncom")
 def ranker_candidates(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates:
     """The passages of a pool, or the chosen ones, as a ranker reads them."""
     passages = [pool.passages[n] for n in chosen] if chosen is not None else pool.passages
-    return Candidates(pool.question, [p.passage.titled for p in passages], [pool.aspects_of(p) for p in passages])
+    return Candidates(pool.question, [p.passage.titled for p in passages], [pool.passage_aspects(p) for p in passages])
 
 
 def utility_table(pool: Pool) -> NDArray[np.float64]:
@@ -233,7 +233,7 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
     """The positions of a pool's passages, in the order that a ranker gives them."""
     passages = [p.passage for p in pool.passages]
     if isinstance(ranker, AspectReranker):
-        aspects = {p.id: pool.aspects_of(p) for p in pool.passages}
+        aspects = {p.id: pool.passage_aspects(p) for p in pool.passages}
         ranked = ranker.rerank_by_aspects(pool.question, passages, len(passages), aspects)
     else:
         ranked = ranker.rerank(pool.question, passages, len(passages))

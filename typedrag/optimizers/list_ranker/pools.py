@@ -11,8 +11,8 @@ import dspy
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Reference
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.dataset import text_hash
+from typedrag.datasets.richrag import Pool
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
@@ -89,7 +89,7 @@ def pools_from_labels(
         passages = _pooled(ranking, labels, depth)
         if missed:
             there = {folded(p.text) for p in passages}
-            absent = sorted((words for words in labels if words not in there), key=hash_of)
+            absent = sorted((words for words in labels if words not in there), key=text_hash)
             passages += [Passage(f"{example.id}-{n}", texts[words]) for n, words in enumerate(absent)]
         if pool := _graded_pool(example, passages, labels, scale.relevant_from - scale.lowest):
             yield pool

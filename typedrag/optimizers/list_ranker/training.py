@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers.trainer_utils import set_seed
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.experiments.evaluate.config import CLOSED
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, silver_list, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference

@@ -28,8 +28,8 @@ from typedrag.experiments.tracking.registry import check_registration, log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
-from typedrag.metrics.objective import measurable_by
+from typedrag.metrics.estimate import bootstrap_estimate, mean_estimate
+from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.space import apply_rating, params_key
 from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, mean_value, values_of_trial
@@ -187,7 +187,7 @@ def measure_best(
     questions = parts.base.dataset.split(data.split)
     named = parts.base.config.metrics
     metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
-    measurable = measurable_by(parts.base.metrics.values(), [*parts.base.examples, *questions])
+    measurable = measurable_ids(parts.base.metrics.values(), [*parts.base.examples, *questions])
     programs = _programs(parts.out / HELD_OUT, data.split) | {f"{params_key(point)}-{data.split}"}
     if data.limit is None:
         count = len({question_key(e.question) for e in questions})

@@ -20,7 +20,7 @@ from typedrag.experiments.formats import format_estimate, format_p, format_value
 from typedrag.experiments.pages import render_page
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.optimizers.sweep.best import Measured, read_best
 from typedrag.optimizers.sweep.study import (
     ENDED,

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor
-from typedrag.datasets.splits import SPLITS, hash_of
+from typedrag.datasets.dataset import SPLITS, text_hash
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.compare.objective import OBJECTIVE, SCORE
 from typedrag.experiments.evaluate.config import (
@@ -31,7 +31,7 @@ from typedrag.experiments.resources import Resources, bm25_of, options_of, reran
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES
-from typedrag.metrics import risk_of, takes_scorer
+from typedrag.metrics import objective_risk, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
@@ -108,9 +108,9 @@ class SweepResources:
     def risk(self) -> str:
         """The risk of optimizing these measures, or those that knob `teleprompter` compiles against; empty if none."""
         named = [m.partition("/")[0] for m in self.measures]
-        risk = risk_of([*named, *(self.config.weights if SCORE in self.measures else ())])
+        risk = objective_risk([*named, *(self.config.weights if SCORE in self.measures else ())])
         section = self.config.compile
-        return risk or (risk_of(m.name for m in section.against) if section else "")
+        return risk or (objective_risk(m.name for m in section.against) if section else "")
 
     @cached_property
     def base(self) -> Resources:
@@ -331,4 +331,4 @@ class SweepResources:
 def _compiled_digest(compiled: Compiled) -> str:
     """A digest of all that answers of a compiled program depend on."""
     settings = compiled.model_dump(mode="json", exclude={"about", "versions"})
-    return hash_of(json.dumps([compiled.fingerprint, settings], sort_keys=True))[:16]
+    return text_hash(json.dumps([compiled.fingerprint, settings], sort_keys=True))[:16]

@@ -22,7 +22,7 @@ from typedrag.experiments.tracking.runs import log_run
 from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import PARENT, Tracker
 from typedrag.lms.cost import CostTracker, track_cost
-from typedrag.metrics.objective import measurable_by
+from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.sweep.space import params_key
 from typedrag.optimizers.sweep.study import (
     BEGUN,
@@ -80,7 +80,7 @@ def run_trial(
     executor = LocalExecutor(program, here.metrics)
     tracker = Tracker(config.tracking, parts.redactor, on_notice)
     notes = {"knobs": dict(trial.params), "trial": trial.number}
-    measurable = measurable_by(here.metrics.values(), base.examples)
+    measurable = measurable_ids(here.metrics.values(), base.examples)
     with open_run(
         here, named, folder, resume=True, questions=questions[: sizes[0]], notes=notes, durable=False
     ) as held:  # answers lost from it are found among the stored replies

@@ -10,8 +10,8 @@ from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.lms.lm import use_lm
 from typedrag.metrics import Objective
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.metrics.arithmetic.ranks import Convention
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.judges.linkage import Convention
 from typedrag.optimizers.compile.labelled_targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 

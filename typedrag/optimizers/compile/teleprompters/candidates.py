@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import write_text
-from typedrag.metrics.feedback import PredictorCall
+from typedrag.metrics.metric import PredictorCall
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 from typedrag.programs.artifact.state import Fields, State, fields_of, fingerprint, restore, state_of
 from typedrag.signatures.roles import role_of
