@@ -37,8 +37,7 @@ from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
 from typedrag.core.sharing import Shared
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.dataset import question_group
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.files.digests import hash_files
 from typedrag.files.text_files import write_json
 from typedrag.lms.adapter import SchemaAdapter

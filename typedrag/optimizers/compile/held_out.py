@@ -15,8 +15,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Answer, Estimate
 from typedrag.core.redaction import Redactor
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import sample
-from typedrag.datasets.dataset import question_group
+from typedrag.datasets.dataset import question_group, sample
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
 from typedrag.experiments.compare.objective import SCORE, TRUTH, verdict_of, with_objective

@@ -14,10 +14,8 @@ from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.question_types import DocumentScope, RevelatorRole, Route
 from typedrag.core.records import Passage
 from typedrag.datasets import REVELATOR, SPLITS, Dataset
-from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.dataset import question_group
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
-from typedrag.metrics.judges.linkage import Convention
 from typedrag.metrics.judges.human_labels import (
     Agreement,
     HumanLabels,
@@ -27,7 +25,7 @@ from typedrag.metrics.judges.human_labels import (
     labelled_answers,
     majority,
 )
-from typedrag.metrics.judges.linkage import LinkageJudge
+from typedrag.metrics.judges.linkage import Convention, LinkageJudge
 from typedrag.metrics.labels import QueryMatch
 from typedrag.optimizers.compile.targets import (
     MODULES,
