@@ -13,7 +13,7 @@ from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference, SubQuestion
 from typedrag.datasets import AnswerKind, load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 YEARS = {"Who opened the bridge?": "Anna Berg", "When was it opened?": "1890", "When was it closed?": "1954"}
 

@@ -17,7 +17,7 @@ from typedrag.datasets.dataset import example
 from typedrag.lms.replies import use_reply_store
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 BREAD = example(id="1", question="Why does  bread rise?", answers=("yeast", "gas"), subset="validation")
 WHEN = example(id="2", question="When was the telephone invented?", answers=("1876",))

@@ -17,7 +17,7 @@ from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 
 def given(prompt: str, field: str):

@@ -16,7 +16,7 @@ from typedrag.builders import (
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 
 @pytest.fixture

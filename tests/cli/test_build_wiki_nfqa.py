@@ -31,7 +31,7 @@ def opened(monkeypatch):
         return writers.setdefault(name, Writer(name, {s.ClassifyQuestion: {"question_type": "debate"}})).lm
 
     monkeypatch.setattr(lms, "open_lm", open_lm)
-    monkeypatch.setattr(lms, "adapter_for", lambda _: SchemaAdapter())
+    monkeypatch.setattr(lms, "choose_adapter", lambda _: SchemaAdapter())
     return writers, addresses
 
 

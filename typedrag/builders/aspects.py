@@ -19,7 +19,7 @@ from typedrag.datasets.dataset import load_dataset
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.overlap import best_references
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 from typedrag.signatures import DivideAnswer, predictor
 from typedrag.signatures.fields import AnswerPart, AnswerParts
 from typedrag.text.sentences import sentences

@@ -20,7 +20,7 @@ from typedrag.datasets.preferences import AnswerKind, MadeAnswer
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.overlap import ENTITY_SEPARATOR, MOST_WORDS, contains
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
 NOTHING_FOUND = (

@@ -24,7 +24,7 @@ from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.lm import lm_identity, use_lm
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.runs.stages import Failed, Stages
+from typedrag.runs.work import Failed, Stages
 from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
 from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.text.words import folded

@@ -163,7 +163,7 @@ def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> 
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
-    from typedrag.runs.stages import Stages
+    from typedrag.runs.work import Stages
 
     source = program_source(program)
     built = source.without_index(source.options(as_published=False))

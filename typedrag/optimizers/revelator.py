@@ -35,7 +35,7 @@ from transformers import (
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.files.digests import hash_files
@@ -58,7 +58,7 @@ from typedrag.programs import HANRAG
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
 from typedrag.runs import RunFolder, is_run
-from typedrag.runs.stages import Listener, Stages, unheard
+from typedrag.runs.work import Listener, Stages, ignore_progress
 
 ADAPTER, MODEL, CHECKPOINTS, REPORT = "adapter", "model", "checkpoints", "revelator.json"
 _BEFORE, _TRAINED = "loss before", "trained"
@@ -343,7 +343,7 @@ def evaluate_roles(
     part: str = "test",
     limit: int | None = None,
     threads: int = 16,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
 ) -> list[RoleScore]:
     """Measure the roles that the dataset has rows for, with the LM in use.
 
@@ -420,7 +420,7 @@ def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
     )
 
 
-class _Engine(Shared):
+class _Engine(NoDeepcopy):
     def __init__(self, folder: Path, max_tokens: int) -> None:
         self._folder, self._max_tokens = folder, max_tokens
         self._model = LocalModel(self._load)

@@ -11,7 +11,7 @@ import dspy
 
 from typedrag.core.errors import StepFailed
 from typedrag.core.records import Passage, Step
-from typedrag.core.specs import Spec, SpecGrammar
+from typedrag.core.registry import Spec, SpecGrammar
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, collect_steps, record_fallback, reserve_calls
 from typedrag.retrieval.logistic import LogisticModel

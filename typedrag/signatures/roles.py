@@ -67,7 +67,7 @@ def plays(role: Role | None, module: str | None = None) -> Callable[[S], S]:
         ...     question: str = dspy.InputField()
         ...     synonyms: list[str] = dspy.OutputField()
         >>> compiled = WriteSynonyms.with_instructions("Write rare ones.")
-        >>> role_of(compiled), module_of(compiled)
+        >>> lm_role(compiled), module_of(compiled)
         (<Role.SEARCHER: 'searcher'>, 'synonyms')
     """
     name = module if module is not None else _USUAL[role] if role else ""
@@ -81,7 +81,7 @@ def plays(role: Role | None, module: str | None = None) -> Callable[[S], S]:
     return declare
 
 
-def role_of(signature: type[dspy.Signature]) -> Role | None:
+def lm_role(signature: type[dspy.Signature]) -> Role | None:
     """The role of a predictor with this signature; None if none is declared."""
     role = _declared(signature, _ROLE)
     return Role(role) if role else None

@@ -26,7 +26,7 @@ from typedrag.optimizers.list_ranker.pools import (
 from typedrag.optimizers.list_ranker.preferences import gold_answers
 from typedrag.programs import Options
 from typedrag.programs.richrag import SubAspectExplorer
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 TEXTS = {
     "i1": "Old yeast makes little gas.",

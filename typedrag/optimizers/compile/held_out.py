@@ -34,7 +34,7 @@ from typedrag.optimizers.compile.targets import Target
 from typedrag.programs.artifact.compiled import Change, Verdict
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.runs import Progress, RunFolder, work
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def check_saved_judge(
     scorer: Scorer,
     settings: CheckSettings | None = None,
     *,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
 ) -> JudgeCheck:
     """Test the compiled judge in a folder with an LM, and write the result into it; see `load_judge`.
 

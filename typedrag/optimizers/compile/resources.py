@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError
-from typedrag.core.redaction import Redactor, redactor_for
+from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample, text_hash
 from typedrag.experiments.balance import question_type_of
@@ -198,7 +198,7 @@ class CompileResources:
 
     @cached_property
     def redactor(self) -> Redactor:
-        return redactor_for((lm for _, lm in self.lms.values()), addresses=self.resources.addresses)
+        return make_redactor((lm for _, lm in self.lms.values()), addresses=self.resources.addresses)
 
     @cached_property
     def objective(self) -> Objective:

@@ -16,7 +16,7 @@ from typedrag.metrics import Metric, Rewrite
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.signatures.fields import Citations
-from typedrag.signatures.roles import module_of, role_of
+from typedrag.signatures.roles import lm_role, module_of
 
 M = TypeVar("M", bound=dspy.Module)
 
@@ -237,7 +237,7 @@ def silence(module: dspy.Module) -> dspy.Module:
     """A copy of a module whose answer-writing predictors write nothing."""
 
     def writes(predictor: dspy.Predict) -> bool:
-        role = role_of(predictor.signature)
+        role = lm_role(predictor.signature)
         return role is not None and role.writes
 
     silent = unfrozen(module)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typedrag.core.records import Estimate
-from typedrag.core.redaction import cleaned
+from typedrag.core.redaction import redact_values
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.judges.saved import SavedJudge
@@ -92,7 +92,7 @@ def log_compile(
         _log_candidates(tracker, candidates, target)
         if candidates:
             tracker.table("candidates.json", [{"target": target, **_values(c)} for c in candidates])
-            shown = [Candidate.from_dict(cleaned(asdict(c), tracker.redact)) for c in candidates]
+            shown = [Candidate.from_dict(redact_values(asdict(c), tracker.redact)) for c in candidates]
             tracker.artifact("trajectory.html", render_candidates(shown, target, tracker.name, risk))
         tracker.tag({"stopped": stopped})
         if result is not None:

@@ -19,7 +19,7 @@ from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.measures import graded_table
 from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.retrieval import Retriever
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 from typedrag.text.words import folded
 
 COVERAGE = "coverage"

@@ -12,7 +12,7 @@ import dspy
 from pydantic import BaseModel
 
 from typedrag.core.errors import InputError
-from typedrag.core.redaction import redactor_for
+from typedrag.core.redaction import make_redactor
 from typedrag.datasets.richrag import Pool, read_pools
 from typedrag.experiments.evaluate.config import CLOSED, LMConfig, TrackingConfig
 from typedrag.experiments.resources import git_commit, open_metered
@@ -44,7 +44,7 @@ from typedrag.retrieval.local_models import accelerator, loading
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
 from typedrag.retrieval.rerank.list_ranker.texts import ListRankerSettings
 from typedrag.runs import Progress, RunFolder, Store
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key
 
 RANKER, CHECKPOINTS, OUTCOME = "ranker", "checkpoints", "outcome.json"
@@ -85,7 +85,7 @@ class RankerTrainConfig(BaseModel):
 class TrainingProgress:
     """Callbacks for the progress of a ranker's training."""
 
-    listener: Listener = unheard
+    listener: Listener = ignore_progress
     step: OnStep = field(default=lambda loss: None)
     notice: Callable[[str], None] = field(default=lambda message: None)
 
@@ -129,7 +129,7 @@ def train_ranker(
         resume: Continue the training that the folder holds; a finished one stays as it is.
     """
     check_one_process()
-    watching, redact = watching or TrainingProgress(), redactor_for([])
+    watching, redact = watching or TrainingProgress(), make_redactor([])
     pools = read_pools(config.data)
     validation = read_pools(config.validation) if config.validation else []
     _check_pools(config, pools, validation)

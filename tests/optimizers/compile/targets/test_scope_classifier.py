@@ -77,7 +77,7 @@ def test_the_benchmark_shows_each_make(data, tmp_path, capsys, monkeypatch):
     ) as engine:
         lm, adapter = dspy.settings.lm, dspy.settings.adapter
     monkeypatch.setattr(document_scope, "open_lm", lambda *_, **__: lm)
-    monkeypatch.setattr("typedrag.lms.lm.adapter_for", lambda _: adapter)
+    monkeypatch.setattr("typedrag.lms.lm.choose_adapter", lambda _: adapter)
     arguments = ["document_scope", str(data), "--compiled", str(tmp_path / "program"), "--threads", "2"]
     monkeypatch.setattr("sys.argv", arguments)
     document_scope.main()

@@ -21,12 +21,12 @@ from dspy.utils.exceptions import LMUnsupportedFeatureError
 
 from typedrag.core.call_context import set_context
 from typedrag.core.errors import CallFailed, LMUnavailable, RetrievalError
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.files.journal import Journal
 from typedrag.lms.asking import unavailable_error
 from typedrag.lms.cost import CostTracker, Spending
 from typedrag.runs import Progress, Stopper
-from typedrag.runs.failures import FailureTracker
+from typedrag.runs.work import FailureTracker
 
 
 class Stopped(BaseException):
@@ -66,7 +66,7 @@ def read_spending(path: Path) -> Spending:
     return sum(map(Spending.from_dict, Journal(path)), Spending())
 
 
-class CallLimiter(Shared, BaseCallback):
+class CallLimiter(NoDeepcopy, BaseCallback):
     """Lets LM calls pass until there is a reason to stop, then none.
 
     It is a DSPy callback for the setting `callbacks`, which DSPy hands to all threads. Calls with a stored

@@ -12,7 +12,7 @@ import dspy
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, StepFailed
-from typedrag.core.question_types import QuestionType, question_type_named
+from typedrag.core.question_types import QuestionType, parse_question_type
 from typedrag.core.records import Step, Usage
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.logprobs import label_probabilities, logprob_settings
@@ -85,7 +85,7 @@ class OracleTypeClassifier(dspy.Module):
                 "the type classifier is an oracle, but the question has no labelled type",
                 "Evaluate it on a dataset with a field question_type",
             )
-        return record_type(question, question_type_named(labelled), by="the dataset")
+        return record_type(question, parse_question_type(labelled), by="the dataset")
 
 
 class ByLanguageTypeClassifier(ProbabilityClassifier):
