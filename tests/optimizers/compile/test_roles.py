@@ -7,7 +7,7 @@ from tests.programs.ways import EACH_ANSWERED, PUBLISHED
 from tests.scripted import scripted, signatures
 from typedrag.core.question_types import QuestionType
 from typedrag.optimizers.compile.targets import MODULES
-from typedrag.optimizers.compile.teleprompters.scoring import read_call
+from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.programs import (
     HANRAG,
     AdaptiveRAG,

@@ -37,10 +37,11 @@ from typedrag.lms.replies import REPLIES
 from typedrag.metrics import metric_class, objective_risk
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.targets import JudgeTarget, Target, target_for
+from typedrag.optimizers.compile.labelled_targets import JudgeTarget, find_target
+from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import BUDGET_CALLS, CompileRequest, Optimizer, build_optimizer
-from typedrag.optimizers.compile.teleprompters.limiter import Ledger, spent_by
-from typedrag.optimizers.compile.teleprompters.scoring import read_call
+from typedrag.optimizers.compile.teleprompters.candidates import read_call
+from typedrag.optimizers.compile.teleprompters.limiter import Ledger, read_spending
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
 from typedrag.programs.loading import ProgramSource
@@ -62,7 +63,7 @@ class CompileResources:
 
     def __init__(self, config: CompileConfig, out: Path, *, types_by_lm: bool = True) -> None:
         self.config, self._types_by_lm = config, types_by_lm
-        self.resources = Resources(config.test_of(config.program), config.replies or out / REPLIES)
+        self.resources = Resources(config.test_evaluation(config.program), config.replies or out / REPLIES)
         self._types = out / COMPILE / TYPES
 
     def check(self) -> None:
@@ -125,7 +126,7 @@ class CompileResources:
 
     @cached_property
     def target(self) -> Target:
-        return target_for(self.config.modules)
+        return find_target(self.config.modules)
 
     @property
     def judge(self) -> JudgeTarget | None:
@@ -167,7 +168,7 @@ class CompileResources:
     @property
     def spent_on_types(self) -> Spending:
         """The cost of the types that the LM has named, also before the compile was resumed."""
-        return spent_by(self._types / LEDGER)
+        return read_spending(self._types / LEDGER)
 
     @cached_property
     def lms(self) -> dict[str, tuple[LMConfig, dspy.LM]]:
@@ -258,7 +259,7 @@ class CompileResources:
         examples = self.examples("test")
         return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
 
-    def tested_by(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
+    def test_metrics(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
         """The metrics of the test: those that are compiled against, and truthfulness if it can be measured."""
         metrics = self.resources.config.metrics
         return with_truthfulness(metrics, self.test_examples, self.dataset, self.resources.scorer, on_notice)

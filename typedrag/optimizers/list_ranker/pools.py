@@ -16,7 +16,7 @@ from typedrag.datasets.richrag import Pool
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
-from typedrag.optimizers.list_ranker.utility import graded_table
+from typedrag.optimizers.list_ranker.measures import graded_table
 from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.retrieval import Retriever
 from typedrag.runs.work import Stages
@@ -42,12 +42,12 @@ class Scale(NamedTuple):
     relevant_from: int
 
 
-def scale_of(examples: Sequence[dspy.Example]) -> Scale:
+def find_scale(examples: Sequence[dspy.Example]) -> Scale:
     """The scale of labels in a dataset whose references are passages; the first of them are those of `passage_ids`.
 
     Example:
         >>> references = (Reference("good", 4), Reference("fair", 3), Reference("no", 1))
-        >>> scale_of([dspy.Example(references=references, passage_ids=("a", "b"))])
+        >>> find_scale([dspy.Example(references=references, passage_ids=("a", "b"))])
         Scale(lowest=1, relevant_from=3)
     """
     labels = {r.label for e in examples for r in e.get("references") or ()}
@@ -73,7 +73,7 @@ def pools_from_labels(
     Args:
         examples: Examples whose references are passages with labels.
         retriever: A retriever over an index that holds these passages.
-        scale: The scale of the dataset's labels, see `scale_of`.
+        scale: The scale of the dataset's labels, see `find_scale`.
         depth: Passages to retrieve.
         missed: Also add labelled passages that the retriever finds below `depth`, in its order. Those that
             it does not find come last, in an order independent of their labels.
@@ -236,7 +236,7 @@ def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
     aspects: list[str] = []
     for result, sub_questions in zip(results, details, strict=True):
         judged = [s["retrieved"] for s in sub_questions if s["type"] == SubQuestionType.CORE]
-        found_for = _searched_for(result)
+        found_for = _searched_queries(result)
         aspects += [a for a in found_for if a not in aspects]
         assert result.answer is not None, "only answered questions are pooled"
         for place, passage in enumerate(result.answer.passages):
@@ -251,7 +251,7 @@ def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
     return Pool.model_validate({**fields, "passages": list(rows.values())})
 
 
-def _searched_for(result: QuestionResult) -> dict[str, tuple[str, ...]]:
+def _searched_queries(result: QuestionResult) -> dict[str, tuple[str, ...]]:
     """The queries that were searched for together with the question, with the ids of their passages."""
     if result.answer is None:
         return {}

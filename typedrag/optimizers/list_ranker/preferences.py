@@ -11,17 +11,18 @@ from contextlib import suppress
 from itertools import combinations
 from random import Random
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+from pydantic import BaseModel, NonNegativeFloat, PositiveInt
 
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import NOT_IN_COLLECTION
 from typedrag.datasets.richrag import Pool
+from typedrag.experiments.evaluate.config import CLOSED
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
-from typedrag.optimizers.list_ranker.config import PreferenceSettings
-from typedrag.optimizers.list_ranker.utility import candidates_of, utility_table
+from typedrag.optimizers.list_ranker.measures import ranker_candidates, utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
@@ -33,6 +34,22 @@ Ranking = tuple[int, ...]
 """Positions of a pool's passages, the best first."""
 Reward = Callable[[Pool, Sequence[int]], float]
 """Gives the reward of a list of a pool's passages (their positions); more is better."""
+
+
+class PreferenceSettings(BaseModel):
+    """Settings by which pairs of lists are made (RichRAG, section 3.4.2)."""
+
+    model_config = CLOSED
+
+    pairs: Literal["us3", "random"] = "us3"
+    """`us3`: the likeliest list with each drawn one, if their rewards differ enough. `random`: any two lists, without
+    a threshold (RichRAG, section 4.4: w/o US3)."""
+    samples: PositiveInt = 8
+    """Lists drawn for each pool, besides the likeliest one."""
+    threshold: NonNegativeFloat = 0.1
+    """The least difference between the rewards of a pair of US³ (RichRAG, appendix B: 0.1)."""
+    threads: PositiveInt = 8
+    """Rewards computed at once."""
 
 
 class Rewarded(NamedTuple):
@@ -151,7 +168,7 @@ def random_pairs(lists: Sequence[Rewarded], most: int, rng: Random) -> list[tupl
 
 def sample_lists(ranker: ListRanker, pool: Pool, k: int, samples: int, seed: int) -> list[Ranking]:
     """The list that a ranker writes for a pool, and lists drawn by their probabilities."""
-    states = ranker.encode(candidates_of(pool))
+    states = ranker.encode(ranker_candidates(pool))
     generator = torch.Generator(states.questions.device).manual_seed(seed)
     lists = [ranker.model.write(states, k)]
     lists += [ranker.model.write(states, k, generator=generator) for _ in range(samples)]

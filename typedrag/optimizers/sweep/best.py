@@ -31,9 +31,8 @@ from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.sweep.config import ObjectiveConfig
-from typedrag.optimizers.sweep.pruning import mean_of
-from typedrag.optimizers.sweep.space import key_of, metrics_at
-from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, values_of_trial
+from typedrag.optimizers.sweep.space import apply_rating, params_key
+from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, mean_value, values_of_trial
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.runs import Progress
 from typedrag.text.words import question_key
@@ -144,17 +143,17 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
         return _chosen(min(near, key=lambda t: t.number), f"the first within {near_best}", sweep)
 
     def tokens(trial: FrozenTrial) -> float:
-        mean = mean_of(values_of_trial(trial), "cost/tokens")
+        mean = mean_value(values_of_trial(trial), "cost/tokens")
         return float("inf") if mean is None else mean
 
     return _chosen(min(near, key=lambda t: (tokens(t), t.number)), f"the cheapest within {near_best}", sweep)
 
 
-def parse_within(text: str) -> float:
+def parse_share(text: str) -> float:
     """Parse a share that is written as `2%-of-best`, `2%` or `0.02`.
 
     Example:
-        >>> parse_within("2%-of-best"), parse_within("0.02")
+        >>> parse_share("2%-of-best"), parse_share("0.02")
         (0.02, 0.02)
     """
     number = text.removesuffix("-of-best")
@@ -189,15 +188,15 @@ def measure_best(
     named = parts.base.config.metrics
     metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
     measurable = measurable_ids(parts.base.metrics.values(), [*parts.base.examples, *questions])
-    programs = _programs(parts.out / HELD_OUT, data.split) | {f"{key_of(point)}-{data.split}"}
+    programs = _programs(parts.out / HELD_OUT, data.split) | {f"{params_key(point)}-{data.split}"}
     if data.limit is None:
         count = len({question_key(e.question) for e in questions})
         hint = f"Hold out more, or measure it without a verdict: --set held_out.limit={count}"
         check_enough(count, f"split '{data.split}'", hint, len(programs))
 
     def run(of_point: bool, held_out: bool) -> Run:
-        name = f"{key_of(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
-        program = parts.program_of(point, name) if of_point else config.program.model_copy(update={"name": name})
+        name = f"{params_key(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
+        program = parts.program_config(point, name) if of_point else config.program.model_copy(update={"name": name})
         evaluation = parts.evaluation(
             program, split=data.split if held_out else None, limit=data.limit if held_out else None
         )
@@ -209,8 +208,8 @@ def measure_best(
                 "caps": CapsConfig(failures=1.0, **(caps or SpendingCaps()).model_dump()),
                 "tracking": config.tracking.disabled(),
                 "dataset": typed,
-                "metrics": metrics_at(metrics, point) if of_point else metrics,
-                **({"lm": parts.lm_of(point)} if of_point else {}),
+                "metrics": apply_rating(metrics, point) if of_point else metrics,
+                **({"lm": parts.lm_config(point)} if of_point else {}),
             }
         )
         evaluated = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
@@ -308,8 +307,8 @@ def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Ma
 
 def _save(sweep: Sweep, best: Best) -> None:
     parts, config = sweep.parts, sweep.parts.config
-    program = parts.program_of(best.point)
-    here = parts.at(best.point)
+    program = parts.program_config(best.point)
+    here = parts.components(best.point)
     source = here.source(program)
     first = best.measured[0]
     scores = {
@@ -338,7 +337,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         about,
         reranker=reranker_of(program, source),
         retriever=here.searched_by(program),
-        bm25=parts.bm25_of(program),
+        bm25=parts.bm25_settings(program),
         redact=parts.redactor,
     )
 

@@ -41,12 +41,12 @@ from typedrag.optimizers.sweep.space import (
     TELEPROMPTER,
     Point,
     Space,
+    apply_lm_params,
+    apply_params,
+    apply_rating,
     build_space,
-    lm_at,
-    metrics_at,
-    program_at,
-    rating_of,
-    value_of,
+    current_value,
+    rating_weights,
 )
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.retrieval import BM25Setting, reranker_identity
@@ -102,7 +102,7 @@ class SweepResources:
     @property
     def metrics(self) -> tuple[MetricConfig, ...]:
         """The metrics, as they are where no knob turns their weights."""
-        return tuple(MetricConfig(name=m.name, options=m.options) for m in self.config.measured_by)
+        return tuple(MetricConfig(name=m.name, options=m.options) for m in self.config.weighted_metrics)
 
     @property
     def risk(self) -> str:
@@ -133,9 +133,9 @@ class SweepResources:
             return None
         program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_of(base, source))})
         options = options_of(base, source)
-        rating = rating_of(self.metrics) if self._turned_weights else {}
+        rating = rating_weights(self.metrics) if self._turned_weights else {}
         point = {
-            name: rating[name] if name in rating else value_of(name, options, program, self.config.lm)
+            name: rating[name] if name in rating else current_value(name, options, program, self.config.lm)
             for name in self.config.knobs
         }
         if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
@@ -165,21 +165,21 @@ class SweepResources:
             tracking=config.tracking,
         )
 
-    def program_of(self, point: Point, name: str = "") -> ProgramConfig:
+    def program_config(self, point: Point, name: str = "") -> ProgramConfig:
         """The program of a point; compiled first if knob `teleprompter` names a teleprompter that has not run yet."""
         program = self.config.program
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
             program = self.base.compiled_from(program, self._compiled(str(teleprompter)))
-        return program_at(program, point).model_copy(update={"name": name})
+        return apply_params(program, point).model_copy(update={"name": name})
 
-    def lm_of(self, point: Point) -> LMConfig:
+    def lm_config(self, point: Point) -> LMConfig:
         """The LM of a point."""
-        return lm_at(self.base.config.lm, point)
+        return apply_lm_params(self.base.config.lm, point)
 
-    def at(self, point: Point) -> Resources:
+    def components(self, point: Point) -> Resources:
         """The components of the sweep with the LM and the metrics of a point."""
-        lm, metrics = self.lm_of(point), metrics_at(self.metrics, point)
+        lm, metrics = self.lm_config(point), apply_rating(self.metrics, point)
         key = (lm, json.dumps([m.model_dump(mode="json") for m in metrics], sort_keys=True))
         if key not in self._at:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
@@ -215,7 +215,7 @@ class SweepResources:
             "questions": len(base.questions),
         }
 
-    def bm25_of(self, program: ProgramConfig) -> dict[BM25Setting, float]:
+    def bm25_settings(self, program: ProgramConfig) -> dict[BM25Setting, float]:
         """The settings of a program's BM25."""
         return bm25_of(program, self.base.source(program))
 
@@ -223,10 +223,10 @@ class SweepResources:
         """The values of knobs that name compiled programs or folders of rerankers, with digests of what these hold."""
         knobs, program = self.config.knobs, self.config.program
         places = {name: map(str, knobs[name].values) if name in knobs else () for name in ("program", "reranker")}
-        compiled = {p: self.base.source(program_at(program, {"program": p})).compiled for p in places["program"]}
+        compiled = {p: self.base.source(apply_params(program, {"program": p})).compiled for p in places["program"]}
         files = {place: reranker_identity(place).get("reranker files") for place in places["reranker"]}
         held = {
-            "programs": [[place, _digest_of(there)] for place, there in compiled.items() if there],
+            "programs": [[place, _compiled_digest(there)] for place, there in compiled.items() if there],
             "rerankers": [[place, digest] for place, digest in files.items() if digest],
         }
         return {name: digests for name, digests in held.items() if digests}
@@ -281,8 +281,8 @@ class SweepResources:
         from pydantic import ValidationError
 
         try:
-            program = program_at(self.config.program, point)
-            self.lm_of(point)
+            program = apply_params(self.config.program, point)
+            self.lm_config(point)
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
@@ -328,7 +328,7 @@ class SweepResources:
         return folder / "program"
 
 
-def _digest_of(compiled: Compiled) -> str:
+def _compiled_digest(compiled: Compiled) -> str:
     """A digest of all that answers of a compiled program depend on."""
     settings = compiled.model_dump(mode="json", exclude={"about", "versions"})
     return text_hash(json.dumps([compiled.fingerprint, settings], sort_keys=True))[:16]

@@ -120,7 +120,7 @@ class ReachedSelector:
         self, state: Any, trajectories: list[Any], subsample_scores: list[float], candidate_idx: int, candidate: Any
     ) -> list[str]:
         """Return the names of the predictors to rewrite; see GEPA's `ReflectionComponentSelector`."""
-        reached = {_name_of(call[0]) for trajectory in trajectories for call in trajectory["trace"]}
+        reached = {_predictor_name(call[0]) for trajectory in trajectories for call in trajectory["trace"]}
         names: list[str] = state.list_of_named_predictors
         if self._at_once:
             return [name for name in names if name in reached] or names
@@ -132,7 +132,7 @@ class ReachedSelector:
         return [names[chosen]]
 
 
-def _name_of(predictor: dspy.Predict) -> str | None:
+def _predictor_name(predictor: dspy.Predict) -> str | None:
     """The name that `with_unique_names` gave a predictor; None for predictors outside the compiled part."""
     name: str | None = next(iter(predictor.signature.input_fields.values())).json_schema_extra.get(_NAME)
     return name

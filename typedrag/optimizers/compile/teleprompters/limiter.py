@@ -53,7 +53,7 @@ class Ledger(CostTracker):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(spent_by(path))
+        super().__init__(read_spending(path))
         self._journal = Journal(path)
 
     def add(self, spending: Spending) -> None:
@@ -61,7 +61,7 @@ class Ledger(CostTracker):
         self._journal.append(spending.to_dict())
 
 
-def spent_by(path: Path) -> Spending:
+def read_spending(path: Path) -> Spending:
     """The sum of the spending in a ledger's file."""
     return sum(map(Spending.from_dict, Journal(path)), Spending())
 
@@ -90,7 +90,7 @@ class CallLimiter(NoDeepcopy, BaseCallback):
             self.stopped = self.stopped or reason
             self._changed.notify_all()
 
-    def close_for(self, error: Exception) -> Faulted:
+    def close_with_fault(self, error: Exception) -> Faulted:
         """Close for a fault of the system; return the exception for the caller to raise."""
         self.close(Faulted(error))
         return Faulted(error)
@@ -100,7 +100,7 @@ class CallLimiter(NoDeepcopy, BaseCallback):
         with self._changed:
             self.faults.defer(failure)
         if self.faults.fault:
-            raise self.close_for(failure) from failure
+            raise self.close_with_fault(failure) from failure
 
     def acquire(self, call_id: str, replies: int = 1) -> None:
         """Count a call against the limits before it is made; each of its replies counts as an LM call."""
@@ -150,7 +150,7 @@ class CallLimiter(NoDeepcopy, BaseCallback):
         if isinstance(exception, CallFailed):
             self.record_failure(exception)
         elif isinstance(exception, LMUnavailable | RetrievalError):
-            raise self.close_for(exception) from exception
+            raise self.close_with_fault(exception) from exception
         elif exception is not None:
             with self._changed:
                 self._check_open()

@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.core.registry import Registry
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Metric, Scoring
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
-from typedrag.optimizers.compile.teleprompters.scoring import Metric, Scoring
 
 BudgetName = Literal["light", "medium", "heavy"]
 BUDGET_CALLS: dict[BudgetName, int] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}
@@ -92,12 +91,12 @@ class Compilation(CompileRequest):
 
     def evaluate(self, program: dspy.Module, how: str) -> Candidate:
         """Evaluate a program on the validation set and record it with its origin, unless it is recorded already."""
-        if self.scoring.has_base and (known := self.log.evaluation_of(program)):
+        if self.scoring.has_base and (known := self.log.find_evaluation(program)):
             return known
         evaluate = dspy.Evaluate(devset=list(self.valset), metric=self.scoring, num_threads=self.threads)
         with self.log.origin(how):
             evaluate(program)
-        candidate = self.log.evaluation_of(program)
+        candidate = self.log.find_evaluation(program)
         assert candidate is not None, "an evaluation on the validation set is recorded"
         return candidate
 
