@@ -133,7 +133,6 @@ class Trained:
     loss_after: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -227,7 +226,6 @@ def train_revelator(
 
 
 def trainer_arguments(settings: TrainingSettings, rows: int, checkpoints: Path) -> TrainingArguments:
-    """The Trainer's arguments for so many rows."""
     steps_an_epoch = math.ceil(math.ceil(rows / settings.batch_size) / settings.accumulate)
     steps = settings.max_steps or math.ceil(settings.epochs * steps_an_epoch)
     return training_arguments(
@@ -254,17 +252,11 @@ class TrainingAdapter(SchemaAdapter):
     def format_finetune_data(
         self, signature: Any, demos: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> dict[str, list[Any]]:
-        """Return a chat of `messages`; the last one is the reply."""
         return dspy.ChatAdapter.format_finetune_data(self, signature, demos, inputs, outputs)
 
 
 def format_chat(example: dspy.Example, program: HANRAG) -> Chat:
-    """A row of the revelator's training set as a chat, with the demonstrations that the program shows.
-
-    Args:
-        example: A row of dataset `revelator`.
-        program: The program whose prompts are trained on, such as a compiled one.
-    """
+    """A row of the revelator's training set as a chat, with the demonstrations that the program shows."""
     role = RevelatorRole(example.subset)
     module = program.revelator().get(role)
     if module is None:
@@ -281,10 +273,7 @@ def format_chat(example: dspy.Example, program: HANRAG) -> Chat:
 
 
 def encode(chat: Chat, tokenizer: Any) -> dict[str, list[int]]:
-    """The `input_ids` of a chat and its `labels`, which hide all but the reply and its end from the loss.
-
-    The prompt is encoded by itself, as it is at inference.
-    """
+    """The `input_ids` of a chat and its `labels`, which hide all but the reply and its end from the loss."""
     whole = tokenizer.apply_chat_template(chat, tokenize=False)
     prompt = tokenizer.apply_chat_template(chat[:-1], tokenize=False, add_generation_prompt=True)
     if not whole.startswith(prompt):  # some templates add text to the prompt that past replies lack
@@ -428,7 +417,6 @@ class _Engine(NoDeepcopy):
             pass
 
     def _load(self) -> tuple[Any, Any]:
-        """The network and its tokenizer."""
         # an adapter names its base by a folder, so nothing has to be fetched
         adapted = (self._folder / "adapter_config.json").is_file()
         kind = AutoPeftModelForCausalLM if adapted else AutoModelForCausalLM
@@ -438,7 +426,6 @@ class _Engine(NoDeepcopy):
         return network.to(accelerator()).eval(), tokenizer
 
     def complete(self, request: Request) -> Response:
-        """Return the reply to a request of DSPy."""
         chat = [{"role": message.role, "content": message.text} for message in request.messages]
         if request.system is not None:
             system = request.system

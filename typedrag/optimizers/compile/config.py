@@ -105,7 +105,6 @@ class CompileConfig(ExperimentConfig):
         return self.metrics or (() if self.modules in ALONE else default_metrics())
 
     def test_evaluation(self, *programs: ProgramConfig) -> EvaluationConfig:
-        """The evaluation of programs on the test split."""
         return EvaluationConfig(
             programs=programs,
             dataset=DatasetConfig(**dict(self.dataset), split="test", limit=self.test_limit),

@@ -60,7 +60,6 @@ class HeldOut:
 
     @property
     def truth(self) -> Difference | None:
-        """The difference in truthfulness; None if it was not measured."""
         return next((d for d in self.differences if d.measure == TRUTH and d.stratum == ALL), None)
 
     @property
@@ -70,12 +69,10 @@ class HeldOut:
 
     @property
     def differences(self) -> Sequence[Difference]:
-        """The differences by measure, then by question type."""
         return self.comparison.differences if self.comparison else ()
 
     @property
     def changes(self) -> dict[str, Change]:
-        """The differences, with the names of the means."""
         return {
             _name(d): Change(**asdict(d.difference), p=d.p)
             for d in self.differences
@@ -97,10 +94,7 @@ def held_out(
     *,
     tests: int = 1,
 ) -> HeldOut:
-    """Compare the base's run over the test split with that of the compiled program; None if they are the same program.
-
-    Runs are compared by the weighted metrics that were compiled against; see `with_objective`.
-    """
+    """Compare the run of the base over the test split with that of the compiled program; None if they are the same."""
     named = [replace(base, name="base"), replace(compiled or base, name="compiled")]
     pair = [with_objective(run, weights, measurable) for run in named]
     comparison = compare(pair, by=("type",), seed=seed, force=True, decisive=SCORE, programs=tests)
@@ -184,10 +178,7 @@ def run_module(
     listener: Callable[[Progress], object] = lambda progress: None,
     redact: Redactor,
 ) -> Run:
-    """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program.
-
-    What the module says is the answer, as JSON. A run that is in the folder is continued.
-    """
+    """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program."""
     by_id = {str(example.id): example for example in examples}
     predictions: dict[str, dspy.Prediction] = {}
     questions = [
@@ -261,7 +252,6 @@ def check_saved_judge(
 
 
 def keep_check(folder: Path, test: HeldOut, scorer: str, dataset: Dataset) -> JudgeCheck:
-    """Write the test of the judge in a folder with a model into the folder."""
     check = JudgeCheck(
         scorer=scorer,
         judge=SavedJudge.read(folder).fingerprint,

@@ -48,13 +48,7 @@ from typedrag.sub_questions.decomposition import SubQuestionTyper
 
 
 class PartTarget(Target):
-    """A module of a program, alone.
-
-    Attributes:
-        program: The class of programs with the module.
-        kind: The module's class.
-        lack: The error's words for other programs.
-    """
+    """A module of a program, alone."""
 
     program: type[Program]
     kind: type[dspy.Module]
@@ -79,7 +73,6 @@ class PartTarget(Target):
         return program
 
     def part(self, program: Program) -> dspy.Module | None:
-        """The program's module; None if it is of another class."""
         return next((module for _, module in program.named_sub_modules(self.kind)), None)
 
     def new(self, options: Options) -> dspy.Module:
@@ -204,7 +197,6 @@ class RevelatorTarget(PartTarget):
         return program.revelator()[self.role]
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """The row in the types of the role's signature, if it belongs to the role."""
         return (typed_example(self.role, example),) if example.subset == self.role else ()
 
     def metric(self) -> Metric:
@@ -223,10 +215,7 @@ def role_metric(role: RevelatorRole) -> Metric:
 
 
 def typed_example(role: RevelatorRole, example: dspy.Example, options: Options | None = None) -> dspy.Example:
-    """A row of the revelator's training set with its values in the types of the role's signature.
-
-    Its passage is cut to the options' `passage_words`.
-    """
+    """A row of the revelator's training set with its values in the types of the role's signature."""
     options = options or Options()
     values: dict[str, Any] = {}
     for name, field in REVELATOR_SIGNATURES[role].fields.items():
@@ -254,12 +243,7 @@ _EXAMPLES_A_QUESTION = 4
 
 
 class JudgeTarget(Target):
-    """A judge, and the labels of people that it is compiled on.
-
-    Attributes:
-        kind: The judge's class.
-        options: The options that a judge is made with.
-    """
+    """A judge, and the labels of people that it is compiled on."""
 
     kind: type[dspy.Module]
 
@@ -403,10 +387,7 @@ class _OfQuestion(dspy.Module):
 
 
 def _in_split(rows: Sequence[dspy.Example], split: str) -> list[dspy.Example]:
-    """The rows of a split that keeps the rows of a question together; it needs at least three questions.
-
-    A quarter of the questions, rounded down but at least one, is test; as many are validation; the rest is train.
-    """
+    """The rows of a split that keeps the rows of a question together; it needs at least three questions."""
     if split == "all":
         return list(rows)
     if split not in SPLITS:

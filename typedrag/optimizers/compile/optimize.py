@@ -54,14 +54,7 @@ _NO_LIMIT = 10**9
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """The result of a compile.
-
-    Attributes:
-        best: The best program; the student itself if none is better.
-        candidates: All evaluations on validation examples, in order; the first is the base's.
-        spent: The cost of the compile, also before it was resumed.
-        stopped: Why the optimizer was stopped; empty if it ended by itself.
-    """
+    """The result of a compile."""
 
     best: dspy.Module
     candidates: tuple[Candidate, ...]
@@ -80,12 +73,7 @@ class CompileOutcome:
 
 
 class CompileEstimate(NamedTuple):
-    """The estimated cost of a compile, from three questions.
-
-    Attributes:
-        runs: Runs of the program that the optimizer plans, each with a judgment; None if that is not known.
-        total: The cost of all runs, or of one if their number is not known.
-    """
+    """The estimated cost of a compile, from three questions."""
 
     runs: int | None
     total: Spending
@@ -127,7 +115,6 @@ def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stoppe
 
 
 def _run_once(run: Compilation, spent: list[Spending], example: dspy.Example) -> None:
-    """Run the student once, and add to `spent` what it took, failed or not."""
     with track_cost(CostTracker()) as account:
         try:
             run.scoring(example, run.student(**example.inputs()))

@@ -111,14 +111,7 @@ class CompileResult:
 
 @dataclass(frozen=True)
 class CompileProgress:
-    """Callbacks for the progress of a compile.
-
-    Attributes:
-        plan: Called with the plan before the compile begins.
-        candidate: Called with each new candidate and the name of its target.
-        test: Called with the progress of the test's runs.
-        notice: Called with messages for the user.
-    """
+    """Callbacks for the progress of a compile."""
 
     plan: Callable[[Plan], None] = lambda plan: None
     candidate: Callable[[str, Candidate], None] = lambda target, candidate: None
@@ -236,7 +229,6 @@ class _Compile:
         return use_reply_store(self.config.replies or self.out / REPLIES, keep_unreadable=True)
 
     def _open(self) -> RunFolder:
-        """The folder of the compile and its test; the target has one of its own in it."""
         return RunFolder.open(self.out, self.parts.identity, kind=KIND, resume=True, items={})
 
     def _run(self) -> CompileResult:

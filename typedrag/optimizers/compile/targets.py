@@ -22,13 +22,7 @@ M = TypeVar("M", bound=dspy.Module)
 
 
 class Target(ABC):
-    """A student to compile, the examples that it learns from, and a way to put it back into its program.
-
-    Attributes:
-        name: The name that users give.
-        about: What it is, in a line.
-        datasets: The names of datasets with its labels; empty if any dataset with questions will do.
-    """
+    """A student to compile, the examples that it learns from, and a way to put it back into its program."""
 
     name: str
     about: str
@@ -83,7 +77,6 @@ class Target(ABC):
         return self.student(needed(module, self.name))
 
     def check_dataset(self, dataset: Dataset) -> None:
-        """Refuse a dataset that is not among `datasets`."""
         if self.datasets and dataset.name not in self.datasets:
             raise InputError(
                 f"'{self.name}' cannot be compiled on dataset '{dataset.name}'",
@@ -124,12 +117,7 @@ def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | 
 
 
 class ModuleKind(NamedTuple):
-    """A module under the name that users know.
-
-    Attributes:
-        about: What it does, in a line.
-        types: The question types that reach it; empty if all do.
-    """
+    """A module under the name that users know."""
 
     about: str
     types: tuple[QuestionType, ...] = ()
@@ -246,11 +234,7 @@ def silence(module: dspy.Module) -> dspy.Module:
 
 
 class ProgramTarget(Target):
-    """A program, or some of its modules by their names in `MODULES`; the whole program runs.
-
-    Raises:
-        InputError: If there is no such module.
-    """
+    """A program, or some of its modules by their names in `MODULES`; the whole program runs."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         if unknown := [module for module in modules if module not in MODULES]:
@@ -282,7 +266,6 @@ class ProgramTarget(Target):
         return tuple(name for module in self.modules for name in there[module])
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """The example, if its question reaches the modules by its labelled or classified type."""
         return (example,) if not self.types or question_type_of(example) in self.types else ()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
@@ -312,7 +295,6 @@ class SearchTarget(ProgramTarget):
         return Focused(silence(program), self.predictors(program))
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """The example, if it has labelled passages and its question reaches the modules."""
         return super().cases(example) if example.get("passage_ids") else ()
 
     def metric(self) -> Metric:

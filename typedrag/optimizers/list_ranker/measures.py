@@ -32,14 +32,7 @@ def ranker_candidates(pool: Pool, chosen: Sequence[int] | None = None) -> Candid
 
 
 def utility_table(pool: Pool) -> NDArray[np.float64]:
-    """The coverage of each sub-answer by each passage: φ of eq. 8.
-
-    The coverage that the pool states comes first, then ROUGE with the sub-answers, as in the paper.
-    A pool that only has labels gets a `graded_table`.
-
-    Returns:
-        One row a passage, one column a sub-answer.
-    """
+    """The coverage of each sub-answer by each passage: φ of eq. 8."""
     check_worth(pool)
     stated = [p.coverage for p in pool.passages if p.coverage is not None]
     if stated:
@@ -60,21 +53,11 @@ def check_worth(pool: Pool) -> None:
 
 
 def has_relevant(pool: Pool) -> bool:
-    """True if a passage of the pool is labelled as relevant."""
     return any((p.label or 0) >= pool.relevant_from for p in pool.passages)
 
 
 def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int = 1) -> NDArray[np.float64]:
     """The coverage table of graded passages, for pools without sub-answers.
-
-    Each relevant passage is taken as a sub-answer: one way to answer the question. A passage covers a
-    sub-answer by its ROUGE with it, times the passage's label as a share of the highest label. So better
-    passages come before worse ones, and a passage that repeats those before it comes later. (With the
-    label as the only column, eq. 9 would give the second passage of a list no weight at all.)
-
-    Args:
-        labels: The labels of the passages; 0 is worthless.
-        relevant_from: The lowest label of passages that are taken as sub-answers.
 
     Example:
         The second says what the first says; the third is another answer, with half the label:
@@ -96,9 +79,6 @@ def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int
 def silver_list(table: Any, k: int) -> list[int]:
     """The list that a ranker is to learn: the greedy one (eq. 8), without passages that add nothing.
 
-    Args:
-        table: See `utility_table`.
-
     Example:
         >>> silver_list([[0.0, 0.0], [0.5, 0.0], [0.4, 0.3], [0.0, 0.0]], k=4)
         [2, 1]
@@ -110,11 +90,6 @@ def silver_list(table: Any, k: int) -> list[int]:
 
 def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int = 10) -> dict[str, float]:
     """The `MEASURES` of a ranking, as far as the pool has the labels or the table that they need.
-
-    Args:
-        ranking: Positions of the pool's passages, the best first.
-        table: See `utility_table`; None leaves NCOM out.
-        k: Cutoff of nDCG and NCOM.
 
     Example:
         >>> pool = Pool.model_validate({"id": "q", "question": "Why?", "relevant_from": 2, "passages": [
@@ -230,7 +205,6 @@ def evaluate_rankers(
 
 
 def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
-    """The positions of a pool's passages, in the order that a ranker gives them."""
     passages = [p.passage for p in pool.passages]
     if isinstance(ranker, AspectReranker):
         aspects = {p.id: pool.passage_aspects(p) for p in pool.passages}
@@ -244,10 +218,7 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
 def compare_rankers(
     scores: Sequence[RankerScores], seed: int = 0, questions: Mapping[str, str] | None = None
 ) -> list[RankerComparison]:
-    """Compare the first ranker with each of the others by each measure; pools of a question are resampled together.
-
-    By the first measure that the pools allow, rankers are tested; by the others, they are not.
-    """
+    """Compare the first ranker with each of the others by each measure; pools of a question are resampled together."""
     questions, (first, *others), compared = questions or {}, scores, []
     for number, (measure, ours) in enumerate(first.values.items()):
         pairs = []

@@ -70,17 +70,6 @@ class Preference(NamedTuple):
 def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> float:
     """The match of a response with the answer, plus its coverage of the sub-answers (eq. 11).
 
-    Both are means of ROUGE-2 and ROUGE-L: F-measures for the match, recalls for the coverage, like the
-    metrics `rouge` and `com-rouge`.
-
-    Args:
-        response: The generator's response.
-        answer: A good answer to the whole question.
-        sub_answers: The answers to its sub-aspects; the longer ones count more.
-
-    Returns:
-        From 0 to 2.
-
     Example:
         The response has three of the answer's five words in order (ROUGE-L: recall 3/5, precision 1,
         F 3/4), and two of its four word pairs (ROUGE-2: 1/2, 1, F 2/3). It covers the first sub-answer
@@ -130,14 +119,6 @@ def significant_pairs(
 ) -> list[tuple[Rewarded, Rewarded]]:
     """The pairs of US³, each the better list first.
 
-    One list of a pair is the greedy one, which the ranker would write; the other is a sampled one
-    (unilaterality). Their rewards differ by more than the threshold (significance).
-
-    Args:
-        greedy: The likeliest list.
-        sampled: Lists drawn by their probabilities; equal ones count once.
-        threshold: μ (0.1 in the paper).
-
     Example:
         >>> greedy = Rewarded((0, 1), 0.5)
         >>> sampled = [Rewarded((1, 0), 0.75), Rewarded((0, 2), 0.55), Rewarded((2, 1), 0.2), Rewarded((1, 0), 0.75)]
@@ -151,10 +132,6 @@ def significant_pairs(
 
 def random_pairs(lists: Sequence[Rewarded], most: int, rng: Random) -> list[tuple[Rewarded, Rewarded]]:
     """Pairs of different lists drawn at random, each the better list first; lists of equal rewards make no pair.
-
-    Args:
-        lists: The lists of a pool; equal ones count once.
-        most: The number of pairs drawn, at most.
 
     Example:
         >>> lists = [Rewarded((0, 1), 0.5), Rewarded((1, 0), 0.75), Rewarded((2, 0), 0.5)]
@@ -185,12 +162,7 @@ def build_preferences(
     seed: int = 0,
     listener: Callable[[Progress], object] = lambda progress: None,
 ) -> list[Preference]:
-    """The pairs that US³ finds in pools, or as many at random.
-
-    Args:
-        store: Keeps the lists of each pool and their rewards, as they come. A list whose reward cannot be read is left
-            out, and so is a pool whose lists the LM is too slow for.
-    """
+    """The pairs that US³ finds in pools, or as many at random."""
     numbers = {pool.id: number for number, pool in enumerate(pools)}
     in_turn = threading.Lock()
 

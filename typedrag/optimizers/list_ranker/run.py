@@ -107,7 +107,6 @@ class TrainedRanker:
     spent: Spending
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
         outcome = self.outcome
         return {
             "ranker": str(self.folder),
@@ -185,7 +184,6 @@ def train_ranker(
 
 
 def _identity(config: RankerTrainConfig) -> dict[str, Any]:
-    """The settings that a training depends on."""
     learned: dict[str, Any] = {}
     if config.stage == "dpo":
         learned = {"preferences": config.preferences.model_dump(mode="json", exclude={"threads"})}

@@ -83,14 +83,7 @@ class TrainingOutcome(BaseModel):
 
 
 class TrainingExample(NamedTuple):
-    """A pool with the lists to learn from.
-
-    Attributes:
-        pool: Its question and candidates.
-        chosen: Positions of the candidates that take part.
-        lists: Lists of positions in `chosen`: one silver list, or a better and a worse one.
-        reference: Log-probabilities of the better and the worse list by the ranker before the training.
-    """
+    """A pool with the lists to learn from."""
 
     pool: Pool
     chosen: tuple[int, ...]
@@ -99,14 +92,7 @@ class TrainingExample(NamedTuple):
 
 
 class SilverDataset(torch.utils.data.Dataset[TrainingExample]):
-    """Silver lists of pools, with candidates drawn anew each time a list is read.
-
-    Args:
-        pools: Pools that `utility_table` accepts. Those of which no passage covers anything teach nothing, and are
-            left out.
-        candidates: The most passages of an example; up to half of them cover something.
-        length: The length of a list.
-    """
+    """Silver lists of pools, with candidates drawn anew each time a list is read."""
 
     learning_rate = 5e-5
     candidates = 32
@@ -131,13 +117,7 @@ class SilverDataset(torch.utils.data.Dataset[TrainingExample]):
 
 
 class PreferenceDataset(torch.utils.data.Dataset[TrainingExample]):
-    """Pairs of lists, with their log-probabilities by the ranker before the training.
-
-    Args:
-        candidates: The most passages of an example, both lists' always among them; None takes the whole pool (eq. 12).
-        seed: The seed of the draw of candidates.
-        bf16: True if the ranker will be trained in half precision; the reference is computed in the same.
-    """
+    """Pairs of lists, with their log-probabilities by the ranker before the training."""
 
     learning_rate = 3e-6
 
@@ -178,7 +158,6 @@ class Collator:
         self._reader = Reader(ranker.tokenizer, ranker.settings)
 
     def __call__(self, examples: Sequence[TrainingExample]) -> dict[str, Tensor]:
-        """Return the batch; the Trainer moves it to its device."""
         read = [self._reader.read(ranker_candidates(example.pool, example.chosen)) for example in examples]
         ids, mask = self._reader.pad([row for sequences in read for row in sequences.ids])
         longest = max(1, *(len(one) for example in examples for one in example.lists))
@@ -205,14 +184,6 @@ def train_list_ranker(
     resume: bool = False,
     on_step: OnStep = lambda loss: None,
 ) -> TrainingOutcome:
-    """Train a ranker in place.
-
-    Args:
-        folder: For checkpoints.
-        validation: Pools whose mean nDCG@10 (NCOM without labels) chooses the best of the saved weights and
-            those before the training; by default the weights of the last step are kept.
-        resume: Continue from the last checkpoint, if there is one.
-    """
     if not len(dataset):
         raise InputError("there is nothing to train on", "Give more pools, or a lower threshold for pairs")
     freeze(ranker.model, settings.frozen_layers)
@@ -296,7 +267,6 @@ class _RankerTrainer(QuietTrainer):
         self.model_accepts_loss_kwargs = False
 
     def create_optimizer(self, *args: Any) -> torch.optim.Optimizer:
-        """Create the optimizer, with a learning rate of their own for `new_parameters`."""
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args)
         if rate := self._settings.new_learning_rate:
             new = {id(parameter) for parameter in new_parameters(self._ranker.model)}
@@ -351,13 +321,6 @@ def dpo_loss(
     winners: Tensor, losers: Tensor, reference_winners: Tensor, reference_losers: Tensor, beta: float
 ) -> Tensor:
     """The loss of direct preference optimization: the mean over pairs of lists (eq. 12).
-
-    Args:
-        winners: Log-probabilities of the better lists by the ranker in training.
-        losers: Log-probabilities of the worse lists by the ranker in training.
-        reference_winners: Log-probabilities of the better lists by the ranker before the training.
-        reference_losers: Log-probabilities of the worse lists by the ranker before the training.
-        beta: The weight of changes from the reference.
 
     Example:
         The loss of an unchanged ranker is log 2. Once the better list is twice as likely and the worse

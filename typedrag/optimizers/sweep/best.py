@@ -99,11 +99,9 @@ class Best:
 
     @property
     def truth(self) -> Estimate | None:
-        """The gain in truthfulness on held-out questions; None if it was not measured."""
         return next((m.gain_held_out for m in self.measured if m.measure == TRUTH), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The best as JSON values."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -114,14 +112,7 @@ def read_best(out: Path) -> Best | None:
 
 
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
-    """Choose the best trial by the first objective, or another that is nearly as good and costs less.
-
-    Args:
-        sweep: The sweep; its complete trials that keep to the constraints are chosen from.
-        within: The share of the best value that may be lost; 0.02 is 2 %.
-        cheapest: Of the trials within this share, choose the one with the fewest tokens an answer.
-        number: The number of a trial to choose whatever its value.
-    """
+    """Choose the best trial by the first objective, or another that is nearly as good and costs less."""
     objective, *_ = sweep.parts.config.objectives
     complete = sweep.trials(TrialState.COMPLETE)
     allowed = [t for t in complete if is_feasible(t)]
@@ -175,12 +166,7 @@ def measure_best(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Best:
-    """Measure the best and the program as it was on held-out questions, and save the best as a program.
-
-    Args:
-        register_as: The registered model in MLflow that the program becomes a version of, if any.
-        caps: The limits of all measurements on held-out questions, earlier ones included.
-    """
+    """Measure the best and the program as it was on held-out questions, and save the best as a program."""
     parts, config = sweep.parts, sweep.parts.config
     check_registration(register_as, config.tracking)
     point, data = chosen.point, config.held_out
@@ -257,7 +243,6 @@ def _evaluated(
 
 
 def _programs(folder: Path, split: str) -> set[str]:
-    """The names of the runs of all points that were ever measured on a split."""
     return {run.name for run in folder.glob(f"*-{split}")} - {f"{BASE}-{split}"}
 
 
@@ -294,7 +279,6 @@ def _measured(
 
 
 def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Mapping[str, str]) -> Estimate | None:
-    """The mean of one set of questions less that of another set."""
     values = [*one.values(), *other.values()]
     sides = [1.0] * len(one) + [0.0] * len(other)
 
@@ -343,7 +327,6 @@ def _save(sweep: Sweep, best: Best) -> None:
 
 
 def _log(sweep: Sweep, best: Best, register_as: str | None, on_notice: Callable[[str], None]) -> str:
-    """Log the best and its program with MLflow's run of the study; gives `models:/NAME/VERSION` if it is registered."""
     tracker = Tracker(sweep.parts.config.tracking, sweep.parts.redactor, on_notice)
     if tracker.config.enabled:
         with tracker.attempt("the best", "The same command logs it"):

@@ -79,12 +79,10 @@ class ObjectiveConfig(BaseModel):
 
     @property
     def sign(self) -> int:
-        """1 if more is better, else -1."""
         return 1 if (self.direction == "maximize" if self.direction else higher_is_better(self.measure)) else -1
 
     @property
     def towards(self) -> Literal["maximize", "minimize"]:
-        """The direction, with its default filled in."""
         return "maximize" if self.sign > 0 else "minimize"
 
 
@@ -184,7 +182,6 @@ class CompileSection(BaseModel):
 
     @property
     def against(self) -> tuple[WeightedMetric, ...]:
-        """The metrics to compile against, by default those of `DEFAULT_OBJECTIVE`."""
         return self.metrics or default_metrics()
 
 
@@ -230,12 +227,10 @@ class SweepConfig(ExperimentConfig):
 
     @property
     def weighted_metrics(self) -> tuple[WeightedMetric, ...]:
-        """The metrics, by default those of `DEFAULT_OBJECTIVE`."""
         return self.metrics or default_metrics()
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights of the metrics in `objective/score`, by the metric's name."""
         return {metric.name: metric.weight for metric in self.weighted_metrics}
 
     @model_validator(mode="after")
@@ -250,15 +245,11 @@ FILE = "sweep.yaml"
 
 
 def read_sweep(file: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
-    """The sweep that a YAML file describes; see `read_into`."""
     return read_into(SweepConfig, "sweep", file, flags, settings, hint="See: typedrag sweep --schema")
 
 
 def keep_file(file: Path, folder: Path) -> None:
-    """Copy a sweep's file to its folder, without substituting variables: their values may be secret.
-
-    A file that extends another, named relative to its own folder, is kept as both together.
-    """
+    """Copy a sweep's file to its folder, without substituting variables: their values may be secret."""
     import yaml
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -271,7 +262,6 @@ def keep_file(file: Path, folder: Path) -> None:
 
 
 def read_kept(folder: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
-    """The sweep in a folder that `typedrag sweep` has written."""
     if not (folder / FILE).is_file():
         raise InputError(f"{folder} holds no sweep", "Name the --out of a typedrag sweep")
     return read_sweep(folder / FILE, flags, settings)

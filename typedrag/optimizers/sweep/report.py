@@ -41,13 +41,6 @@ logger = logging.getLogger(__name__)
 
 
 def sweep_page(sweep: Sweep, command: str, note: str = "") -> str:
-    """The page of a sweep.
-
-    Args:
-        sweep: The sweep as it stands; the page shows its best once `typedrag sweep best` has measured it.
-        command: The command line that makes the page.
-        note: Anything else that a reader must know of how the trials were made.
-    """
     config = sweep.parts.config
     data, lm = config.dataset, config.lm.spec or default_spec()
     head = [f"# Sweep: {config.name}", "", "Made by the command below, as it is; do not edit it.", "", "```", command]
@@ -76,7 +69,6 @@ def front_rows(sweep: Sweep) -> Iterator[list[str]]:
 
 
 def counts(sweep: Sweep) -> str:
-    """The number of trials and their cost, in words."""
     trials = sweep.trials()
     states = [
         f"{n} {state.name.lower()}"
@@ -111,7 +103,6 @@ def _importances(sweep: Sweep) -> Iterator[str]:
 
 
 def _by_kind(sweep: Sweep) -> Iterator[str]:
-    """Tables of the first objective by type of question and by subset."""
     measure, questions = sweep.parts.config.objectives[0].measure, list(sweep.questions.values())
     for place, by in enumerate(("question type", "subset")):
         kinds = [kind for kind in dict.fromkeys(q[place] for q in questions) if kind]
@@ -175,7 +166,6 @@ def _measures(sweep: Sweep) -> list[str]:
 
 
 def _complete(sweep: Sweep) -> list[FrozenTrial]:
-    """The complete trials that are shown, the best at the first objective first."""
     sign = sweep.parts.config.objectives[0].sign
     return sorted(sweep.trials(TrialState.COMPLETE), key=lambda t: -sign * t.values[0])[:_MOST_TRIALS]
 
@@ -193,13 +183,7 @@ def _estimates(sweep: Sweep, trial: FrozenTrial, measures: Sequence[str]) -> Ite
 
 
 def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
-    """Write Optuna's history, importances, slices and the front of several objectives: each as PNG, and all on a page.
-
-    Figures that need more trials are left out.
-
-    Returns:
-        The files; the last is the page.
-    """
+    """Write each of Optuna's figures as PNG, and a page of all; the page is the last file."""
     complete, files, shown = _complete_study(sweep), [], []
     for name, caption, draw in _drawings(sweep):
         if (png := _draw(draw, complete)) is not None:

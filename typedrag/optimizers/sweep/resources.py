@@ -57,11 +57,7 @@ _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heart
 
 
 class SweepResources:
-    """The parts of a sweep; each is built when it is first used.
-
-    Args:
-        out: The folder of the sweep on this machine.
-    """
+    """The parts of a sweep; each is built when it is first used."""
 
     def __init__(self, config: SweepConfig, out: Path) -> None:
         self.config = config
@@ -70,7 +66,6 @@ class SweepResources:
         self._at: dict[tuple[LMConfig, str], Resources] = {}
 
     def check(self) -> None:
-        """Check the configuration, before anything is loaded."""
         self.base.check()
         known = {"cost", OBJECTIVE, *self.config.weights}
         for measure in self.measures:
@@ -91,17 +86,14 @@ class SweepResources:
 
     @cached_property
     def space(self) -> Space:
-        """The space of points."""
         return build_space(self.config.knobs)
 
     @property
     def measures(self) -> list[str]:
-        """The measures of all objectives and constraints."""
         return [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
 
     @property
     def metrics(self) -> tuple[MetricConfig, ...]:
-        """The metrics, as they are where no knob turns their weights."""
         return tuple(MetricConfig(name=m.name, options=m.options) for m in self.config.weighted_metrics)
 
     @property
@@ -114,12 +106,10 @@ class SweepResources:
 
     @cached_property
     def base(self) -> Resources:
-        """The components of the program as it is, on the questions of the sweep."""
         return Resources(self.evaluation(self.config.program), self._replies)
 
     @property
     def redactor(self) -> Redactor:
-        """A redactor of the keys and addresses of all LMs."""
         return self.base.redactor
 
     @property
@@ -146,7 +136,6 @@ class SweepResources:
     def evaluation(
         self, *programs: ProgramConfig, split: str | None = None, limit: int | None = None
     ) -> EvaluationConfig:
-        """The evaluation of programs on the questions of the sweep, or on those of another split."""
         config = self.config
         data = dict(config.dataset)
         if split is not None:
@@ -174,7 +163,6 @@ class SweepResources:
         return apply_params(program, point).model_copy(update={"name": name})
 
     def lm_config(self, point: Point) -> LMConfig:
-        """The LM of a point."""
         return apply_lm_params(self.base.config.lm, point)
 
     def components(self, point: Point) -> Resources:
@@ -187,7 +175,6 @@ class SweepResources:
         return self._at[key]
 
     def lms_answer(self) -> bool:
-        """True if the LMs reply to a plain question at this moment."""
         for lm in filter(None, (self.base.answering_lm, self.base.scorer)):
             try:
                 with use_lm(lm.copy(cache=False)):
@@ -216,7 +203,6 @@ class SweepResources:
         }
 
     def bm25_settings(self, program: ProgramConfig) -> dict[BM25Setting, float]:
-        """The settings of a program's BM25."""
         return bm25_of(program, self.base.source(program))
 
     def _held_by_knobs(self) -> dict[str, list[list[str]]]:
@@ -233,7 +219,6 @@ class SweepResources:
 
     @property
     def _turned_weights(self) -> list[str]:
-        """The knobs that are weights of the rating."""
         return [name for name in RATING if name in self.config.knobs]
 
     def _check_rating(self) -> None:
@@ -329,6 +314,5 @@ class SweepResources:
 
 
 def _compiled_digest(compiled: Compiled) -> str:
-    """A digest of all that answers of a compiled program depend on."""
     settings = compiled.model_dump(mode="json", exclude={"about", "versions"})
     return text_hash(json.dumps([compiled.fingerprint, settings], sort_keys=True))[:16]

@@ -70,13 +70,7 @@ _ATTEMPTS = 1000
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """Callbacks for the progress of a sweep.
-
-    Attributes:
-        begun: Called once the study was begun or joined; never if the sweep is refused.
-        trial: Called with each trial of this worker as it ends.
-        progress: Called with the progress of a trial.
-    """
+    """Callbacks for the progress of a sweep."""
 
     begun: Callable[[], None] = lambda: None
     trial: Callable[[FrozenTrial], None] = lambda trial: None
@@ -86,11 +80,7 @@ class SweepProgress:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The result of a worker.
-
-    Attributes:
-        stopped: Why the worker stopped; empty if nothing is left to do.
-    """
+    """The result of a worker."""
 
     sweep: Sweep
     stopped: str
@@ -140,12 +130,7 @@ def _begin(study: optuna.Study, parts: SweepResources, identity: Mapping[str, ob
 
 @contextmanager
 def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
-    """Open a sweep to read it; neither its LMs nor its index are needed.
-
-    Raises:
-        InputError: If the folder holds no sweep.
-        Unavailable: If the study's database cannot be used.
-    """
+    """Open a sweep to read it; neither its LMs nor its index are needed."""
     questions = read_folder(out).items
     with open_study(config, out) as study:
         yield Sweep(SweepResources(config, out), study, questions)
@@ -191,7 +176,6 @@ class _Worker:
         self.number: int | None = None
 
     def run(self) -> str:
-        """Make trials, and return why it stopped; empty if nothing is left to do."""
         study, space = self.sweep.study, self.sweep.parts.space
         self._project()
         while not (reason := self._reason_to_stop()):
@@ -253,7 +237,6 @@ class _Worker:
             prune(self.sweep, trial, str(fault))  # the LM refuses what these parameters make of it
 
     def _stopper(self, others: Spending) -> Stopper:
-        """The sweep's limits as those of a trial, on top of what the others have spent until now."""
         return lambda progress: self.limits(replace(progress, spent=others + progress.spent))
 
     def _project(self) -> None:
@@ -297,26 +280,16 @@ class SweepJob:
 
     @contextmanager
     def setup(self, tables: Callable[[str], Tables], worker: str) -> Iterator[SweepJob]:
-        """See `JobSpec`."""
         yield self
 
     def make_trials(self) -> str:
-        """Make trials until there is a reason to stop, and return it; empty if nothing is left to do."""
         return run_sweep(self.config, self.out).stopped
 
 
 def run_sweep_on_ray(
     config: SweepConfig, out: Path, executor: str, workers: int | None, *, watching: SweepProgress | None = None
 ) -> SweepResult:
-    """Make trials of a sweep by workers of a Ray cluster, each of which works as any other process does.
-
-    A worker that is lost is replaced, and its trial made again. LM calls in flight are those of the configuration over
-    all workers.
-
-    Args:
-        executor: See `ray_address`; not `local`.
-        workers: As many as are wanted; by default one for each CPU of the cluster.
-    """
+    """Make trials of a sweep by workers of a Ray cluster, each of which works as any other process does."""
     watching = watching or SweepProgress()
     calls = config.calls_in_flight
     with open_sweep(config, out) as sweep, connect(executor, workers, threads=calls, calls=calls) as number:
@@ -358,11 +331,6 @@ def begin_sweep(tracker: Tracker, sweep: Sweep) -> None:
 
 
 def log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:
-    """Log the results of all workers' trials.
-
-    Args:
-        stopped: Why this worker stopped; empty if nothing is left to do.
-    """
     if not tracker.id:
         return
     with tracker.attempt(f"sweep '{tracker.name}'", "Nothing is lost: the same command logs it"):

@@ -48,10 +48,6 @@ _CLASHES = {
 def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
     """All knobs, or those that a program reads, by their names in a sweep file.
 
-    Options of programs have their own names; options of a question type begin with `by_type.TYPE.`,
-    settings of the LM with `lm.`, settings of the retriever with `bm25.`, and the weights by which the metrics
-    `coverage` and `preference` rate coverage with `rating.`.
-
     Example:
         >>> knobs = all_knobs()
         >>> str(knobs["top_k"]), str(knobs["bm25.b"]), str(knobs["reason.combine"])
@@ -92,26 +88,19 @@ def sweep_schema() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Space:
-    """The points that a sweep can choose.
-
-    Attributes:
-        distributions: Optuna's distributions by the name of the knob.
-    """
+    """The points that a sweep can choose."""
 
     distributions: Mapping[str, BaseDistribution]
 
     @property
     def size(self) -> float:
-        """The number of points; infinite if a knob has a range without steps."""
         return math.prod(_count(d) for d in self.distributions.values())
 
     @property
     def is_finite(self) -> bool:
-        """True if each knob has a list of values, or steps."""
         return self.size < math.inf
 
     def suggest(self, trial: Trial) -> dict[str, Value]:
-        """The point of a trial, which Optuna samples."""
         point: dict[str, Any] = {}
         for name, d in self.distributions.items():
             match d:
@@ -124,7 +113,6 @@ class Space:
         return point
 
     def holds(self, point: Point) -> bool:
-        """True if the point is one of the space."""
         return point.keys() == self.distributions.keys() and all(
             _contains(self.distributions[name], value) for name, value in point.items()
         )
@@ -144,8 +132,6 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
 
 def params_key(point: Point) -> str:
     """The key of a point, short enough for the name of a folder.
-
-    Numbers that differ only by rounding, such as 0.6 and 0.6000000000000001, give the same key.
 
     Example:
         >>> params_key({"top_k": 5, "reranker": "none"}) == params_key({"reranker": "none", "top_k": 5})
@@ -181,7 +167,6 @@ def apply_params(base: ProgramConfig, point: Point) -> ProgramConfig:
 
 
 def apply_lm_params(base: LMConfig, point: Point) -> LMConfig:
-    """The LM with its knobs turned to a point."""
     turned = {name.removeprefix("lm."): value for name, value in point.items() if name.startswith("lm.")}
     return LMConfig.model_validate({**base.model_dump(), **turned})
 
@@ -218,14 +203,7 @@ def _metric_weights(metric: MetricConfig) -> Sequence[float]:
 
 
 def current_value(name: str, options: Options, program: ProgramConfig, lm: LMConfig) -> Any:
-    """The value of a knob that is not turned; None if that is not known.
-
-    Args:
-        name: Of the knob.
-        options: Those of the program.
-        program: With the retriever and the reranker that it uses, even by default.
-        lm: The LM.
-    """
+    """The value of a knob that is not turned; None if that is not known."""
     first, _, rest = name.partition(".")
     if name == TELEPROMPTER:
         return "none"

@@ -60,18 +60,13 @@ with without_notices():
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep as it stands.
-
-    Attributes:
-        questions: The type, the subset and the key (see `question_key`) of each question by its id, in their order.
-    """
+    """A sweep as it stands."""
 
     parts: SweepResources
     study: optuna.Study
     questions: Mapping[str, Sequence[str]]
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """The trials in these states, by default all."""
         return self.study.get_trials(deepcopy=False, states=states or None)
 
     @property
@@ -92,7 +87,6 @@ def database_url(storage: str) -> str:
 
 @contextmanager
 def wait_for_turn(config: SweepConfig, out: Path) -> Iterator[None]:
-    """Let the workers of a sweep begin one after the other."""
     with ExitStack() as held:
         if config.storage is None:
             held.enter_context(wait_for_lock(out / STUDY))
@@ -148,7 +142,6 @@ def _storage_error(error: Exception) -> Unavailable:
 
 
 def values_of_trial(trial: FrozenTrial) -> dict[str, list[float | None]]:
-    """The values of a trial so far; see `Values`."""
     return cast(dict[str, list[float | None]], trial.user_attrs.get(VALUES, {}))
 
 
@@ -164,15 +157,11 @@ def sum_spending(*trials: FrozenTrial) -> Spending:
 
 
 def is_feasible(trial: FrozenTrial) -> bool:
-    """True if a trial keeps to all constraints."""
     return all(amount <= 0 for amount in trial.constraints.values())
 
 
 def build_sampler(config: SamplerConfig, space: Space, trials: Sequence[FrozenTrial]) -> BaseSampler:
-    """The sampler of the next trial, whose seed depends on the trials before it, but not on those that were killed.
-
-    Where a finite space has been sampled twice at the same place, it is gone through by what is left.
-    """
+    """The sampler of the next trial, whose seed depends on the trials before it, but not on those that were killed."""
     duplicates = [DUPLICATE in trial.user_attrs for trial in trials]
     number = sum(trial.state in BEGUN for trial in trials) + sum(duplicates)
     seed = random.Random(f"{config.seed}:{number}").randrange(2**31)
@@ -257,7 +246,6 @@ def is_behind(trial: Values, others: Sequence[Values], first: int, config: Sweep
     """
 
     def standing(values: Values) -> tuple[float, list[float]]:
-        """The excess over the constraints, and how good it is at each objective."""
         excess = sum(max(0.0, amount) for amount in violations(config.constraints, values, first).values())
         means = [(o.sign, mean_value(values, o.measure, first)) for o in config.objectives]
         return round(excess, 12), [float("-inf") if m is None else round(sign * m, 12) for sign, m in means]

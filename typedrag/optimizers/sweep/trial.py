@@ -59,13 +59,7 @@ def run_trial(
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> list[float]:
-    """Measure the parameters of a trial, whose LM replies are kept, and return the values of the objectives.
-
-    Args:
-        stop: Tells why the sweep is to stop within the trial.
-        reason_to_stop: Asked before each further set of questions.
-        parent: The id of MLflow's run of the study; empty if there is none.
-    """
+    """Measure the parameters of a trial, whose LM replies are kept, and return the values of the objectives."""
     parts, base = sweep.parts, sweep.parts.base
     config, here, account = parts.config, parts.components(trial.params), CostTracker()
     trial.set_user_attr(SPENT, account.spent.to_dict())  # that of a trial whose parameters it makes again is its own
@@ -136,7 +130,6 @@ def prune(sweep: Sweep, trial: Trial, reason: str) -> NoReturn:
 
 @contextmanager
 def _track_spending(trial: Trial, account: CostTracker) -> Iterator[None]:
-    """Note in the study what the trial has spent, also on an error."""
     try:
         yield
     finally:

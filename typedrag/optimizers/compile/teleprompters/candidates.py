@@ -33,10 +33,6 @@ class Scoring:
     DSPy knows no missing value: an answer that the metric cannot judge would count as 0. Here it gets the base
     program's score of the same example, or its mean score if that is not known: neither gain nor loss. It is
     marked `unjudged`, and never becomes a demonstration.
-
-    Args:
-        metric: See `Metric`. It raises `StepFailed` or `NotMeasurable` if there is no score.
-        limiter: Closed if the metric raises anything else.
     """
 
     def __init__(self, metric: Metric, limiter: CallLimiter) -> None:
@@ -49,13 +45,11 @@ class Scoring:
         """Called with each prediction and its score."""
 
     def set_base(self, scores: Mapping[int, float]) -> None:
-        """Set the base program's scores, by the `id` of the example."""
         self._base = dict(scores)
         self.base_mean = fmean(scores.values()) if scores else 0.0
 
     @property
     def has_base(self) -> bool:
-        """True if the base program has been scored."""
         return self._base is not None
 
     def base_score(self, example: dspy.Example) -> float:
@@ -70,15 +64,7 @@ class Scoring:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> dspy.Prediction:
-        """Return the `score`, the `feedback`, and `unjudged`: True if the metric has no score.
-
-        Args:
-            gold: The example.
-            pred: The prediction; None if the program failed.
-            trace: The trace, given while demonstrations are made, and by GEPA.
-            pred_name: The predictor that GEPA asks feedback for.
-            pred_trace: The predictor's call.
-        """
+        """Return the `score`, the `feedback`, and `unjudged`: True if the metric has no score."""
         if pred is None or not len(pred):
             return dspy.Prediction(score=0.0, feedback="The program gave no answer.", unjudged=False)
         try:
@@ -98,10 +84,7 @@ class Scoring:
 
 
 def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
-    """The call that GEPA asks feedback on; None if the predictor's role is not known.
-
-    The trace of a call is a list of one tuple: the predictor, its inputs and its outputs.
-    """
+    """The call that GEPA asks feedback on; None if the predictor's role is not known."""
     if not pred_trace:
         return None
     predictor, inputs, outputs = pred_trace[0]
@@ -118,7 +101,6 @@ def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
 
 
 def _sources(inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """The texts of passages, or the answers to parts of a question."""
     passages: Sequence[Any] = inputs.get("passages") or ()
     answers: Sequence[Any] = inputs.get("sub_answers") or inputs.get("perspectives") or ()
     return tuple([p.text for p in passages] or [a.answer for a in answers])
@@ -163,7 +145,6 @@ class Candidate:
 
     @property
     def full_valset(self) -> bool:
-        """True if it was evaluated on all validation examples."""
         return self.n == self.of
 
     def same(self, other: Candidate) -> bool:
@@ -180,15 +161,6 @@ class CandidateLog(BaseCallback):
 
     It is a DSPy callback, since optimizers evaluate through `dspy.Evaluate`. A resumed compile repeats
     its evaluations; those in the file already are not written again.
-
-    Args:
-        folder: Holds `candidates.jsonl`, an evaluation a line, and `best.json`, the state of the
-            best so far.
-        student: The program to compile.
-        valset: The validation examples.
-        scoring: The scoring of the evaluations.
-        limiter: Closed if an evaluation cannot be recorded.
-        on_candidate: Called with each new candidate.
     """
 
     def __init__(
@@ -222,13 +194,11 @@ class CandidateLog(BaseCallback):
             self._how = before
 
     def find_evaluation(self, program: dspy.Module) -> Candidate | None:
-        """The evaluation of this program on all validation examples; None if there is none."""
         state = fingerprint(state_of(program))
         return next((c for c in self.candidates if c.full_valset and c.state == state), None)
 
     @property
     def best_program(self) -> dspy.Module:
-        """The program of the best so far; the student if there is none."""
         return best_so_far(self._folder, self._student) or self._student.deepcopy()
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
@@ -292,12 +262,10 @@ class CandidateLog(BaseCallback):
 
 
 def find_best(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The best candidate evaluated on all validation examples, the first of equals; None if there is none."""
     return max((c for c in candidates if c.full_valset), key=lambda c: c.score, default=None)
 
 
 def read_candidates(folder: Path) -> list[Candidate]:
-    """The candidates that the compile in a folder has recorded so far, in the order of their evaluations."""
     return [Candidate.from_dict(line) for line in Journal(folder / CANDIDATES)]
 
 
@@ -309,16 +277,11 @@ class _Best(BaseModel):
 
 
 def write_best(folder: Path, state: State, fields: Mapping[str, Fields]) -> None:
-    """Keep a state as the best so far, whole or not at all."""
     write_text(folder / BEST, _Best(state=state, fields=fields).model_dump_json(indent=1) + "\n")
 
 
 def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:
-    """The best program so far of a student's compile in a folder; None if there is none.
-
-    Raises:
-        InputError: If the file is damaged, or of another program.
-    """
+    """The best program so far of a student's compile in a folder; None if there is none."""
     file = folder / BEST
     if not file.exists():
         return None

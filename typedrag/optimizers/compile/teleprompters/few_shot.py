@@ -40,10 +40,7 @@ class BootstrapSettings(OptimizerSettings):
 
 
 def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[dspy.Example]:
-    """The examples that have an input and an output of a predictor, reduced to the predictor's fields.
-
-    DSPy hands whole examples to all predictors, although an LM would see no other fields.
-    """
+    """The examples that have an input and an output of a predictor, reduced to the predictor's fields."""
     signature = predictor.signature
     fields = [{name: e[name] for name in signature.fields if name in e} for e in examples]
     return [
@@ -127,12 +124,7 @@ def _needed(
 
 
 def demonstration_sets(run: Compilation, settings: BootstrapSettings, sets: int) -> Iterator[tuple[str, dspy.Module]]:
-    """Yield `sets` programs with different demonstrations, each with its origin in words.
-
-    They are the student as it is, with labelled demonstrations if there are any, with the most bootstrapped
-    ones, and with fewer from other orders of the examples: `dspy.BootstrapFewShotWithRandomSearch` and
-    `dspy.MIPROv2` choose from the same.
-    """
+    """Yield `sets` programs with different demonstrations, each with its origin in words."""
     most, labelled = settings.max_bootstrapped_demos, settings.max_labeled_demos
     count = 0
     if sets:
@@ -164,7 +156,6 @@ class BootstrapFewShot(Optimizer):
     settings: BootstrapSettings
 
     def planned_runs(self, train: int, validation: int) -> int:
-        """The base, the compiled program, and each training example at most `max_rounds` times."""
         return 2 * validation + train * self.settings.max_rounds
 
     def compile(self, run: Compilation) -> dspy.Module:
@@ -194,11 +185,9 @@ class BootstrapRandomSearch(Optimizer):
     settings: SearchSettings
 
     def planned_runs(self, train: int, validation: int) -> int:
-        """Each set on the validation set, and each training example for each bootstrapped set."""
         return self.settings.candidates * (validation + train * self.settings.max_rounds)
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The best candidate, the first of equals."""
         settings = self.settings
         best, best_score = run.student, -1.0
         for how, program in demonstration_sets(run, settings, settings.candidates):
@@ -246,7 +235,6 @@ class MIPRO(Optimizer):
     settings: MIPROSettings
 
     def planned_runs(self, train: int, validation: int) -> int:
-        """Bootstrapping, trials, and evaluations on the whole validation set."""
         settings, trials = self.settings, self.settings.trials
         bootstrapping = train * settings.max_rounds * (settings.demonstration_sets - 1)
         if validation > _MINIBATCHES_FROM:
@@ -254,7 +242,6 @@ class MIPRO(Optimizer):
         return bootstrapping + (trials + 2) * validation
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The best program of those evaluated on the whole validation set."""
         settings = self.settings
         demos = settings.max_bootstrapped_demos
         # even if only instructions are tried, proposals show some demonstrations

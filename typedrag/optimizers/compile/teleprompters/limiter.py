@@ -46,11 +46,7 @@ class Faulted(Stopped):
 
 
 class Ledger(CostTracker):
-    """An account in a file, a line for each LM call, that survives a kill of the process.
-
-    Args:
-        path: The file, made if need be; its lines are earlier costs.
-    """
+    """An account in a file, a line for each LM call, that survives a kill of the process."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(read_spending(path))
@@ -62,7 +58,6 @@ class Ledger(CostTracker):
 
 
 def read_spending(path: Path) -> Spending:
-    """The sum of the spending in a ledger's file."""
     return sum(map(Spending.from_dict, Journal(path)), Spending())
 
 
@@ -116,7 +111,6 @@ class CallLimiter(NoDeepcopy, BaseCallback):
             self._under_way[call_id] = replies
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Refuse a call if the limiter is closed, else note it as under way."""
         with self._changed:
             self._check_open()
             self._under_way[call_id] = 0
@@ -141,7 +135,6 @@ class CallLimiter(NoDeepcopy, BaseCallback):
             self.close(Faulted(fault))
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Refuse modules once it is closed: DSPy leaves threads behind that still run examples."""
         with self._changed:
             self._check_open()
 
