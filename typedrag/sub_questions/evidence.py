@@ -81,8 +81,8 @@ def find_evidence(text: str, sub_questions: tuple[str, ...]) -> tuple[Evidence, 
     for sub_question in sub_questions:
         near = cosines(sub_question, [*single, *double, text])
         to_single, to_double, to_text = near[: len(single)], near[len(single) : -1], near[-1]
-        asked, fragment = content_words(sub_question), double[to_double.index(max(to_double))]
-        shared = len(asked & known) / max(1, len(asked))
+        words, fragment = content_words(sub_question), double[to_double.index(max(to_double))]
+        shared = len(words & known) / max(1, len(words))
         kind = find_kind(sub_question, fragment)
         evidence.append(Evidence(fragment, max(to_single), max(to_double), to_text, shared, kind))
     return tuple(evidence)
