@@ -20,7 +20,8 @@ from typedrag.core.extras import MissingExtra
 from typedrag.lms import in_process, models
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import choose_adapter, default_spec, open_lm, reply_settings, use_lm
-from typedrag.signatures import AnswerWithoutPassages, ClassifyQuestion
+from typedrag.signatures import AnswerWithoutPassages
+from typedrag.signatures.typed_rag import ClassifyQuestion
 
 SECRET = "sk-planted-5f2a"
 

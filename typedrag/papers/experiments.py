@@ -30,8 +30,7 @@ from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.estimate import FEWEST_UNITS, percentiles
-from typedrag.optimizers.list_ranker.evaluate import rank_pool
-from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
+from typedrag.optimizers.list_ranker.measures import pool_measures, rank_pool, utility_table
 from typedrag.papers.config import PaperTable, RankersConfig, Where
 from typedrag.retrieval import open_reranker
 from typedrag.runs import Progress
