@@ -115,9 +115,9 @@ class SchemaAdapter(JSONAdapter):
             _FORMATS[signature] = model
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
-        given, wanted = _describe(signature.input_fields), _describe(signature.output_fields)
+        inputs, outputs = _describe(signature.input_fields), _describe(signature.output_fields)
         task = textwrap.dedent(signature.instructions)
-        return f"{task}\n\nYou are given:\n{given}\n\nYou reply with a JSON object of:\n{wanted}"
+        return f"{task}\n\nYou are given:\n{inputs}\n\nYou reply with a JSON object of:\n{outputs}"
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
         return f"Reply with the JSON object of {', '.join(signature.output_fields)}."
