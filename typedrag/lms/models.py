@@ -69,7 +69,7 @@ class Model:
         """True if it has been fetched. A file is moved to its place only after its check."""
         return self.path.exists()
 
-    def fetched(self, error: type[Unavailable] = Unavailable) -> Path:
+    def require(self, error: type[Unavailable] = Unavailable) -> Path:
         """The path of the model."""
         if not self.present:
             problem = f"the model '{self.name}' is not on this machine ({self.megabytes} MB)"
@@ -140,7 +140,7 @@ def models_dir() -> Path:
     return Path(os.environ.get("TYPEDRAG_MODELS") or cache_dir() / "models")
 
 
-def model_named(name: str) -> Model:
+def find_model(name: str) -> Model:
     """The model of this name."""
     try:
         return MODELS[name]
@@ -150,7 +150,7 @@ def model_named(name: str) -> Model:
 
 def fetch(name: str) -> Path:
     """Put a model on this machine, unless it is there, and return its path."""
-    model = model_named(name)
+    model = find_model(name)
     if model.present:
         return model.path
     problems = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
-from typedrag.core.extras import importing
+from typedrag.core.extras import import_extras
 from typedrag.core.records import ELSEWHERE, Passage, Step
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric
 from typedrag.metrics.overlap import needed_passages
@@ -113,7 +113,7 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
         >>> ranking_measures(["a", "b", "c"], {"b": 1, "z": 1}, k=2)
         {'recall': 0.5, 'mrr': 0.5, 'map': 0.25, 'ndcg': 0.38685280723454163}
     """
-    with importing("ir_measures"):
+    with import_extras("ir_measures"):
         from ir_measures import AP, RR, R, calc_aggregate, nDCG
 
     if not any(label > 0 for label in relevance.values()):

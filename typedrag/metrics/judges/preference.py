@@ -21,8 +21,8 @@ from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, metric
 from typedrag.metrics.sub_question_coverage import CORE_ONLY, Judged, SubQuestionCoverage, answer_coverage
-from typedrag.signatures import CompareAnswers, predictor
-from typedrag.signatures.judging import Verdict
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.judging import CompareAnswers, Verdict
 from typedrag.text.words import question_key
 
 TIED = 0.5
