@@ -13,8 +13,8 @@ from tests.lm_server import Call, lm_server, words
 from tests.serving.server import Server, program, served
 from typedrag.core.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
 from typedrag.programs import build_program
+from typedrag.serving.openai import SUPERSEDED
 from typedrag.serving.programs import LoadedProgram
-from typedrag.serving.routes.completions import SUPERSEDED
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 YEAST = "Old or little yeast makes little gas."

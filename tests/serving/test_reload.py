@@ -29,8 +29,7 @@ from typedrag.core.errors import InputError
 from typedrag.experiments.loading import registered_version
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.serving.programs import ProgramSpec
-from typedrag.serving.reload import EXAMPLE
+from typedrag.serving.programs import EXAMPLE, ProgramSpec
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -144,7 +143,7 @@ def test_a_broken_program_is_refused_and_said_once(uri, sample_index, version, c
     def refuse(call: Call) -> tuple[int, str] | None:
         return (400, "no") if f'"number": {FAILING}' in call.request["messages"][-1]["content"] else None
 
-    with lm_server(reply=refuse) as lm, caplog.at_level(logging.WARNING, "typedrag.serving.reload"):
+    with lm_server(reply=refuse) as lm, caplog.at_level(logging.WARNING, "typedrag.serving.programs"):
         kept = source(lm, sample_index)
         with served(kept.open(), reload=[kept], registry_seconds=0.1) as server:
             promote(version)

@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 import typedrag
 from typedrag.core.events import AnswerEnded, Event, StepEnded
 from typedrag.core.records import Usage
-from typedrag.serving.errors import to_fault
-from typedrag.serving.logs import request_line
+from typedrag.serving.monitoring import request_line
 from typedrag.serving.programs import LoadedProgram
+from typedrag.serving.responses import to_fault
 
 _INPUT, _OUTPUT = "input.value", "output.value"
 """OpenInference's names, which MLflow and others show as what went into a span and came out of it."""
@@ -30,11 +30,8 @@ _QUERY = "url.query"
 class Tracing:
     """Makes spans of steps, and sends them and those of requests.
 
-    Args:
-        log_questions: Whether spans have the texts of questions, sub-queries and answers.
-
-    Attributes:
-        provider: The provider of the server's tracers, which is not the process's global one.
+    Spans have the texts of questions, sub-queries and answers only with `log_questions`. The provider of the server's
+    tracers is not the process's global one.
     """
 
     def __init__(self, *, log_questions: bool) -> None:

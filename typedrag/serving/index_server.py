@@ -1,21 +1,43 @@
-"""Searches an index for clients, within limits; searches that wait are made together in one call."""
+"""A server of an index over HTTP, for programs on other machines; searches that wait are made together in one call."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Annotated, TypeVar
 
+from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi.responses import Response
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
-from typedrag.core.errors import RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, retriever_parts
-from typedrag.retrieval.search.remote import MAX_REPLY, Batcher, BM25Settings, Part, SearchRequest, ServedIndex
-from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error
-from typedrag.serving.logs import request_line
-from typedrag.serving.metrics import Metrics
+from typedrag.retrieval import (
+    BM25Retriever,
+    DenseRetriever,
+    HybridRetriever,
+    IndexRetriever,
+    open_retriever,
+    retriever_parts,
+)
+from typedrag.retrieval.opening import brings_index
+from typedrag.retrieval.search.remote import (
+    MAX_REPLY,
+    Batcher,
+    BM25Settings,
+    Part,
+    SearchReply,
+    SearchRequest,
+    ServedIndex,
+)
+from typedrag.serving import status
+from typedrag.serving.app import application
+from typedrag.serving.monitoring import Metrics, request_line
+from typedrag.serving.responses import STOPPING, Fault, Refused, busy_error
+from typedrag.serving.server import drain_before_exit
 from typedrag.serving.service import run_in_background, wait_until
 from typedrag.serving.settings import HTTPLimits
 
@@ -130,3 +152,56 @@ def _description(retriever: IndexRetriever, batch: int) -> ServedIndex:
         batch=batch,
         manifest=manifest,
     )
+
+
+DESCRIPTION = """Searches an index for programs that run elsewhere, by `--retriever` with the address of this server.
+
+Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
+
+router = APIRouter(prefix="/v1", tags=["index"])
+
+
+def open_index(spec: str, index: Path, settings: IndexSettings) -> FastAPI:
+    """Open an index with the retriever of a spec, and the application that serves it."""
+    if brings_index(spec):
+        raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
+    if spec == "gold":
+        raise InputError("gold gives passages that a dataset labels, and a server has none", "Name another retriever")
+    retriever = open_retriever(spec, index)
+
+    def build() -> SearchService:
+        service = SearchService(retriever, settings)
+        drain_before_exit(service)
+        return service
+
+    return create_index_app(build, settings)
+
+
+def create_index_app(build: Callable[[], SearchService], settings: IndexSettings) -> FastAPI:
+    """The ASGI application of an index server, whose service is built within the running event loop."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.service = service = build()
+
+        async def look() -> dict[str, str]:
+            return {"index": await status.check_part([status.search_index(service.retriever)])}
+
+        app.state.readiness = status.Readiness(service, look)
+        yield
+
+    return application(lifespan, (router, status.router), settings, "typedrag index", DESCRIPTION)
+
+
+@router.post("/search", responses={200: {"model": SearchReply}})
+async def search(body: SearchRequest, request: Request) -> Response:
+    """Find the passages for each query, best first."""
+    service: SearchService = request.app.state.service
+    return Response(await service.search(body), media_type="application/json")
+
+
+@router.get("/index")
+async def index(request: Request, bm25: Annotated[BM25Settings, Query()]) -> ServedIndex:
+    """Describe the index and its retriever, with the given settings of BM25: identity, counts and manifest."""
+    service: SearchService = request.app.state.service
+    return await service.served(bm25)
