@@ -17,7 +17,6 @@ from mcp_types import CallToolResult
 from tests.lm_server import Call, LMServer, lm_server
 from tests.serving.server import Server, program, served
 from typedrag.cli.main import cli
-from typedrag.core.records import NOT_FROM_COLLECTION
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 YEAST = "Old or little yeast makes little gas."
@@ -152,14 +151,6 @@ def test_an_agent_says_the_type_of_its_question(sample_retriever):
     assert refused.is_error and "question_type" in refused.content[0].text
 
 
-def test_what_the_lm_knows_is_marked():
-    with lm_server(reply=reply) as lm, served(program(lm)) as server:
-        made = call(at(server), "ask", question="Why?")
-    assert made.structured_content["answer"] == made.content[0].text == f"{NOT_FROM_COLLECTION}\n{ANSWER}"
-    assert made.structured_content["citations"] == []
-    assert "asking what the LM knows" in [message for _, message in made.meta["told"]]
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments", "said"),
     [
@@ -244,10 +235,3 @@ def test_limits_of_http_are_refused_over_stdio(limit):
     assert done.exit_code == 2
     assert f"--limit {name} is one of typedrag serve" in done.output
     assert "Leave it out" in done.output and "running, queue, deadline" in done.output
-
-
-def test_a_variable_for_spans_over_http_is_no_reason_to_refuse_an_agent(sample_index):
-    spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    with lm_server() as lm:
-        said, _, _ = talk(over_stdio(lm, sample_index, **spans), "search", query="bread")
-    assert said[1]["result"]["structuredContent"]["passages"]

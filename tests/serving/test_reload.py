@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from mcp import Client, StdioServerParameters
 
 from tests.experiments.compiles import about, register
 from tests.lm_server import MODEL, Call, LMServer, lm_server
@@ -23,7 +21,6 @@ from tests.programs.artifact.test_compiled import ABOUT, compiled, edit
 from tests.serving.metrics import counted
 from tests.serving.process import command, process
 from tests.serving.server import Server, served
-from tests.serving.test_mcp import over_stdio
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.experiments.loading import registered_version
@@ -118,24 +115,6 @@ def test_an_alias_that_moves_is_followed_while_questions_go_on(uri, sample_index
     assert passages_read(slow.result().json()) == 1
     assert set(read) == {1, 2}
     assert count("reloads_total", program="answers", outcome="swapped") == 1
-
-
-def test_an_agent_s_program_follows_its_alias_too(uri, sample_index):
-    async def passages_until_moved(started: StdioServerParameters) -> list[int]:
-        read: list[int] = []
-        async with Client(started) as client, asyncio.timeout(60):
-            while not read or read[-1] == 1:
-                question = f"Why does bread rise {len(read)} times?"
-                result = await client.call_tool("ask", {"question": question})
-                read.append(len(result.structured_content["passages"]))
-                promote(2)
-        return read
-
-    with lm_server() as lm:
-        watching = ("--limit", "registry_seconds=0.1")
-        started = over_stdio(lm, sample_index, *watching, program=SPEC, MLFLOW_TRACKING_URI=uri)
-        read = asyncio.run(passages_until_moved(started))
-    assert set(read) == {1, 2}
 
 
 @pytest.mark.parametrize("version", [BROKEN, FAILING])

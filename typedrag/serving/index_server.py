@@ -82,7 +82,6 @@ class SearchService:
         self._under_way = 0
 
     async def search(self, request: SearchRequest) -> bytes:
-        """The `SearchReply` to a request, as JSON."""
         if len(request.queries) > self.settings.batch:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
         if request.part and not getattr(retriever_parts(self.retriever), request.part):
@@ -94,12 +93,10 @@ class SearchService:
         return b'{"index":"%b","passages":[%b]}' % (fingerprint, b",".join(passages))
 
     async def served(self, bm25: BM25Settings) -> ServedIndex:
-        """A description of the index and its retriever, with these settings of BM25."""
         retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, bm25)))
         return _description(retriever, self.settings.batch)
 
     async def drain(self) -> None:
-        """Refuse new requests, and wait for those under way until the settings' limit."""
         self.stopping = True
         await wait_until(lambda: not self._under_way, self.settings.drain)
 
@@ -162,7 +159,6 @@ router = APIRouter(prefix="/v1", tags=["index"])
 
 
 def open_index(spec: str, index: Path, settings: IndexSettings) -> FastAPI:
-    """Open an index with the retriever of a spec, and the application that serves it."""
     if brings_index(spec):
         raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
     if spec == "gold":
@@ -178,8 +174,6 @@ def open_index(spec: str, index: Path, settings: IndexSettings) -> FastAPI:
 
 
 def create_index_app(build: Callable[[], SearchService], settings: IndexSettings) -> FastAPI:
-    """The ASGI application of an index server, whose service is built within the running event loop."""
-
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.service = service = build()

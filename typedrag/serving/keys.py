@@ -55,7 +55,6 @@ class KeyFile:
         self.path = path
 
     def read(self) -> Sequence[Key]:
-        """The keys; none if there is no file."""
         try:
             return _Kept.model_validate_json(self.path.read_bytes()).keys
         except FileNotFoundError:

@@ -71,7 +71,6 @@ class Found(BaseModel):
 
 
 def create_mcp(service: Service) -> MCPServer:
-    """An MCP server whose tools a service answers."""
     server = MCPServer("typedrag", instructions=INSTRUCTIONS, version=typedrag.__version__, log_level="WARNING")
 
     @server.tool(title="Ask the collection", annotations=_LOOKS_ONLY)
@@ -128,7 +127,6 @@ async def mount_mcp(app: Starlette, service: Service) -> AsyncIterator[None]:
 
 
 async def over_stdio(service: Service) -> None:
-    """Answer the agent at stdin and stdout, until it leaves."""
     await create_mcp(service).run_stdio_async()
     await service.close()
 

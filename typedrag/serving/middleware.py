@@ -53,7 +53,6 @@ _MOST_CLIENTS = 100_000
 
 
 def middleware(settings: HTTPLimits) -> list[Middleware]:
-    """The middleware of a server with these settings, the outermost first."""
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.origins,

@@ -164,7 +164,6 @@ def request_line() -> RequestLine:
 
 
 def log_requests() -> None:
-    """Write the lines to stderr, without a prefix."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.handlers = [handler]

@@ -35,14 +35,12 @@ class Reply:
         self.created = int(time.time())
 
     def completion(self, answer: Answer) -> dict[str, Any]:
-        """The whole answer as one object."""
         cited = annotate(answer, len(answer.marked) - len(answer.answer))
         message = {"role": "assistant", "content": answer.marked, "refusal": None, "annotations": cited}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         return self.make("chat.completion", choices=[choice], usage=usage(answer), typedrag=describe_answer(answer))
 
     def make(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """An object of a kind, with the reply's id, date and model."""
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
 
 
@@ -66,7 +64,6 @@ def annotate(answer: Answer, begun: int) -> list[dict[str, Any]]:
 
 
 def usage(answer: Answer) -> dict[str, int]:
-    """The tokens of all LM calls, as far as the LM's server reports them."""
     read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
@@ -95,7 +92,6 @@ class Chunks:
         self._begun = False
 
     def __call__(self, event: Event | Fault) -> str:
-        """The text to send for an event; empty if there is none."""
         if isinstance(event, Fault):
             return _data(event.to_dict(""))
         chunks = [] if self._begun else [self._delta({"role": "assistant", "content": ""})]
@@ -135,7 +131,6 @@ class StreamedText:
         self._from_knowledge = False
 
     def add(self, event: Event) -> str:
-        """The text to send for an event."""
         match event:
             case Read(part="", passages=passages):
                 self._from_knowledge = not passages
@@ -201,7 +196,6 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        """The text of the message."""
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.type == "text")
         return self.content or ""
@@ -258,7 +252,6 @@ async def model(model: str, request: Request) -> JSONResponse:
 
 
 def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
-    """The question, which is the user's last message, and the turns before it."""
     places = [place for place, message in enumerate(messages) if message.role == "user"]
     if not places:
         raise Refused(Fault(422, "invalid_request", "messages: There is no message of the user."))

@@ -31,7 +31,6 @@ class Fault:
     retry_after: int = 0
 
     def to_dict(self, request_id: str) -> dict[str, Any]:
-        """The body of the reply, in the shape of OpenAI's errors."""
         return {"error": {"message": self.message, "type": self.code, "code": self.code, "request_id": request_id}}
 
 
@@ -61,7 +60,6 @@ def out_of_order_error(seconds: float = 5.0) -> Refused:
 
 
 def to_fault(error: BaseException) -> Fault:
-    """The fault that a client sees of an error while answering."""
     match error:
         case Refused(fault=fault):
             return fault
@@ -92,7 +90,6 @@ Render = Callable[[Event | Fault], str]
 
 
 def error_response(request: Request, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The reply of a fault, which is also counted and logged."""
     request.app.state.service.metrics.refused.labels(fault.status, fault.code).inc()
     line = request_line()
     line.error = fault.code
@@ -119,7 +116,6 @@ async def unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
 
 
 def server_sent(event: Event | Fault) -> str:
-    """An event as a server-sent event: its name, and its values as JSON."""
     if isinstance(event, Fault):
         return f"event: error\ndata: {json.dumps(event.to_dict(request_line().id)['error'])}\n\n"
     values = event.to_dict()

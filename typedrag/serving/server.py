@@ -30,7 +30,7 @@ from typedrag.serving.app import create_app
 from typedrag.serving.keys import Keyring
 from typedrag.serving.middleware import HEAD_BYTES, is_loopback
 from typedrag.serving.monitoring import SHARED, log_requests
-from typedrag.serving.programs import ProgramSpec, Reloader
+from typedrag.serving.programs import ProgramSpec, Reloader, freeze_loaded
 from typedrag.serving.service import Service
 from typedrag.serving.settings import HTTPLimits, Settings
 
@@ -120,6 +120,7 @@ def serve(
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
         app = opening()
+        freeze_loaded()
         log_requests()
         listener = listen(host, port, settings)
         report(message.format(listener.getsockname()[1]))
@@ -238,6 +239,7 @@ def _open_in_worker(opening: Callable[[], FastAPI], prepare: Callable[[], None],
         start.line.send((2 if isinstance(error, InputError) else 3, str(error)))
         time.sleep(_BEFORE_RESTART)  # before the first start is complete, the supervisor ends all meanwhile
         sys.exit(1)
+    freeze_loaded()
     start.line.send(None)
     return app
 
@@ -290,7 +292,6 @@ def drain_before_exit(service: Drained) -> None:
 
 
 def check_bind_address(host: str, settings: HTTPLimits) -> str:
-    """A message that tells the user who may ask a server that listens at a host."""
     if settings.keys and settings.no_keys:
         raise InputError("--keys and --no-keys contradict each other", "Leave one out")
     if settings.keys:
@@ -310,7 +311,6 @@ def check_bind_address(host: str, settings: HTTPLimits) -> str:
 
 
 def listen(host: str, port: int, settings: HTTPLimits) -> socket.socket:
-    """A socket that listens at an address, and drops clients that take nothing of their reply."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -71,12 +71,10 @@ class Service:
 
     @property
     def programs(self) -> Mapping[str, LoadedProgram]:
-        """The served programs by name; the first is the default."""
         return self._programs
 
     @property
     def under_way(self) -> int:
-        """The number of questions that are being answered, or wait for that."""
         return len(self._shared)
 
     @property
@@ -155,7 +153,6 @@ class Service:
         return shared.subscribe(self.settings.deadline)
 
     async def drain(self) -> None:
-        """Refuse new questions, and wait for those under way as long as the settings allow."""
         self.stopping = True
         await wait_until(lambda: not self.under_way, self.settings.drain)
 
@@ -230,7 +227,6 @@ class SharedRequest:
         self._task = asyncio.create_task(self._run())
 
     async def subscribe(self, seconds: float) -> AsyncGenerator[Event, None]:
-        """Yield all events, from the first."""
         late = False
 
         def be_late() -> None:
@@ -303,7 +299,6 @@ class CircuitBreaker:
         return self._last_trial + self._seconds - self._clock() if self.open else 0.0
 
     def check(self) -> None:
-        """Let a question through, or refuse it."""
         if not self.open:
             return
         if (seconds := self.seconds_left) > 0:
@@ -325,7 +320,6 @@ async def run_in_background(function: Callable[[], T]) -> T:
 
 
 async def wait_until(done: Callable[[], bool], seconds: float) -> None:
-    """Wait until something is done, but no longer than so many seconds."""
     end = time.monotonic() + seconds
     while not done() and time.monotonic() < end:
         await asyncio.sleep(0.05)

@@ -62,7 +62,6 @@ class Readiness:
 
 
 async def check_programs(service: Service) -> dict[str, str]:
-    """The states of what the programs of a service need."""
     programs = list(service.programs.values())
     searched = [loaded.program.retriever for loaded in programs if loaded.program.retriever is not None]
     calls = [_ask_lm(loaded.lm) for loaded in programs]

@@ -46,7 +46,6 @@ class Tracing:
         self._log_questions = log_questions
 
     def add_event(self, loaded: LoadedProgram, event: Event) -> None:
-        """Make a span of a step; add an answer's attributes to the span of the request."""
         if (request := _request_span()) is None:
             return
         if isinstance(event, StepEnded):
@@ -76,12 +75,10 @@ class Tracing:
             )
 
     def add_error(self, error: BaseException) -> None:
-        """Add an error to the span of the request."""
         if (request := _request_span()) is not None:
             request.set_attribute("typedrag.error", to_fault(error).code)
 
     def close(self) -> None:
-        """Send the remaining spans."""
         self.provider.shutdown()
 
 
