@@ -44,7 +44,7 @@ def create_app(build: Callable[[], Service], settings: Settings, tracing: Tracin
             yield
         await service.close()
 
-    routers = [module.router for module in (routes, openai, status)]
+    routers = [routes.router, openai.router, status.program_router, status.router]
     return application(lifespan, routers, settings, "typedrag", DESCRIPTION, tracing)
 
 

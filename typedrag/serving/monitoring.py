@@ -99,11 +99,11 @@ class Metrics:
         return Gauge(f"typedrag_{name}", about, registry=self._registry, multiprocess_mode="livesum")
 
 
-def _bound(seen: set[str], value: str) -> str:
+def _bound(values: set[str], value: str) -> str:
     """Limit the number of a label's values: programs of other packages may name their steps freely."""
-    if len(seen) < _MOST_VALUES:
-        seen.add(value)
-    return value if value in seen else _OTHER
+    if len(values) < _MOST_VALUES:
+        values.add(value)
+    return value if value in values else _OTHER
 
 
 logger = logging.getLogger("typedrag.requests")

@@ -23,7 +23,7 @@ from typedrag.serving.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-router = APIRouter()
+router, program_router = APIRouter(tags=["status"]), APIRouter()
 
 OK, FAILED = "ok", "unavailable"
 _SECONDS = 5.0
@@ -93,13 +93,13 @@ async def _ask_lm(lm: dspy.LM) -> None:
         raise LMUnavailable(f"the LM's server replies with status {reply.status_code}")
 
 
-@router.get("/healthz", tags=["status"])
+@router.get("/healthz")
 async def alive() -> dict[str, str]:
     """Tell that the process is alive."""
     return {"status": "ok"}
 
 
-@router.get("/readyz", tags=["status"], responses={503: {}})
+@router.get("/readyz", responses={503: {}})
 async def ready(request: Request) -> JSONResponse:
     """Tell whether questions can be answered: the server is not stopping, the index is open, and the LM answers."""
     readiness: Readiness = request.app.state.readiness
@@ -108,7 +108,7 @@ async def ready(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ready" if is_ready else "not_ready", "parts": parts}, 200 if is_ready else 503)
 
 
-@router.get("/metrics", tags=["status"], response_class=Response)
+@router.get("/metrics", response_class=Response)
 async def metrics(request: Request, accept: Annotated[str, Header()] = "") -> Response:
     """The server's metrics in Prometheus' format."""
     service: Service = request.app.state.service
@@ -121,7 +121,7 @@ _FOLDER = Path(__file__).parent / "page"
 _FILES = StaticFiles(directory=_FOLDER)
 
 
-@router.get("/v1/program", tags=["programs"])
+@program_router.get("/v1/program", tags=["programs"])
 async def program(request: Request, name: str = "") -> JSONResponse:
     """A served program: its name, version, fingerprint, LM and scores; the default program if none is named.
 
@@ -132,7 +132,7 @@ async def program(request: Request, name: str = "") -> JSONResponse:
     return JSONResponse({**loaded.to_dict(), "reload_error": service.reload_errors.get(loaded.name, "")})
 
 
-@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+@program_router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 def page(request: Request) -> Response:
     """The page, with feedback switched on or off."""
     settings = _settings(request)
@@ -142,7 +142,7 @@ def page(request: Request) -> Response:
     return HTMLResponse(html, headers=_HEADERS)
 
 
-@router.api_route("/static/{name}", methods=["GET", "HEAD"], include_in_schema=False)
+@program_router.api_route("/static/{name}", methods=["GET", "HEAD"], include_in_schema=False)
 async def static(name: str, request: Request) -> Response:
     """A file of the page."""
     _settings(request)
