@@ -31,10 +31,9 @@ from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, MetricResult, Outcome, answer_questions
-from typedrag.experiments.executors.jobs import AskJob
-from typedrag.experiments.executors.ray_cluster import connect
-from typedrag.experiments.executors.ray_pool import RayPool, ray_pool
+from typedrag.experiments.executors import AskJob
 from typedrag.experiments.loading import program_source
+from typedrag.experiments.ray_pool import RayPool, connect, ray_pool
 from typedrag.retrieval import open_retriever
 
 WORKERS, EACH, QUESTIONS, DELAY = (1, 2, 4), 4, 16, 2.0

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from typedrag.cli.main import cli
 from typedrag.core.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
-from typedrag.experiments.executors import ray_cluster, ray_pool
+from typedrag.experiments import ray_pool
 
 SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
 QUESTION = "How do vaccines protect the body against disease?"
@@ -292,7 +292,7 @@ def test_workers_are_told_the_address_that_follows_the_spec(server, tmp_path, mo
         with job.setup(None, "worker") as executor:
             yield executor
 
-    monkeypatch.setattr(ray_cluster, "connect", connect)
+    monkeypatch.setattr(ray_pool, "connect", connect)
     monkeypatch.setattr(ray_pool, "ray_pool", workers)
     (tmp_path / "questions.txt").write_text("Why does bread rise?\n")
     ask = ["ask", "--program", "direct_lm", "--file", str(tmp_path / "questions.txt"), "--executor", "ray"]

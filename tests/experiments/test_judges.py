@@ -6,10 +6,9 @@ from tests.experiments import labels
 from tests.experiments.labels import said, scripted_scorer
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.experiments.judges import answers, readings
-from typedrag.experiments.judges.check import check_judges
-from typedrag.experiments.judges.page import judges_page
-from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges import answers
+from typedrag.experiments.judges.check import check_judges, judges_page
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import draw_references
@@ -101,7 +100,7 @@ def test_a_judge_that_is_wrong_about_everything_disagrees(data):
 @pytest.mark.parametrize(("preference", "ordered"), [(0.51, 1), (0.5, 0.5), (0.49, 0)])
 def test_where_probabilities_are_known_the_likelier_answer_is_read(data, monkeypatch, preference, ordered):
     verdicts = Verdicts("tie", "tie", preference)
-    monkeypatch.setattr(readings, "compare_in_both_orders", lambda *given: verdicts)
+    monkeypatch.setattr(answers, "compare_in_both_orders", lambda *given: verdicts)
     found = rows(check("antique", data / "linkage", scripted_scorer()))
     assert values(found["pairwise, both orders"])["pairs_ordered"] == 0.5
     assert values(found["pairwise, both orders, the likelier"])["pairs_ordered"] == ordered

@@ -19,7 +19,7 @@ import pytest
 
 from tests.lms.test_lm import closed_port, refusal
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.experiments.evaluate.config import LMConfig
+from typedrag.experiments.config import LMConfig
 from typedrag.lms import lm as lm_module
 from typedrag.lms import vllm
 

@@ -1,26 +1,156 @@
-"""The test of whether a program, judge or ranker is better than another on the same held-out questions.
+"""Whether a program, judge or ranker is better than another on the same held-out questions: decided here alone.
 
-Compiles, sweeps, comparisons, checks of judges and rankers all judge by it; `docs/metrics.md` tells its rules, and
-`python -m benchmarks.verdicts` measures how often it is right.
+Compiles, sweeps, comparisons, checks of judges and rankers all judge by `held_out_test`; `docs/metrics.md` tells its
+rules, and `python -m benchmarks.verdicts` measures how often it is right. Questions are resampled, so intervals show
+the uncertainty over other questions, not over another seed of the LM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, floor, log2
 from typing import Literal, NamedTuple
 
-from typedrag.core.errors import InputError
+import dspy
+
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Estimate
-from typedrag.experiments.compare.statistics import (
-    ALPHA,
-    correct,
-    fewest_questions,
-    permutation_p_values,
-    questions_needed,
-)
-from typedrag.experiments.evaluate.results import Run
+from typedrag.datasets import Dataset
+from typedrag.experiments.config import MetricConfig
+from typedrag.experiments.formats import format_estimate
+from typedrag.experiments.resources import check_measurable
+from typedrag.experiments.results import MetricResult, QuestionResult, Run
+from typedrag.metrics import build_metric
 from typedrag.metrics.arithmetic.estimate import mean_estimates, sums_by_group
+from typedrag.metrics.objective import TRUTHFULNESS
+from typedrag.programs.artifact.compiled import Verdict as CompileVerdict
+from typedrag.retrieval.local_models import locate_model
+from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+
+ALPHA = 0.05
+"""The corrected p-value below which a difference is called real."""
+FLIPS = 49_999
+"""Random flips of signs: enough for the least p-value, 0.00004, to survive a correction for a thousand comparisons."""
+
+_EXACT = 15
+"""The most differences for which all flips of signs are tried: 2^15 are fewer than `FLIPS`."""
+
+
+def permutation_p_values(
+    differences: Sequence[Sequence[float]], *, seed: int = 0, flips: int = FLIPS
+) -> list[float | None]:
+    """Two-sided p-values of the paired permutation test, one for each list of differences.
+
+    If the two programs were alike, each difference could as well have had the other sign: the
+    p-value is the share of all assignments of signs whose mean is at least as far from 0 as the
+    actual one. With few differences all assignments are tried; else `flips` random ones, which all
+    lists share.
+
+    Args:
+        differences: For each test the differences of its questions, see `sums_by_group`; of any lengths.
+        seed: The seed; the same one gives the same p-values.
+        flips: Random assignments of signs.
+
+    Returns:
+        A p-value for each test; None for a test without differences.
+
+    Example:
+        Two of 2^5 assignments are as extreme as all positive. Of the 2^3 assignments of 3, 1, -2, whose sum
+        is 2, six have a sum of at least 2 or at most -2. A single difference proves nothing:
+
+        >>> permutation_p_values([[1, 2, 3, 4, 5], [3, 1, -2], [0.5], []])
+        [0.0625, 0.75, 1.0, None]
+    """
+    # a difference of 0 has no sign to flip: it neither adds to a sum nor doubles the assignments
+    signed = [[float(d) for d in row if d] for row in differences]
+    p_values: list[float | None] = [1.0 if len(row) else None for row in differences]
+    by_length = sorted((i for i, row in enumerate(signed) if row), key=lambda i: len(signed[i]))
+    exact = bisect_right(by_length, _EXACT, key=lambda i: len(signed[i]))
+    for chosen in (*_batches(by_length[:exact]), *_batches(by_length[exact:])):
+        for i, p in zip(chosen, _flip_signs([signed[i] for i in chosen], seed, flips), strict=True):
+            p_values[i] = p
+    return p_values
+
+
+def _batches(tests: list[int]) -> list[list[int]]:
+    """Batches of tests of similar length, small enough for the sums of all flips to fit into memory."""
+    return [tests[i : i + 256] for i in range(0, len(tests), 256)]
+
+
+def _flip_signs(rows: list[list[float]], seed: int, flips: int) -> list[float]:
+    """The p-values of rows, padded with zeros to one length so that one set of flips serves all."""
+    import numpy as np
+    from scipy.stats import permutation_test
+
+    width = max(2, *(len(row) for row in rows))
+    padded = np.zeros((width, len(rows)))
+    for column, row in enumerate(rows):
+        padded[: len(row), column] = np.asarray(row) / np.abs(row).max()
+    tested = permutation_test(
+        (np.ones(width),),
+        # rounded, so that sums that are equal in exact arithmetic count as equal
+        lambda signs, axis: np.round(signs @ padded, 9),
+        permutation_type="samples",
+        n_resamples=flips,
+        batch=1000,
+        vectorized=True,
+        rng=np.random.default_rng(seed),
+    )
+    return [float(p) for p in tested.pvalue]
+
+
+def correct(p: float | None, tests: int) -> float | None:
+    """A p-value corrected for the number of tests that are looked at together, after Bonferroni; None without one.
+
+    Corrections that are less strict, such as Benjamini and Hochberg's, let sure differences make others look sure: a
+    difference that is chance would pass because the same effect was measured eight times beside it.
+
+    Example:
+        >>> correct(0.02, 2), correct(0.4, 3), correct(None, 2)
+        (0.04, 1.0, None)
+    """
+    return None if p is None else min(1.0, p * tests)
+
+
+def fewest_questions(tests: int = 1) -> int:
+    """The fewest questions whose sign-flip test, with `tests` looked at together, can reach a p below 0.05.
+
+    Example:
+        The least p of 6 questions is 2 / 2^6 = 0.031, that of 7 is half of it.
+
+        >>> fewest_questions(), fewest_questions(tests=2)
+        (6, 7)
+    """
+    return floor(log2(2 * tests / ALPHA)) + 1
+
+
+def questions_needed(differences: Sequence[float]) -> int | None:
+    """The number of questions that would show the mean difference with a probability of 0.8, if it is the true one.
+
+    The normal approximation of the paired two-sided test gives ((z of 1 - alpha/2 + z of 0.8) * s / mean)^2, with alpha
+    = 0.05, uncorrected, and s the standard deviation of the differences.
+
+    Returns:
+        None if the mean is 0 or there are fewer than two differences; else at least 6, below which no
+        sign-flip test reaches 0.05.
+
+    Example:
+        Mean 0.5, s 0.577: (2.802 * 0.577 / 0.5)^2 = 10.5.
+
+        >>> questions_needed([1, 0, 1, 0])
+        11
+        >>> questions_needed([1, -1]) is None
+        True
+    """
+    import numpy as np
+    from scipy.stats import norm
+
+    if len(differences) < 2 or not (mean := float(np.mean(differences))):
+        return None
+    z = norm.ppf(1 - ALPHA / 2) + norm.ppf(0.8)
+    return max(fewest_questions(), ceil((z * float(np.std(differences, ddof=1)) / mean) ** 2))
 
 
 class Pair(NamedTuple):
@@ -109,7 +239,7 @@ def estimate_difference(pair: Pair, p: float | None = None, tests: int = 1, seed
     )
 
 
-def pair_of(
+def pair_values(
     base: Run, other: Run, measure: str, among: Collection[str] | None = None, *, answered: bool = False
 ) -> Pair:
     """The values of a measure that two runs have for the same questions, with the same id and text; see `Run.values`.
@@ -142,3 +272,101 @@ def check_enough(questions: int, what: str, hint: str, tests: int = 1) -> None:
     if questions < (needed := fewest_questions(tests)):
         after = f" after {tests - 1} tests on them" if tests > 1 else ""
         raise InputError(f"{what}: {questions} questions are too few for a verdict{after}, which takes {needed}", hint)
+
+
+OBJECTIVE = "objective"
+SCORE = f"{OBJECTIVE}/score"
+"""The measure that decides: the weighted mean of the metrics that were compiled against."""
+TRUTH = f"{TRUTHFULNESS}/{TRUTHFULNESS}"
+RIGHT = f"{TRUTHFULNESS}/right"
+
+
+def with_objective(run: Run, weights: Mapping[str, float], measurable: Mapping[str, Collection[str]]) -> Run:
+    """The run with another metric, `objective`: the weighted mean of the scores of others.
+
+    As in `Objective`, a metric counts for the questions that it can measure, whatever the answer: an answer that it
+    cannot measure scores 0 by it, so that no program wins by escaping a metric. A question without an answer scores 0;
+    one whose judge failed has no score.
+
+    Args:
+        weights: The weights of the metrics.
+        measurable: The ids of the questions that each metric can measure; see `measurable_by`.
+    """
+    questions = tuple(
+        replace(
+            q,
+            metrics={
+                **q.metrics,
+                OBJECTIVE: _objective(q, {n: w for n, w in weights.items() if q.id in measurable.get(n, ())}),
+            },
+        )
+        for q in run.questions
+    )
+    return replace(run, questions=questions)
+
+
+def _objective(question: QuestionResult, weights: Mapping[str, float]) -> MetricResult:
+    if not weights:
+        return MetricResult(None, problem="nothing to measure by", measurable=False)
+    score = 0.0
+    for name, weight in weights.items() if question.answer else ():
+        result = question.metrics.get(name)
+        if result is None or (result.measurable and result.score is None):
+            return MetricResult(None, problem=result.problem if result else f"{name} is not measured")
+        score += weight * (result.score or 0.0)
+    score /= sum(weights.values())
+    return MetricResult(score, measures={"score": score})
+
+
+def with_truthfulness(
+    metrics: Sequence[MetricConfig],
+    examples: Sequence[dspy.Example],
+    dataset: Dataset,
+    scorer: dspy.LM | None,
+    on_notice: Callable[[str], None],
+) -> tuple[MetricConfig, ...]:
+    """The metrics of a test, with truthfulness added if it can measure any of the examples.
+
+    If it cannot, `on_notice` gets the reason.
+    """
+    if TRUTHFULNESS in (metric.name for metric in metrics):
+        return tuple(metrics)
+    try:
+        truthfulness = build_metric(TRUTHFULNESS, scorer)
+        check_measurable(truthfulness, examples, dataset)
+        locate_model(BI_ENCODER)  # the metric compares by it if words do not decide
+    except (InputError, RetrievalError) as error:
+        on_notice(f"whether answers are as true as before is not measured: {error.problem}. {error.hint}")
+        return tuple(metrics)
+    return (*metrics, MetricConfig(name=TRUTHFULNESS))
+
+
+def combine_verdicts(objective: Verdict | None, truth: Verdict | None) -> CompileVerdict:
+    """The verdict by the objective, unless answers are less true by more than chance; empty if it was not measured."""
+    by_objective: CompileVerdict = objective.verdict if objective else ""
+    return "less truthful" if truth and truth.is_lower and by_objective != "worse" else by_objective
+
+
+def format_verdict(verdict: CompileVerdict, truth: Estimate | None) -> str:
+    """A verdict in words, with the difference in truthfulness if that decides.
+
+    Example:
+        >>> format_verdict("less truthful", Estimate(-0.1, -0.2, -0.01, n=60))
+        'NOT BETTER, for answers are less truthful, by -0.100 [-0.200, -0.010]'
+    """
+    if verdict == "less truthful":
+        return f"NOT BETTER, for answers are less truthful, by {format_estimate(truth, signed=True)}"
+    return {"better": "better", "worse": "WORSE", "": "no better than chance would have it"}[verdict]
+
+
+def format_truth(truth: Estimate | None) -> str:
+    """The difference in truthfulness in words, with a warning if it is below 0; empty if it was not measured.
+
+    Example:
+        >>> format_truth(Estimate(0.0, -0.1, 0.1, n=60))
+        'truthfulness +0.000 [-0.100, +0.100]'
+    """
+    if truth is None:
+        return ""
+    warning = ": lower than before, be it by chance; read answers before it is used" if truth.value < 0 else ""
+    return f"{TRUTHFULNESS} {format_estimate(truth, signed=True)}{warning}"

@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest, ttest_rel
 
-from typedrag.experiments.compare.statistics import (
+from typedrag.experiments.held_out import (
     FLIPS,
+    Pair,
+    Verdict,
     correct,
+    estimate_difference,
     fewest_questions,
     permutation_p_values,
     questions_needed,
 )
-from typedrag.experiments.held_out import Pair, Verdict, estimate_difference
 from typedrag.metrics.arithmetic.estimate import mean_estimate, mean_estimates
 
 quick = settings(max_examples=40, deadline=None)

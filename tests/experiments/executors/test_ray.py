@@ -24,8 +24,7 @@ from tests.ray_cluster import needs_ray, ray_cluster, wait_for
 from typedrag.cli.main import cli
 from typedrag.core.errors import CallFailed, InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
-from typedrag.experiments.executors.ray_cluster import connect
-from typedrag.experiments.executors.ray_pool import ray_pool
+from typedrag.experiments.ray_pool import connect, ray_pool
 from typedrag.lms.cost import PRICES, CostTracker, track_cost
 
 pytestmark = needs_ray
@@ -255,7 +254,7 @@ def test_java_lives_on_after_a_cluster_was_left(cluster, sample_index):
     code = f"""
 from pathlib import Path
 from typedrag import BM25Retriever
-from typedrag.experiments.executors.ray_cluster import connect
+from typedrag.experiments.ray_pool import connect
 retriever = BM25Retriever(Path({str(sample_index)!r}))
 queries = ["why does bread rise", "how do vaccines work"] * 500
 search = lambda times: [retriever.search(queries, 5) for _ in range(times)]

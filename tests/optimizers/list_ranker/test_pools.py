@@ -12,7 +12,7 @@ from tests.scripted import scripted
 from typedrag import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage, Reference, Step
-from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.experiments.results import MetricResult
 from typedrag.optimizers.list_ranker.pools import (
     golden_aspects,
     has_sub_answers,

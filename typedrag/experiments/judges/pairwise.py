@@ -16,9 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
-from typedrag.experiments.compare.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
 from typedrag.experiments.judges.judging import judge_each
+from typedrag.experiments.results import Run
 from typedrag.files.text_files import write_text
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import lm_identity

@@ -1,4 +1,4 @@
-"""Check judges of sub-questions: of their types, and of their coverage by an answer."""
+"""Check judges of sub-questions, of their types and their coverage by an answer, and type classifiers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import get_args
 
 import dspy
 
-from typedrag.core.question_types import SubQuestionType
+from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.core.records import Estimate
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.experiments.judges.records import Agreement, Bench, Found, defined
+from typedrag.experiments.judges.judging import Agreement, JudgedBatch, JudgeEvalContext, JudgeReport, defined
 from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
 from typedrag.metrics.similarity import cosine
 from typedrag.metrics.text_overlap import token_f1
+from typedrag.programs import Options
+from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Cite, Coverage, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
@@ -33,7 +35,7 @@ _Group = tuple[dspy.Example, ...]
 """Examples that a judge sees at once: all of one question, or of one answer."""
 
 
-def check_sub_question_types(bench: Bench) -> Found:
+def check_sub_question_types(bench: JudgeEvalContext) -> JudgeReport:
     """Check the agreement of the typer with the type that most annotators chose, and of annotators with each other."""
     groups = _draw(bench, lambda e: e.question)
     drawn = [e for group in groups for e in group]
@@ -49,10 +51,10 @@ def check_sub_question_types(bench: Bench) -> Found:
         "type is that on the sub-questions which most annotators call so. An annotator is compared with what most of "
         "the others say, where they are not divided. Intervals resample questions."
     )
-    return Found(rows, (paragraph,))
+    return JudgeReport(rows, (paragraph,))
 
 
-def check_coverage(bench: Bench) -> Found:
+def check_coverage(bench: JudgeEvalContext) -> JudgeReport:
     """Check the agreement of the coverage judge with people on whether an answer covers a sub-question."""
     groups = _draw(bench, lambda e: e.answer)
     drawn = [e for group in groups for e in group]
@@ -67,10 +69,10 @@ def check_coverage(bench: Bench) -> Found:
         "not covered. Fragment: the word overlap (F1) of the judge's and the people's fragments, where both say "
         "covered. Intervals resample questions."
     )
-    return Found(rows, (paragraph,))
+    return JudgeReport(rows, (paragraph,))
 
 
-def _draw(bench: Bench, of: Callable[[dspy.Example], str]) -> list[_Group]:
+def _draw(bench: JudgeEvalContext, of: Callable[[dspy.Example], str]) -> list[_Group]:
     """Draw as many groups at random as the limit allows."""
     seed = bench.settings.seed
     by_lot = sorted(
@@ -80,7 +82,9 @@ def _draw(bench: Bench, of: Callable[[dspy.Example], str]) -> list[_Group]:
     return list(islice(groups, bench.settings.limit))
 
 
-def _typed(groups: Sequence[_Group], agreed: Mapping[str, SubQuestionType], bench: Bench) -> Iterator[Agreement]:
+def _typed(
+    groups: Sequence[_Group], agreed: Mapping[str, SubQuestionType], bench: JudgeEvalContext
+) -> Iterator[Agreement]:
     for scorer, shots in product(bench.scorers, ("zero-shot", "few-shot")):
         typer = SubQuestionTyper(few_shot=shots == "few-shot")
 
@@ -101,7 +105,7 @@ def _types(
     scorer: str,
     typed: Sequence[tuple[dspy.Example, SubQuestionType]],
     agreed: Mapping[str, SubQuestionType],
-    bench: Bench,
+    bench: JudgeEvalContext,
     failed: int = 0,
 ) -> Agreement:
     compared = [(agreed[e.id], label, group_of(e)) for e, label in typed if e.id in agreed]
@@ -111,7 +115,7 @@ def _types(
     return Agreement(judge, scorer, len(compared), failed, _by_type(compared, bench), table)
 
 
-def _annotators(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
+def _annotators(examples: Sequence[dspy.Example], bench: JudgeEvalContext) -> Agreement:
     compared = [
         (others, label, group_of(e))
         for e in examples
@@ -122,7 +126,7 @@ def _annotators(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
 
 
 def _by_type(
-    compared: Sequence[tuple[SubQuestionType, SubQuestionType, Hashable]], bench: Bench
+    compared: Sequence[tuple[SubQuestionType, SubQuestionType, Hashable]], bench: JudgeEvalContext
 ) -> dict[str, Estimate]:
     """The accuracy and macro-F1 of triples of right type, predicted type and group, and the accuracy on each type."""
     actual, predicted, groups = [a for a, _, _ in compared], [g for _, g, _ in compared], [q for _, _, q in compared]
@@ -135,7 +139,7 @@ def _by_type(
     return defined(measures)
 
 
-def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
+def _covered(groups: Sequence[_Group], bench: JudgeEvalContext) -> Iterator[Agreement]:
     without = [(None, cite) for cite in get_args(Cite) if not asks_lm(cite)]
     asking = [cite for cite in get_args(Cite) if asks_lm(cite)]
     for scorer, cite in (*without, *product(bench.scorers, asking)):
@@ -152,7 +156,7 @@ def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
         yield Agreement(name, scorer.name if scorer else "", len(pairs), failed, _coverage_measures(pairs, bench))
 
 
-def _coverage_measures(pairs: Sequence[tuple[dspy.Example, Coverage]], bench: Bench) -> dict[str, Estimate]:
+def _coverage_measures(pairs: Sequence[tuple[dspy.Example, Coverage]], bench: JudgeEvalContext) -> dict[str, Estimate]:
     seed, groups = bench.settings.seed, [group_of(e) for e, _ in pairs]
     actual, predicted = [bool(e.covered) for e, _ in pairs], [c.answered for _, c in pairs]
     both = [(e, c) for e, c in pairs if e.covered and c.answered]
@@ -174,14 +178,14 @@ def _coverage_measures(pairs: Sequence[tuple[dspy.Example, Coverage]], bench: Be
     )
 
 
-def _always_the_same(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
+def _always_the_same(examples: Sequence[dspy.Example], bench: JudgeEvalContext) -> Agreement:
     actual, groups = [e.covered for e in examples], [group_of(e) for e in examples]
     frequent = fmean(actual) >= 0.5
     measures = binary_agreement(actual, [frequent] * len(actual), groups=groups, seed=bench.settings.seed)
     return Agreement("always covered" if frequent else "never covered", "", len(actual), 0, measures)
 
 
-def _similar(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
+def _similar(examples: Sequence[dspy.Example], bench: JudgeEvalContext) -> Agreement:
     judged = bench.ask("similarity", None, lambda e: cosine(e.sub_question, e.answer), examples)
     scores, shown = [score for _, score in judged.judgments], [e for e, _ in judged.judgments]
     ordered = pairwise_order_accuracy(
@@ -192,3 +196,60 @@ def _similar(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
         seed=bench.settings.seed,
     )
     return Agreement("similarity to the answer", "", len(scores), 0, defined({"ordered": ordered}))
+
+
+def check_question_types(bench: JudgeEvalContext) -> JudgeReport:
+    """Check the agreement of classifiers with the labelled types of a dataset's questions.
+
+    The linear model classifies all questions, an LM as many as the settings' limit allows; for comparison, the
+    linear model is also shown on the LM's questions.
+    """
+    examples, seed, limit = bench.dataset.examples, bench.settings.seed, bench.settings.limit
+    drawn = sorted(examples, key=lambda e: hash_of(e.id, seed))[:limit]  # types as frequent as in all
+    linear = LinearTypeClassifier()
+    named = bench.ask("linear", None, lambda e: linear(question=e.question).question_type, examples)
+    rows = [_most_frequent(examples, bench), _agreement("linear, all questions", "", named, bench)]
+    if bench.scorers:
+        chosen = {e.id for e in drawn}
+        same = JudgedBatch(tuple((e, label) for e, label in named.judgments if e.id in chosen))
+        rows.append(_agreement("linear, the LM's questions", "", same, bench))
+        rows += _asked(drawn, bench)
+    return JudgeReport(rows, (f"{len(examples)} questions; LMs are asked about {len(drawn)} of them.",))
+
+
+def _asked(examples: Sequence[dspy.Example], bench: JudgeEvalContext) -> Iterator[Agreement]:
+    classifier = LMTypeClassifier(Options())
+
+    def classify(example: dspy.Example) -> QuestionType:
+        return QuestionType(classifier(question=example.question).question_type)
+
+    for scorer in bench.scorers:
+        yield _agreement("LM", scorer.name, bench.ask("LM", scorer, classify, examples), bench)
+
+
+def _agreement(
+    judge: str,
+    scorer: str,
+    judged: JudgedBatch[dspy.Example, QuestionType],
+    bench: JudgeEvalContext,
+    *,
+    table: bool = True,
+) -> Agreement:
+    actual = [e.question_type for e, _ in judged.judgments]
+    predicted = [t for _, t in judged.judgments]
+    return Agreement(
+        judge=judge,
+        scorer=scorer,
+        n=len(predicted),
+        failed=len(judged.failures),
+        measures=label_agreement(
+            actual, predicted, groups=[group_of(e) for e, _ in judged.judgments], seed=bench.settings.seed
+        ),
+        confusion=confusion(actual, predicted, list(QuestionType)) if table and predicted else None,
+    )
+
+
+def _most_frequent(examples: Sequence[dspy.Example], bench: JudgeEvalContext) -> Agreement:
+    [(frequent, _)] = Counter(e.question_type for e in examples).most_common(1)
+    always = JudgedBatch(tuple((e, frequent) for e in examples))
+    return _agreement(f"always {frequent}", "", always, bench, table=False)

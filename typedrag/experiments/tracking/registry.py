@@ -16,12 +16,11 @@ from typing import Any
 from typedrag.core.errors import InputError, first_line
 from typedrag.core.records import Estimate
 from typedrag.core.redaction import redactor_for
-from typedrag.experiments.compare.objective import SCORE, TRUTH
-from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.formats import format_p, format_value
+from typedrag.experiments.held_out import SCORE, TRUTH
 from typedrag.experiments.loading import ARTIFACT, read_program
-from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
-from typedrag.experiments.tracking.tracker import Tracker
+from typedrag.experiments.tracking.tracker import Tracker, connect_to_existing, faults_of_store
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.folder import read_part
 from typedrag.programs.loading import without_external_models

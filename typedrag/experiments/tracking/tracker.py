@@ -3,20 +3,125 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typedrag.core.errors import first_line
+from platformdirs import user_data_dir
+
+from typedrag.core.errors import InputError, TypedRAGError, Unavailable, first_line
+from typedrag.core.extras import require
 from typedrag.core.redaction import cleaned
-from typedrag.experiments.evaluate.config import TrackingConfig
-from typedrag.experiments.formats import flattened
-from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
-from typedrag.files.text_files import write_text
+from typedrag.experiments.config import TrackingConfig
+from typedrag.experiments.formats import flatten
+from typedrag.experiments.results import GroupSummary, QuestionResult, Run, RunSummary, Tally
+from typedrag.files.locks import turn_at
+from typedrag.files.text_files import PART, part_of, write_text
+
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else needs to know what is evaluated
+    # By MLflow's defaults, ten threads wait for one another to write five spans each to SQLite, which takes
+    # twice the time, and spans beyond a queue of 1,000 are dropped.
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_WORKERS": "1",
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE": "500",
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_QUEUE_SIZE": "100000",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # runs have only a few small files
+    "MLFLOW_UV_AUTO_DETECT": "false",  # it would copy files of the working folder into a model
+}
+_SQLITE = "sqlite:///"
+
+
+def tracking_uri(config: TrackingConfig) -> str:
+    """The URI of the store: the configuration's, `MLFLOW_TRACKING_URI`, else SQLite in the data folder."""
+    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{data_dir() / 'mlflow' / 'mlflow.db'}"
+
+
+def data_dir() -> Path:
+    """The folder of what nobody can make again, such as registered models: `TYPEDRAG_DATA`, else the platform's."""
+    return Path(os.environ.get("TYPEDRAG_DATA") or user_data_dir("typedrag", appauthor=False))
+
+
+def connect(config: TrackingConfig) -> Any:
+    """Return MLflow, connected to the store and the experiment of a configuration, which are made if need be."""
+    mlflow = _quiet()
+    uri = tracking_uri(config)
+    artifacts = None
+    if uri.startswith(_SQLITE):
+        file = Path(uri.removeprefix(_SQLITE)).resolve()
+        artifacts = (file.parent / "artifacts").as_uri()
+        _make_store(file, artifacts)
+    mlflow.set_tracking_uri(uri)
+    if mlflow.get_experiment_by_name(config.experiment) is None:
+        try:
+            mlflow.create_experiment(config.experiment, artifact_location=artifacts)
+        except mlflow.MlflowException:  # another process may have been first
+            if mlflow.get_experiment_by_name(config.experiment) is None:
+                raise
+    mlflow.set_experiment(config.experiment)
+    return mlflow
+
+
+def _make_store(file: Path, artifacts: str) -> None:
+    """Make an empty store atomically: a store that a kill leaves half made can never be used again."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        return
+    with turn_at(file):
+        if file.exists():  # another process was first
+            return
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
+            left.unlink()
+        part = part_of(file)
+        store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
+        store.engine.dispose()
+        part.replace(file)
+
+
+def connect_to_existing(uri: str | None, name: str) -> Any:
+    """Return MLflow, connected to an existing store.
+
+    The store is by default the one that MLflow is set to, else that of `tracking_uri`; errors call the wanted `name`.
+    """
+    mlflow = _quiet()
+    if uri or not mlflow.is_tracking_uri_set():
+        store = tracking_uri(TrackingConfig(uri=uri))
+        if store.startswith(_SQLITE) and not Path(store.removeprefix(_SQLITE)).is_file():
+            raise InputError(f"{name} cannot be had: MLflow keeps nothing at {store}", "Set MLFLOW_TRACKING_URI")
+        mlflow.set_tracking_uri(store)
+    return mlflow
+
+
+def _quiet() -> Any:
+    require("mlflow")
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import mlflow
+
+    for noisy in ("mlflow", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    return mlflow
+
+
+@contextmanager
+def faults_of_store(redact: Callable[[str], str], hint: str) -> Iterator[None]:
+    """Turn any error within the context, except those of typedrag, into an `Unavailable` of one line."""
+    try:
+        yield
+    except TypedRAGError:
+        raise
+    except Exception as error:  # MLflow, SQLAlchemy, requests and others each raise their own
+        raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", hint) from error
+
 
 PARENT, _COMMIT, _TABLES = "mlflow.parentRunId", "mlflow.source.git.commit", "mlflow.loggedArtifacts"
 _RUN_OF_TRACE = "mlflow.sourceRun"
@@ -219,6 +324,123 @@ def _parameters(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         >>> dict(_parameters({"options": {"top_k": 5}, "lm": "vllm:m"}))
         {'options.top_k': '5', 'lm': 'vllm:m'}
     """
-    for name, value in flattened(settings):
+    for name, value in flatten(settings):
         if value != {}:
             yield re.sub(r"[^\w./ -]", "_", name), str(value)[:_LONGEST_PARAMETER]
+
+
+@contextmanager
+def trace_calls(tracker: Tracker) -> Iterator[None]:
+    """Record each call of a module or an LM within the context as a span, if the run is to be traced."""
+    if not (tracker.id and tracker.config.tracing):
+        yield
+        return
+    import dspy
+    import mlflow
+    from dspy.dsp.utils.settings import main_thread_config
+    from mlflow.dspy.callback import MlflowCallback
+
+    redact = tracker.redact
+
+    class Callback(MlflowCallback):
+        """MLflow's callback, with redacted messages of errors."""
+
+        def on_lm_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
+            super().on_lm_end(call_id, outputs, _without_secrets(exception, redact))
+
+        def on_module_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
+            super().on_module_end(call_id, outputs, _without_secrets(exception, redact))
+
+        # an adapter's spans would repeat those of its module and its LM: half of all spans
+        on_adapter_format_start = on_adapter_parse_start = _ignore
+        on_adapter_format_end = on_adapter_parse_end = _ignore
+
+    def hide(span: Any) -> None:
+        for name, value in span.attributes.items():
+            text = json.dumps(value, default=str)
+            if (hidden := redact(text)) != text:
+                span.set_attribute(name, json.loads(hidden))
+
+    before = {name: main_thread_config[name] for name in ("callbacks", "track_usage")}
+    callbacks = [*dspy.settings.callbacks, Callback()]
+    with mlflow.tracing.configure(span_processors=[hide]), dspy.context(callbacks=callbacks):
+        mlflow.dspy.autolog()  # it adds no callback if one of its kind is there
+        try:
+            yield
+        finally:
+            mlflow.dspy.autolog(disable=True)
+            dspy.configure(**before)  # MLflow has made this context's callbacks the process's
+            mlflow.flush_trace_async_logging()
+
+
+def _ignore(self: Any, *_: object, **__: object) -> None:
+    pass
+
+
+def _without_secrets(exception: Exception | None, redact: Callable[[str], str]) -> Exception | None:
+    return exception and RuntimeError(f"{type(exception).__name__}: {redact(str(exception))}")
+
+
+NOTE = "mlflow run"
+
+
+def begin_run(
+    tracker: Tracker, run: Run, note: Callable[[str, str], None], tags: Mapping[str, str] | None = None
+) -> None:
+    """Begin MLflow's run, or resume the one that the run's note names; `note` makes that note. See `Tracker.begin`."""
+    settings = {name: value for name, value in run.settings.items() if name != NOTE}
+    tracker.begin(run.name, settings, run.settings.get(NOTE), partial(note, NOTE), tags=tags)
+
+
+def log_run(
+    tracker: Tracker, run: Run, summary: RunSummary, stopped: str, tags: Mapping[str, str] | None = None
+) -> None:
+    """Log the results of a run; `stopped` is empty if it is finished."""
+    if not tracker.id:
+        return
+    with tracker.attempt(f"run '{run.name}'", "Nothing is lost: log it with --resume"):
+        tracker.log(_metrics_of(summary))
+        answers = [{"id": q.id, **q.answer.to_dict()} for q in run.questions if q.answer]
+        tracker.artifact("traces.jsonl", "".join(json.dumps(a, ensure_ascii=False) + "\n" for a in answers))
+        tracker.artifact("results.json", json.dumps(summary.to_dict(), ensure_ascii=False, indent=1))
+        tracker.table("questions.json", [_row(question) for question in run.questions])
+        tracker.tag(tags or {})
+        tracker.end(stopped=bool(stopped))
+
+
+def _metrics_of(summary: RunSummary) -> dict[str, float]:
+    """The metrics of a run, such as `linkage/mrr` overall and `linkage/mrr/reason` by type."""
+    values = dict(_group_metrics(summary.overall, ""))
+    for name, group in summary.types.items():
+        values |= dict(_group_metrics(group, f"/{name}"))
+    return values | summary.spent.metrics
+
+
+def _group_metrics(group: GroupSummary, suffix: str) -> Iterator[tuple[str, float]]:
+    yield from ((f"answers/{f.name}{suffix}", float(getattr(group, f.name))) for f in fields(Tally))
+    yield from ((f"cost/{name}{suffix}", mean) for name, mean in group.cost.items())
+    for name, metric in group.metrics.items():
+        counts = {"n": metric.n, "failed": metric.failed, "not_measurable": metric.not_measurable}
+        for measure, value in {**metric.measures, **counts}.items():
+            yield f"{name}/{measure}{suffix}", float(value)
+
+
+def _row(question: QuestionResult) -> dict[str, Any]:
+    answer = question.answer
+    row: dict[str, Any] = {
+        "id": question.id,
+        "question": question.question,
+        "question_type": str(question.question_type or ""),
+        "subset": question.subset,
+        "answer": answer.answer if answer else None,
+        "error": question.error,
+        "fallback": answer.fallback if answer else "",
+        "answered": str(answer.answered) if answer else "",
+        "grounded": answer.grounded if answer else None,
+        "lm_calls": answer.usage.lm_calls if answer else None,
+        "seconds": answer.seconds if answer else None,
+    }
+    for name, result in question.metrics.items():
+        row |= {f"{name}/{measure}": value for measure, value in result.measures.items()}
+        row |= {f"{name}/score": result.score, f"{name}/feedback": result.feedback, f"{name}/problem": result.problem}
+    return row

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typedrag.core.errors import InputError
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
-from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
+from typedrag.experiments.question_typing import infer_type
 from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out_alone
 from typedrag.optimizers.compile.targets import JUDGES
 from typedrag.runs.stages import Listener, unheard
@@ -49,7 +49,7 @@ def check_saved_judge(
             target,
             target.student(),
             saved.build(),
-            sample(examples, settings.limit or len(examples), settings.seed, question_type_of),
+            sample(examples, settings.limit or len(examples), settings.seed, infer_type),
             Path(runs),
             lm=scorer.lm,
             threads=settings.threads,

@@ -16,18 +16,17 @@ from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor, redactor_for
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of, sample
-from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.compare.objective import with_truthfulness
-from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
-from typedrag.experiments.evaluate.question_typing import untyped
+from typedrag.experiments.config import LMConfig, MetricConfig
+from typedrag.experiments.held_out import with_truthfulness
+from typedrag.experiments.question_typing import infer_type, untyped
 from typedrag.experiments.resources import (
     Resources,
     check_measurable,
-    dataset_of,
+    configured_options,
     git_commit,
+    load_configured,
     open_metered,
-    options_of,
-    reranker_of,
+    reranker_spec,
     with_fingerprints,
 )
 from typedrag.experiments.tracking.registry import check_registration
@@ -68,7 +67,7 @@ class CompileResources:
     def check(self) -> None:
         """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
         config, source = self.config, self.source
-        source.check_unlabelled(options_of(config.program, source), config.program.retriever)
+        source.check_unlabelled(configured_options(config.program, source), config.program.retriever)
         _ = self.optimizer
         if config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
@@ -139,7 +138,7 @@ class CompileResources:
 
     @cached_property
     def _read(self) -> Dataset:
-        return dataset_of(self.config.dataset)
+        return load_configured(self.config.dataset)
 
     @cached_property
     def types(self) -> int:
@@ -256,7 +255,7 @@ class CompileResources:
     def test_examples(self) -> list[dspy.Example]:
         """The examples of the test, at most `test_limit`, drawn in turn from each subset and type."""
         examples = self.examples("test")
-        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
+        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, infer_type)
 
     def tested_by(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
         """The metrics of the test: those that are compiled against, and truthfulness if it can be measured."""
@@ -272,7 +271,7 @@ class CompileResources:
     def identity(self) -> dict[str, Any]:
         """The settings that tell this compile from others, without those of `request`."""
         config = self.config
-        options = options_of(config.program, self.source)
+        options = configured_options(config.program, self.source)
         return {
             "modules": config.modules,
             **({} if self.judge else {"program": config.program.program, "options": options.model_dump(mode="json")}),
@@ -282,7 +281,7 @@ class CompileResources:
 
     @property
     def reranker(self) -> str:
-        return reranker_of(self.config.program, self.source)
+        return reranker_spec(self.config.program, self.source)
 
     @property
     def metric_options(self) -> dict[str, dict[str, Any]]:

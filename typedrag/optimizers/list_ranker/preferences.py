@@ -175,11 +175,11 @@ def build_preferences(
             out, and so is a pool whose lists the LM is too slow for.
     """
     numbers = {pool.id: number for number, pool in enumerate(pools)}
-    in_turn = threading.Lock()
+    interleave_types = threading.Lock()
 
     def do(pool_id: str, step: str, _: Any) -> list[tuple[Ranking, float | None]]:
         pool, number = pools[numbers[pool_id]], numbers[pool_id]
-        with in_turn:  # torch fills the machine by itself, and tokenizers serve one thread
+        with interleave_types:  # torch fills the machine by itself, and tokenizers serve one thread
             lists = sample_lists(ranker, pool, ranker.settings.list_length, settings.samples, seed + number)
         rewards: dict[Ranking, float | None] = {}
         for ranking in lists:

@@ -13,15 +13,15 @@ from pydantic import (
     model_validator,
 )
 
-from typedrag.experiments.compare.objective import SCORE
-from typedrag.experiments.evaluate.config import (
+from typedrag.experiments.config import (
     CLOSED,
     CapsConfig,
     DatasetConfig,
     ExperimentConfig,
     ProgramConfig,
 )
-from typedrag.experiments.evaluate.results import higher_is_better
+from typedrag.experiments.held_out import SCORE
+from typedrag.experiments.results import higher_is_better
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config_file import read_into, read_yaml
+from typedrag.experiments.config_file import read_into, read_yaml
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.space import all_knobs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from typedrag.experiments.compare.compare import COSTS
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.compare import COSTS
+from typedrag.experiments.results import Run
 from typedrag.optimizers.sweep.config import ConstraintConfig, PruningConfig, SweepConfig
 
 Values = Mapping[str, Sequence[float | None]]

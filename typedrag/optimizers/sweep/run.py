@@ -16,10 +16,9 @@ from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.core.errors import CallFailed, InputError
-from typedrag.experiments.estimate import in_words
-from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.executors.ray_cluster import connect, is_one_machine
-from typedrag.experiments.executors.ray_pool import ray_pool
+from typedrag.experiments.config import SpendingCaps
+from typedrag.experiments.cost import in_words
+from typedrag.experiments.ray_pool import connect, is_one_machine, ray_pool
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.database import Tables
 from typedrag.files.locks import join_workers
@@ -256,7 +255,7 @@ class _Worker:
         words = in_words(total, trials, "trial")
         less = "less where trials end early or share replies"
         self.watching.notice(f"after {len(ended)} of {trials:,} trials: {words}; {less}")
-        if caps := SpendingCaps(tokens=self.config.stop.tokens).too_low_for(total):
+        if caps := SpendingCaps(tokens=self.config.stop.tokens).exceeded_caps(total):
             self.watching.notice(f"that is more than the {caps} allowed: the sweep may be stopped before its end")
 
     def _reason_to_stop(self) -> str:

@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
-from typedrag.experiments.balance import question_type_of
+from typedrag.experiments.question_typing import infer_type
 from typedrag.metrics import Metric, Rewrite
 from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Program
@@ -178,7 +178,7 @@ class ProgramTarget(Target):
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
         """The example, if its question reaches the modules by its labelled or classified type."""
-        return (example,) if not self.types or question_type_of(example) in self.types else ()
+        return (example,) if not self.types or infer_type(example) in self.types else ()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         program = needed(program, self.name)

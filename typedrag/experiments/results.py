@@ -1,21 +1,25 @@
-"""The results of a run, question by question; reports, comparisons and figures are made from them."""
+"""The results of a run, question by question, its summary, and how both are kept in its folder."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Answered, Usage
 from typedrag.lms.cost import Spending
+from typedrag.runs.folder import FILE, read_folder
+from typedrag.runs.store import Contents, Result
 from typedrag.text.words import question_key
 
 if TYPE_CHECKING:
     from typedrag.core.records import Estimate
+    from typedrag.metrics import Metric
 
 
 COSTS: Mapping[str, Callable[[Answer], float | None]] = {
@@ -283,3 +287,168 @@ def _value(question: QuestionResult, metric: str, name: str) -> float | None:
     if result is None:
         return None
     return result.score if name == "score" else result.measures.get(name)
+
+
+KIND = "evaluation"
+METRIC = "metric "
+"""The prefix of settings that may be added when a run is continued: further metrics."""
+ANSWERS, AGAIN = "answers", "made again"
+"""The step that answers a question; the other steps are metrics. And the name of spending on what was made again."""
+SpendingRecords = list[tuple[str, Spending]]
+"""What was spent on each answer and each judgment, with what it was: `ANSWERS` or the name of the metric; and on those
+that were made again, in one."""
+
+
+def read_run(folder: Path) -> Run:
+    """Read the run in a folder, finished or still in the making."""
+    return restore_run(read_folder(folder), folder)
+
+
+def read_records(folder: Path) -> tuple[Mapping[str, Any], SpendingRecords]:
+    """The settings of the run in a folder, and what was spent on each answer and each judgment, in all tries."""
+    contents = read_folder(folder)
+    records = [(result.step, result.spent) for result in contents.results]
+    return contents.identity, records + ([(AGAIN, contents.forgotten)] if contents.forgotten.usage.lm_calls else [])
+
+
+def spent_below(folder: Path) -> Spending:
+    """The spending on all runs in a folder and below it, in all tries."""
+    return sum((read_folder(file.parent).spent for file in folder.rglob(FILE)), Spending())
+
+
+def question_items(questions: Sequence[PlannedQuestion]) -> dict[str, Any]:
+    """Questions as the items of a run."""
+    return {q.id: {name: value for name, value in asdict(q).items() if name != "id"} for q in questions}
+
+
+def metric_value(result: MetricResult) -> dict[str, Any] | None:
+    """A metric's result as a JSON value; None if there is no score."""
+    if result.score is None:
+        return None
+    fields = {"score": result.score, "feedback": result.feedback}
+    return {**fields, "measures": dict(result.measures), "details": dict(result.details)}
+
+
+def restore_run(contents: Contents, folder: Path) -> Run:
+    """The run that a folder's contents are of."""
+    answers: dict[str, Result] = {}
+    metrics: dict[str, dict[str, MetricResult]] = {}
+    for result in contents.results:
+        if result.step == ANSWERS:
+            answers[result.item] = result
+        else:
+            metrics.setdefault(result.item, {})[result.step] = MetricResult(
+                **(result.value or {"score": None}),
+                problem=result.problem,
+                measurable=not result.skipped,
+                usage=result.spent.usage,
+            )
+    return Run(
+        name=contents.notes.get("name") or folder.resolve().name,
+        path=folder,
+        settings={**contents.notes, **contents.identity},
+        questions=tuple(
+            QuestionResult(
+                id_,
+                item["question"],
+                QuestionType(item["question_type"]) if item["question_type"] else None,
+                item["subset"],
+                Answer.from_dict(answer.value) if answer.value else None,
+                answer.problem,
+                metrics.get(id_, {}),
+            )
+            for id_, item in contents.items.items()
+            if (answer := answers.get(id_))
+        ),
+        planned=len(contents.items),
+        spent=contents.spent,
+    )
+
+
+@dataclass(frozen=True)
+class MetricSummary(JudgeTally):
+    """Counts of the answers that a metric scored, and its measures.
+
+    Attributes:
+        measures: By name. In means a question without an answer has the value of a wrong one, see `value_of_failure`.
+        answered: The means over answered questions alone, where they differ.
+    """
+
+    measures: Mapping[str, float]
+    answered: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class GroupSummary(Tally):
+    """A summary of questions: their tally, the mean `tokens`, `lm_calls` and `seconds` of an answer, and their
+    metrics by name."""
+
+    cost: Mapping[str, float]
+    metrics: Mapping[str, MetricSummary]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in numbers: over all questions, by question type, and by subset if the dataset has any."""
+
+    name: str
+    planned: int
+    overall: GroupSummary
+    types: Mapping[str, GroupSummary]
+    subsets: Mapping[str, GroupSummary]
+    spent: Spending
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as JSON values; `spent.cost` is None if no price is known."""
+        data = asdict(self)
+        return {**data, "spent": {**asdict(self.spent.usage), "cost": self.spent.cost, "unpriced": self.spent.unpriced}}
+
+
+def summarize(run: Run, metrics: Mapping[str, Metric]) -> RunSummary:
+    """Sum up a run, finished or not, by these metrics."""
+    return RunSummary(
+        name=run.name,
+        planned=run.planned,
+        overall=_group(run.questions, metrics),
+        types=_groups(run.questions, metrics, lambda q: str(q.question_type or "")),
+        subsets=_groups(run.questions, metrics, lambda q: q.subset),
+        spent=run.spent,
+        settings=run.settings,
+    )
+
+
+def _groups(
+    questions: Sequence[QuestionResult], metrics: Mapping[str, Metric], name_of: Callable[[QuestionResult], str]
+) -> dict[str, GroupSummary]:
+    names = sorted({name_of(q) for q in questions} - {""})
+    return {name: _group([q for q in questions if name_of(q) == name], metrics) for name in names}
+
+
+def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -> GroupSummary:
+    answers = [q.answer for q in questions if q.answer]
+    costs = {name: [cost for a in answers if (cost := of(a)) is not None] for name, of in COSTS.items()}
+    return GroupSummary(
+        **vars(Tally.of(q.answer for q in questions)),
+        cost={name: fmean(values) for name, values in costs.items() if values},
+        metrics={name: _metric(questions, name, metric) for name, metric in metrics.items()},
+    )
+
+
+def _metric(questions: Sequence[QuestionResult], name: str, metric: Metric) -> MetricSummary:
+    from typedrag.metrics import Scored
+
+    results = [q.metrics[name] for q in questions if name in q.metrics]
+    scored = [Scored(r.score, r.feedback, r.measures, r.details) for r in results if r.score is not None]
+    measures = metric.summarize(scored) if scored else {}
+    failures = sum(q.answer is None and name not in q.metrics for q in questions)
+    with_failures = {}
+    for measure, mean in measures.items():
+        n, worst = sum(measure in one.measures for one in scored), value_of_failure(f"{name}/{measure}")
+        if failures and n and worst is not None:
+            with_failures[measure] = (n * mean + failures * worst) / (n + failures)
+    return MetricSummary(
+        **vars(JudgeTally.of(results)),
+        measures={**measures, **with_failures},
+        answered={measure: measures[measure] for measure in with_failures},
+    )

@@ -1,4 +1,4 @@
-"""Tables and charts of the report's page."""
+"""Tables, charts and details of questions of the report's page."""
 
 from __future__ import annotations
 
@@ -9,18 +9,116 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from statistics import fmean
+from typing import Any, TypeAlias
 
 from typedrag.core.question_types import SubQuestionType
-from typedrag.core.records import Estimate
+from typedrag.core.records import Answer, Estimate, Step
 from typedrag.experiments import formats
-from typedrag.experiments.compare.compare import Stratum, belongs
-from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Run, higher_is_better
-from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.experiments.report.question_details import sub_questions
+from typedrag.experiments.compare import COSTS, Stratum, belongs
+from typedrag.experiments.results import METRIC, JudgeTally, MetricResult, QuestionResult, Run, higher_is_better
 from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
 from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
 from typedrag.metrics.arithmetic.ranks import Convention, chance_mpr, chance_mrr
 from typedrag.text.words import question_key
+
+SUB_QUESTIONS = "sub_questions"
+"""The detail of a metric that lists sub-questions and their coverage."""
+
+
+_Passages: TypeAlias = dict[tuple[str, str, str], int]
+"""The positions of the passages met so far, by id, title and text."""
+
+
+def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Any]:
+    """The questions of all runs as JSON values, each with a result, or null, for each run.
+
+    Answers name passages by their positions, since many answers share a passage.
+    """
+    passages: _Passages = {}
+    held = [{q.id: q for q in run.questions} for run in runs]
+    values = {m: [run.values(m) for run in runs] for m in all_measures(runs)}
+    questions = {i: q for by_id in reversed(held) for i, q in by_id.items()}
+    order = dict.fromkeys(i for by_id in held for i in by_id)
+    rows = [
+        {
+            "id": i,
+            "question": questions[i].question,
+            "type": str(questions[i].question_type or ""),
+            "subset": questions[i].subset,
+            "values": {m: [by_id.get(i) for by_id in by_run] for m, by_run in values.items()},
+            "results": [_result(by_id[i], passages) if i in by_id else None for by_id in held],
+        }
+        for i in order
+    ]
+    return {
+        "runs": list(labels),
+        "measures": [{"name": m, "higher": higher_is_better(m)} for m in values],
+        "passages": [{"id": id_, "title": title, "text": text} for id_, title, text in passages],
+        "questions": rows,
+    }
+
+
+def all_measures(runs: Sequence[Run]) -> list[str]:
+    """The measures of any of the runs, costs last."""
+    return [*dict.fromkeys(m for run in runs for m in run.measures), *COSTS]
+
+
+def sub_questions(result: MetricResult) -> list[dict[str, Any]]:
+    """The sub-questions in a result of sub-question coverage; none for other metrics."""
+    listed = result.details.get(SUB_QUESTIONS, ())
+    return [dict(one) for one in listed if isinstance(one, Mapping)]
+
+
+def _result(question: QuestionResult, passages: _Passages) -> dict[str, Any]:
+    result: dict[str, Any] = {"error": question.error, "metrics": {n: _metric(r) for n, r in question.metrics.items()}}
+    if question.answer:
+        result["answer"] = _answer(question.answer, passages)
+    return result
+
+
+def _answer(answer: Answer, passages: _Passages) -> dict[str, Any]:
+    usage = answer.usage
+    return {
+        "text": answer.answer,
+        "type": str(answer.question_type or ""),
+        "fallback": answer.fallback,
+        "answered": str(answer.answered),
+        "grounded": answer.grounded,
+        "passages": [passages.setdefault((p.id, p.title, p.text), len(passages)) for p in answer.passages],
+        "citations": list(answer.citations),
+        "steps": [_step(s) for s in answer.steps],
+        "calls": usage.lm_calls,
+        "tokens": usage.tokens,
+        "seconds": round(answer.seconds, 2),
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    values = {
+        "name": step.name,
+        "input": step.input,
+        "output": step.output,
+        "passages": list(step.passage_ids),
+        "dropped": list(step.dropped),
+        "seconds": round(step.seconds, 2),
+        "calls": step.usage.lm_calls,
+        "tokens": step.usage.tokens,
+        "steps": [_step(s) for s in step.steps],
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _metric(result: MetricResult) -> dict[str, Any]:
+    return {
+        "score": result.score,
+        "feedback": result.feedback,
+        "measures": dict(result.measures),
+        "problem": result.problem,
+        "measurable": result.measurable,
+        "subQuestions": sub_questions(result),
+        "details": {n: v for n, v in result.details.items() if n != SUB_QUESTIONS},
+    }
+
 
 _LINKAGE = "linkage"
 MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
@@ -152,7 +250,7 @@ class Setting:
         return len(self.values) == 1
 
 
-def grid_of(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
+def build_grid(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
     """A measure of all runs over parts of the questions, with 95 % intervals."""
     metric = measure.partition("/")[0]
     rows = []
@@ -194,7 +292,7 @@ def chart_by_type(grid: Grid) -> BarChart:
     return BarChart([c.name for c in grid.columns], series, top, grid.chance)
 
 
-def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
+def build_coverage(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
     """Sub-question coverage of the runs that have it; None if none has."""
     judged = {i: _judged(run) for i, run in enumerate(runs)}
     judged = {i: questions for i, questions in judged.items() if any(questions)}
@@ -258,11 +356,11 @@ def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
     return {n: [JudgeTally.of(results) if results else None for results in of] for n, of in by_metric.items()}
 
 
-def settings_of(runs: Sequence[Run]) -> list[Setting]:
+def list_settings(runs: Sequence[Run]) -> list[Setting]:
     """The runs' settings: those that differ first, then those that all share."""
     flat = [
         {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in pairs if v is not None}
-        for pairs in (formats.flattened(run.settings) for run in runs)
+        for pairs in (formats.flatten(run.settings) for run in runs)
     ]
     settings = []
     for name in dict.fromkeys(n for f in flat for n in f):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import EvaluationConfig, named
+from typedrag.experiments.config import EvaluationConfig, named
 from typedrag.lms.vllm import split_address
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
@@ -256,11 +256,11 @@ def _map_texts(value: Any, text: Callable[[str], str]) -> Any:
     return text(value) if isinstance(value, str) else value
 
 
-def variables_in(value: Any) -> set[str]:
+def find_variables(value: Any) -> set[str]:
     """The names of the environment variables that the texts from a file in a value ask for, at any depth.
 
     Example:
-        >>> sorted(variables_in({"lm": _Written("${LM}"), "data": [_Written("$${A} of ${FOLDER}/x"), "${flag}"]}))
+        >>> sorted(find_variables({"lm": _Written("${LM}"), "data": [_Written("$${A} of ${FOLDER}/x"), "${flag}"]}))
         ['FOLDER', 'LM']
     """
     names: set[str] = set()

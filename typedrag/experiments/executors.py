@@ -1,4 +1,4 @@
-"""The executor of a run that works in this process, and the jobs that workers of a Ray cluster set up."""
+"""Where a run's questions are answered: in this process, or by jobs that workers of a Ray cluster set up."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typedrag.core.call_context import use_context
 from typedrag.core.errors import RetrievalError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
-from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig, ProgramConfig
-from typedrag.experiments.evaluate.results import MetricResult
-from typedrag.experiments.executors.ray_worker import Database
+from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.ray_pool import Database
 from typedrag.experiments.resources import Resources
+from typedrag.experiments.results import MetricResult
 from typedrag.files.database import Tables
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import default_spec, open_lm, provider_of, use_lm
@@ -147,7 +147,7 @@ def evaluation_job(parts: Resources, program: ProgramConfig) -> EvaluationJob:
         "programs": (program,),
         "lm": _written_out(parts.config.lm),
         "scorer": scorer and _written_out(scorer.beside(parts.config.lm)),
-        "index": index_for(program.retriever, parts.config.index),
+        "index": shared_index(program.retriever, parts.config.index),
     }
     return EvaluationJob(parts.config.model_copy(update=changes), source, retriever.identity if retriever else {})
 
@@ -159,15 +159,15 @@ def shared_databases(replies: Path) -> dict[str, Database]:
 
 def _written_out(lm: LMConfig) -> LMConfig:
     spec = lm.spec or default_spec()
-    return lm.model_copy(update={"spec": spec, "api_base": lm.api_base or base_of(spec)})
+    return lm.model_copy(update={"spec": spec, "api_base": lm.api_base or environment_address(spec)})
 
 
-def base_of(spec: str) -> str | None:
+def environment_address(spec: str) -> str | None:
     """The address that the environment gives for the LM of a spec."""
     return os.environ.get("TYPEDRAG_API_BASE") if provider_of(spec) == "vllm" else None
 
 
-def index_for(retriever: str | None, index: Path | None) -> Path | None:
+def shared_index(retriever: str | None, index: Path | None) -> Path | None:
     """The index that a retriever searches, as all machines find it; None for the sample's, which each machine has, and
     where the retriever is the address of an index itself."""
     named = None if brings_index(retriever or "") else index or os.environ.get("TYPEDRAG_INDEX")

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.executors.ray_cluster import ray_address
+from typedrag.experiments.ray_pool import ray_address
 from typedrag.lms.cost import Spending, format_dollars
 from typedrag.lms.lm import AdapterName, default_spec, provider_of
 from typedrag.lms.vllm import split_address
@@ -227,7 +227,7 @@ class SpendingCaps(BaseModel):
             *([Deadline(self.minutes)] if self.minutes else []),
         )
 
-    def too_low_for(self, expected: Spending) -> str:
+    def exceeded_caps(self, expected: Spending) -> str:
         """The caps that stop a run before it has spent so much; empty if none does."""
         caps = (
             (self.tokens, expected.tokens, f"{self.tokens:,} tokens" if self.tokens else ""),

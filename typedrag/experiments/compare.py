@@ -11,12 +11,19 @@ from typing import Any, Literal, NamedTuple
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Estimate
-from typedrag.experiments.compare.objective import RIGHT, TRUTH
-from typedrag.experiments.evaluate import results
-from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally, higher_is_better, value_of_failure
-from typedrag.experiments.evaluate.run_store import METRIC
+from typedrag.experiments import results
 from typedrag.experiments.formats import format_estimate
-from typedrag.experiments.held_out import Pair, Verdict, estimate_difference, held_out_test, pair_of, shared_ids
+from typedrag.experiments.held_out import (
+    RIGHT,
+    TRUTH,
+    Pair,
+    Verdict,
+    estimate_difference,
+    held_out_test,
+    pair_values,
+    shared_ids,
+)
+from typedrag.experiments.results import METRIC, QuestionResult, Run, Tally, higher_is_better, value_of_failure
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)
@@ -194,7 +201,7 @@ def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 
 
 
 def _tests(first: Run, second: Run, measures: Sequence[str], seed: int) -> list[Verdict]:
-    return held_out_test([pair_of(first, second, measure) for measure in measures], seed=seed)
+    return held_out_test([pair_values(first, second, measure) for measure in measures], seed=seed)
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
@@ -279,7 +286,7 @@ def _rows(baseline: Run, run: Run, label: str, measures: Iterable[str], by: Sequ
     for measure in measures:
         first, second = baseline.values(measure), run.values(measure)
         for part, ids in parts.items():
-            pair, answered = (pair_of(baseline, run, measure, ids, answered=only) for only in (False, True))
+            pair, answered = (pair_values(baseline, run, measure, ids, answered=only) for only in (False, True))
             paired = shared_ids(baseline, run) & first.keys() & second.keys()
             reasons = Counter(
                 _first_reason(measure, (ours.get(i), i in first), (theirs.get(i), i in second))

@@ -12,27 +12,27 @@ import dspy
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Answer
-from typedrag.experiments.estimate import Estimator, find_earlier_run
-from typedrag.experiments.evaluate.answers_file import AnswersFile
-from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
-from typedrag.experiments.evaluate.results import PlannedQuestion, Run
-from typedrag.experiments.evaluate.run_store import (
+from typedrag.experiments.answers_file import AnswersFile
+from typedrag.experiments.config import EvaluationConfig, ProgramConfig
+from typedrag.experiments.cost import Estimator, find_earlier_run
+from typedrag.experiments.executors import Executor, LocalExecutor
+from typedrag.experiments.ray_pool import connect
+from typedrag.experiments.resources import Resources
+from typedrag.experiments.results import (
     ANSWERS,
     KIND,
     METRIC,
-    items_of,
+    PlannedQuestion,
+    Run,
+    RunSummary,
+    metric_value,
+    question_items,
     read_records,
-    run_of,
+    restore_run,
     spent_below,
-    value_of,
+    summarize,
 )
-from typedrag.experiments.evaluate.summary import RunSummary, summarize
-from typedrag.experiments.executors.jobs import Executor, LocalExecutor
-from typedrag.experiments.executors.ray_cluster import connect
-from typedrag.experiments.resources import Resources
-from typedrag.experiments.tracking.runs import begin_run, log_run
-from typedrag.experiments.tracking.tracing import trace_calls
-from typedrag.experiments.tracking.tracker import Tracker, check_store
+from typedrag.experiments.tracking.tracker import Tracker, begin_run, check_store, log_run, trace_calls
 from typedrag.files.text_files import write_json
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
@@ -154,7 +154,7 @@ def _make_run(
             on_notice(f"{again} failed answers and judgments are made again")
         if answers:
             answers.fill(held.store, parts.examples)
-        before = run_of(held.store.read(), folder)
+        before = restore_run(held.store.read(), folder)
         begin_run(tracker, before, held.store.note)
         others = account.spent + before.spent.times(-1)
         estimator = Estimator(
@@ -175,7 +175,7 @@ def _make_run(
                     stop=limits, on_progress=show,
                 ).stopped  # fmt: skip
         finally:
-            run = run_of(held.store.read(), folder)
+            run = restore_run(held.store.read(), folder)
             summary = summarize(run, metrics)
             log_run(tracker, run, summary, stopped)
             write_json(folder / RESULTS, summary.to_dict())
@@ -191,8 +191,8 @@ def _executor(
         with use_reply_store(replies):
             yield LocalExecutor(program, parts.metrics)
         return
-    from typedrag.experiments.executors.jobs import evaluation_job, shared_databases
-    from typedrag.experiments.executors.ray_pool import ray_pool
+    from typedrag.experiments.executors import evaluation_job, shared_databases
+    from typedrag.experiments.ray_pool import ray_pool
 
     job, shared = evaluation_job(parts, config), shared_databases(replies)
     threads, calls = parts.config.threads, parts.config.calls_in_flight
@@ -222,7 +222,7 @@ def open_run(
         settings,
         kind=KIND,
         resume=resume,
-        items=items_of(parts.questions if questions is None else questions),
+        items=question_items(parts.questions if questions is None else questions),
         additions=[name for name in settings if name.startswith(METRIC)],
         notes={**parts.notes(program), **(notes or {})},
         redact=parts.redactor,
@@ -259,7 +259,7 @@ def answer_and_judge(
             with tracker.span("answer", item):
                 return executor.answer(example).to_dict()
         with tracker.span(step, item) if metrics[step].scorer else nullcontext():
-            return value_of(executor.measure(step, example, Answer.from_dict(answer)))
+            return metric_value(executor.measure(step, example, Answer.from_dict(answer)))
 
     with use_lm(lm) if lm else nullcontext():
         return work(
