@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,13 +185,15 @@ def command(
             return
         answering: Program | Executor = program
         if number := stack.enter_context(connect(executor, workers, threads=threads, calls=calls)):
-            from typedrag.experiments.executors import AskJob, environment_address, shared_index
-            from typedrag.experiments.ray_pool import ray_pool
+            from typedrag.experiments.config import LMConfig
+            from typedrag.experiments.executors import ask_job
+            from typedrag.experiments.ray_pool import RayPool
 
-            place, identity = shared_index(retriever, index), searched.identity if searched else {}
-            lm_at = address or api_base or environment_address(spec)
-            job = AskJob(source, options, retriever, place, reranker, identity, spec, lm_at, opened)
-            answering = stack.enter_context(ray_pool(job, number, threads=threads, calls=calls))
+            job = ask_job(
+                source, options, retriever=retriever, index=index, identity=searched.identity if searched else {},
+                reranker=reranker, lm=LMConfig(spec=spec, api_base=address or api_base, **opened),
+            )  # fmt: skip
+            answering = stack.enter_context(closing(RayPool(job, number, threads=threads, calls=calls)))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,
             max_failures=max_failures, caps=SpendingCaps(**nested(caps)["caps"]), on_notice=say,

@@ -41,7 +41,7 @@ class LMConfig(BaseModel):
     What follows an `@` in it, as in `vllm:MODEL@URL`, is its `api_base`."""
     api_base: str | None = None
     """The address of an OpenAI-compatible server; for other LMs than the one that answers, by default that of the
-    latter, see `beside`. Runs do not record it."""
+    latter. Runs do not record it."""
     temperature: Annotated[NonNegativeFloat | None, Knob(0.0, 1.0)] = None
     """The sampling temperature; by default 0."""
     max_tokens: PositiveInt | None = None
@@ -73,13 +73,13 @@ class LMConfig(BaseModel):
                 return {**values, "spec": spec, "api_base": api_base}
         return values
 
-    def beside(self, lm: LMConfig) -> LMConfig:
+    def inherit_address(self, lm: LMConfig) -> LMConfig:
         """The same LM at the server of another one, unless it has an address, or a provider with its own.
 
         Example:
             >>> lm = LMConfig(spec="openai/answers", api_base="http://localhost:8000/v1")
-            >>> [LMConfig(spec=s).beside(lm).api_base for s in ("openai/judges", "vllm:judges", "anthropic/judges")]
-            ['http://localhost:8000/v1', 'http://localhost:8000/v1', None]
+            >>> [LMConfig(spec=spec).inherit_address(lm).api_base for spec in ("vllm:judges", "anthropic/judges")]
+            ['http://localhost:8000/v1', None]
         """
         mine, its = (provider_of(config.spec or default_spec()) for config in (self, lm))
         if self.api_base or mine not in ("vllm", its):

@@ -55,12 +55,7 @@ def spending_fields(spent: Spending) -> dict[str, Any]:
 
 
 def read_costs(paths: Iterable[Path], price: Price | None = None) -> list[RunSpending]:
-    """The costs of all runs at or below these paths, each once.
-
-    Args:
-        paths: The folders of runs, folders that contain such, or files of answers.
-        price: The price of calls whose price was unknown when they were made.
-    """
+    """The costs of all runs at or below these paths, each once."""
     costs: dict[Path, RunSpending] = {}
     for path in paths:
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_spending(file))
@@ -128,10 +123,6 @@ _SAME = ("program", "options", "lm", "lm settings", "reranker", "retriever")
 def estimate_cost(records: Iterable[tuple[str, Spending]], planned: float) -> Spending:
     """The cost of `planned` questions (or runs), if each costs the mean of the records of its role.
 
-    Args:
-        records: What was spent on each of at least `SAMPLE` questions, by role: its answer, each of its judgments.
-        planned: The number of questions.
-
     Example:
         >>> from typedrag.core.records import Usage
         >>> records = [("answers", Spending(Usage(n, 100 * n))) for n in (1, 2, 3)] + [("f1", Spending(Usage(1, 50)))]
@@ -158,14 +149,7 @@ def in_words(total: Spending, count: int, unit: str = "question") -> str:
 
 
 class Estimator:
-    """Reports once what a run will spend, and whether its caps allow it.
-
-    Args:
-        planned: The number of questions of the run.
-        caps: The limits of the run's spending.
-        report: Called with a message for the user.
-        before: The spending before this run that counts against the caps.
-    """
+    """Reports once what a run will spend, and whether its caps allow it."""
 
     def __init__(
         self, planned: int, caps: SpendingCaps, report: Callable[[str], None], before: Spending | None = None

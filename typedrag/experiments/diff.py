@@ -263,7 +263,6 @@ def _key(demonstration: Demonstration) -> str:
 
 
 def _parted(keys: Sequence[str], common: Counter[str]) -> tuple[list[str], list[Demonstration]]:
-    """The keys in `common`, and the other demonstrations."""
     left, stay, rest = Counter(common), [], []
     for key in keys:
         if left[key]:

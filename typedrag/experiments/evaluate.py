@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from typedrag.core.records import Answer
 from typedrag.experiments.answers_file import AnswersFile
 from typedrag.experiments.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.cost import Estimator, find_earlier_run
-from typedrag.experiments.executors import Executor, LocalExecutor
-from typedrag.experiments.ray_pool import connect
+from typedrag.experiments.executors import Executor, LocalExecutor, evaluation_job
+from typedrag.experiments.ray_pool import RayPool, connect
 from typedrag.experiments.resources import Resources
 from typedrag.experiments.results import (
     ANSWERS,
@@ -191,12 +191,8 @@ def _executor(
         with use_reply_store(replies):
             yield LocalExecutor(program, parts.metrics)
         return
-    from typedrag.experiments.executors import evaluation_job, shared_databases
-    from typedrag.experiments.ray_pool import ray_pool
-
-    job, shared = evaluation_job(parts, config), shared_databases(replies)
-    threads, calls = parts.config.threads, parts.config.calls_in_flight
-    with ray_pool(job, workers, threads=threads, calls=calls, databases=shared) as pool:
+    threads, calls, job = parts.config.threads, parts.config.calls_in_flight, evaluation_job(parts, config)
+    with closing(RayPool(job, workers, threads=threads, calls=calls, replies=replies)) as pool:
         yield pool
 
 
@@ -210,12 +206,7 @@ def open_run(
     notes: Mapping[str, Any] | None = None,
     durable: bool = True,
 ) -> RunFolder:
-    """Open the run of a program in a folder, which may get more metrics and questions.
-
-    Args:
-        questions: Those that are planned; all of the evaluation by default.
-        notes: Notes besides those of the components.
-    """
+    """Open the run of a program in a folder, which may get more metrics and questions."""
     settings = parts.settings(program)
     return RunFolder.open(
         folder,
@@ -242,13 +233,7 @@ def answer_and_judge(
     stop: Stopper,
     on_progress: Callable[[Progress], object],
 ) -> Outcome:
-    """Answer what is left of the examples of an open run, and judge the answers; see `work`.
-
-    Args:
-        name: The name of the run.
-        account: The spending that limits go by.
-        stop: Tells the reasons to stop, besides too many failures.
-    """
+    """Answer what is left of the examples of an open run, and judge the answers; see `work`."""
     by_id, metrics, lm = {str(e.id): e for e in examples}, parts.metrics, parts.answering_lm
     _skip_unmeasurable(folder.store, by_id, metrics)
     too_many = MaxFailures(parts.config.caps.failures, {metric: f"judgments of '{metric}'" for metric in metrics})

@@ -33,28 +33,127 @@ ALPHA = 0.05
 """The corrected p-value below which a difference is called real."""
 FLIPS = 49_999
 """Random flips of signs: enough for the least p-value, 0.00004, to survive a correction for a thousand comparisons."""
-
 _EXACT = 15
 """The most differences for which all flips of signs are tried: 2^15 are fewer than `FLIPS`."""
+OBJECTIVE = "objective"
+SCORE = f"{OBJECTIVE}/score"
+"""The measure that decides: the weighted mean of the metrics that were compiled against."""
+TRUTH = f"{TRUTHFULNESS}/{TRUTHFULNESS}"
+RIGHT = f"{TRUTHFULNESS}/right"
+
+
+class Pair(NamedTuple):
+    """The values of a base and of another program, and the question of each value, which may have several."""
+
+    base: Sequence[float]
+    other: Sequence[float]
+    questions: Sequence[Hashable]
+
+    @property
+    def differences(self) -> list[float]:
+        """The differences, summed up by question."""
+        return sums_by_group([b - a for a, b in zip(self.base, self.other, strict=True)], self.questions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The difference between a base and another program, and whether it is more than chance."""
+
+    n: int
+    """The number of values that both have."""
+    baseline: Estimate | None = None
+    other: Estimate | None = None
+    difference: Estimate | None = None
+    """The other program's mean minus the base's."""
+    p: float | None = None
+    """The p-value of the sign-flip test; None without values, or if it was not tested."""
+    corrected_p: float | None = None
+    """The p-value, corrected for all tests that are looked at together."""
+    questions_needed: int | None = None
+    """The number of questions that would show such a difference."""
+    more_is_better: bool = True
+
+    @property
+    def verdict(self) -> Literal["better", "worse", ""]:
+        """`better` or `worse` if the corrected p-value shows more than chance, else empty."""
+        if self.difference is None or self.corrected_p is None or self.corrected_p >= ALPHA:
+            return ""
+        return "better" if (self.difference.value > 0) == self.more_is_better else "worse"
+
+    @property
+    def is_lower(self) -> bool:
+        """True if the other program's mean is lower by more than chance, without a correction: a reason for caution."""
+        return self.difference is not None and self.difference.value < 0 and self.p is not None and self.p < ALPHA
+
+
+def held_out_test(pairs: Sequence[Pair], *, programs: int = 1, seed: int = 0) -> list[Verdict]:
+    """Compare programs with a base, each by its pair of values, by paired sign-flip tests over questions.
+
+    The pairs are all that is looked at together: p-values are corrected for the number of those with values, and for
+    the `programs` that were ever compared with the base on the same questions, if each was looked at alone. The
+    correction is Bonferroni's: those that are less strict let sure differences make others look sure, so that chance
+    would pass because the same effect was measured eight times beside it.
+
+    Example:
+        >>> [better] = held_out_test([Pair([0.0] * 8, [0.25] * 8, range(8))])
+        >>> print(better.difference, better.p, better.verdict)
+        0.250 (n = 8 questions) 0.0078125 better
+    """
+    p_values = permutation_p_values([pair.differences for pair in pairs], seed=seed)
+    tests = sum(p is not None for p in p_values) * programs
+    return [estimate_difference(pair, p, tests, seed) for pair, p in zip(pairs, p_values, strict=True)]
+
+
+def estimate_difference(pair: Pair, p: float | None = None, tests: int = 1, seed: int = 0) -> Verdict:
+    """The means of a pair and their difference; without a p, there is no verdict."""
+    differences = [b - a for a, b in zip(pair.base, pair.other, strict=True)]
+    means = mean_estimates(pair.base, pair.other, differences, groups=pair.questions, seed=seed)
+    baseline, other, difference = means or (None, None, None)
+    return Verdict(
+        n=len(pair.base),
+        baseline=baseline,
+        other=other,
+        difference=difference,
+        p=p,
+        corrected_p=None if p is None else min(1.0, p * tests),
+        questions_needed=questions_needed(pair.differences),
+    )
+
+
+def pair_values(
+    base: Run, other: Run, measure: str, among: Collection[str] | None = None, *, answered: bool = False
+) -> Pair:
+    """The values of a measure that two runs have for the same questions, with the same id and text; see `Run.values`.
+
+    `answered` leaves out questions to which one of the two gave no answer, instead of counting them as wrong.
+    """
+    ours, theirs = (run.values(measure, answered=answered) for run in (base, other))
+    groups, same = base.groups, shared_ids(base, other)
+    shared = [i for i in ours if i in theirs and i in same and (among is None or i in among)]
+    return Pair([ours[i] for i in shared], [theirs[i] for i in shared], [groups[i] for i in shared])
+
+
+def shared_ids(base: Run, other: Run) -> set[str]:
+    """The ids under which two runs have the same question."""
+    ours, theirs = base.groups, other.groups
+    return {i for i, question in ours.items() if theirs.get(i) == question}
+
+
+def check_enough(questions: int, what: str, hint: str, tests: int = 1) -> None:
+    """Refuse a test that could not show anything, before it is paid; `tests` counts this program's too."""
+    if questions < (needed := fewest_questions(tests)):
+        after = f" after {tests - 1} tests on them" if tests > 1 else ""
+        raise InputError(f"{what}: {questions} questions are too few for a verdict{after}, which takes {needed}", hint)
 
 
 def permutation_p_values(
     differences: Sequence[Sequence[float]], *, seed: int = 0, flips: int = FLIPS
 ) -> list[float | None]:
-    """Two-sided p-values of the paired permutation test, one for each list of differences.
+    """Two-sided p-values of the paired permutation test, one for each list of differences; None for an empty one.
 
-    If the two programs were alike, each difference could as well have had the other sign: the
-    p-value is the share of all assignments of signs whose mean is at least as far from 0 as the
-    actual one. With few differences all assignments are tried; else `flips` random ones, which all
-    lists share.
-
-    Args:
-        differences: For each test the differences of its questions, see `sums_by_group`; of any lengths.
-        seed: The seed; the same one gives the same p-values.
-        flips: Random assignments of signs.
-
-    Returns:
-        A p-value for each test; None for a test without differences.
+    If the two programs were alike, each difference could as well have had the other sign: the p-value is the share of
+    all assignments of signs whose mean is at least as far from 0 as the actual one. With few differences all
+    assignments are tried; else `flips` random ones, which all lists share.
 
     Example:
         Two of 2^5 assignments are as extreme as all positive. Of the 2^3 assignments of 3, 1, -2, whose sum
@@ -68,15 +167,12 @@ def permutation_p_values(
     p_values: list[float | None] = [1.0 if len(row) else None for row in differences]
     by_length = sorted((i for i, row in enumerate(signed) if row), key=lambda i: len(signed[i]))
     exact = bisect_right(by_length, _EXACT, key=lambda i: len(signed[i]))
-    for chosen in (*_batches(by_length[:exact]), *_batches(by_length[exact:])):
-        for i, p in zip(chosen, _flip_signs([signed[i] for i in chosen], seed, flips), strict=True):
-            p_values[i] = p
+    for tests in (by_length[:exact], by_length[exact:]):
+        for i in range(0, len(tests), 256):  # few enough for the sums of all flips to fit into memory
+            chosen = tests[i : i + 256]
+            for test, p in zip(chosen, _flip_signs([signed[i] for i in chosen], seed, flips), strict=True):
+                p_values[test] = p
     return p_values
-
-
-def _batches(tests: list[int]) -> list[list[int]]:
-    """Batches of tests of similar length, small enough for the sums of all flips to fit into memory."""
-    return [tests[i : i + 256] for i in range(0, len(tests), 256)]
 
 
 def _flip_signs(rows: list[list[float]], seed: int, flips: int) -> list[float]:
@@ -101,19 +197,6 @@ def _flip_signs(rows: list[list[float]], seed: int, flips: int) -> list[float]:
     return [float(p) for p in tested.pvalue]
 
 
-def correct(p: float | None, tests: int) -> float | None:
-    """A p-value corrected for the number of tests that are looked at together, after Bonferroni; None without one.
-
-    Corrections that are less strict, such as Benjamini and Hochberg's, let sure differences make others look sure: a
-    difference that is chance would pass because the same effect was measured eight times beside it.
-
-    Example:
-        >>> correct(0.02, 2), correct(0.4, 3), correct(None, 2)
-        (0.04, 1.0, None)
-    """
-    return None if p is None else min(1.0, p * tests)
-
-
 def fewest_questions(tests: int = 1) -> int:
     """The fewest questions whose sign-flip test, with `tests` looked at together, can reach a p below 0.05.
 
@@ -130,19 +213,14 @@ def questions_needed(differences: Sequence[float]) -> int | None:
     """The number of questions that would show the mean difference with a probability of 0.8, if it is the true one.
 
     The normal approximation of the paired two-sided test gives ((z of 1 - alpha/2 + z of 0.8) * s / mean)^2, with alpha
-    = 0.05, uncorrected, and s the standard deviation of the differences.
-
-    Returns:
-        None if the mean is 0 or there are fewer than two differences; else at least 6, below which no
-        sign-flip test reaches 0.05.
+    = 0.05, uncorrected, and s the standard deviation of the differences. It is at least 6, below which no sign-flip
+    test reaches 0.05; None if the mean is 0 or there are fewer than two differences.
 
     Example:
         Mean 0.5, s 0.577: (2.802 * 0.577 / 0.5)^2 = 10.5.
 
-        >>> questions_needed([1, 0, 1, 0])
-        11
-        >>> questions_needed([1, -1]) is None
-        True
+        >>> questions_needed([1, 0, 1, 0]), questions_needed([1, -1])
+        (11, None)
     """
     import numpy as np
     from scipy.stats import norm
@@ -153,169 +231,29 @@ def questions_needed(differences: Sequence[float]) -> int | None:
     return max(fewest_questions(), ceil((z * float(np.std(differences, ddof=1)) / mean) ** 2))
 
 
-class Pair(NamedTuple):
-    """The values of a base and of another program, and the question of each value, which may have several."""
-
-    base: Sequence[float]
-    other: Sequence[float]
-    questions: Sequence[Hashable]
-
-    @property
-    def differences(self) -> list[float]:
-        """The differences, summed up by question."""
-        return sums_by_group([b - a for a, b in zip(self.base, self.other, strict=True)], self.questions)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The difference between a base and another program, and whether it is more than chance.
-
-    Attributes:
-        n: The number of values that both have.
-        baseline: The base's mean; None without values.
-        other: The other program's mean.
-        difference: The other program's mean minus the base's.
-        p: p-value of the sign-flip test; None without values, or if it was not tested.
-        corrected_p: The p-value, corrected for all tests that are looked at together.
-        questions_needed: The number of questions that would show such a difference; None if there is none.
-        more_is_better: False for ranks and costs.
-    """
-
-    n: int
-    baseline: Estimate | None = None
-    other: Estimate | None = None
-    difference: Estimate | None = None
-    p: float | None = None
-    corrected_p: float | None = None
-    questions_needed: int | None = None
-    more_is_better: bool = True
-
-    @property
-    def verdict(self) -> Literal["better", "worse", ""]:
-        """`better` or `worse` if the corrected p-value shows more than chance, else empty."""
-        if self.difference is None or self.corrected_p is None or self.corrected_p >= ALPHA:
-            return ""
-        return "better" if (self.difference.value > 0) == self.more_is_better else "worse"
-
-    @property
-    def is_lower(self) -> bool:
-        """True if the other program's mean is lower by more than chance, without a correction: a reason for caution."""
-        return self.difference is not None and self.difference.value < 0 and self.p is not None and self.p < ALPHA
-
-
-def held_out_test(pairs: Sequence[Pair], *, programs: int = 1, seed: int = 0) -> list[Verdict]:
-    """Compare programs with a base, each by its pair of values, by paired sign-flip tests over questions.
-
-    Args:
-        pairs: All that is looked at together; p-values are corrected for the number of those with values.
-        programs: The number of programs that were ever compared with the base on the same questions, if each was
-            looked at alone; p-values are corrected for these as well.
-        seed: The seed of resamples and flips.
-
-    Example:
-        >>> [better] = held_out_test([Pair([0.0] * 8, [0.25] * 8, range(8))])
-        >>> print(better.difference, better.p, better.verdict)
-        0.250 (n = 8 questions) 0.0078125 better
-    """
-    p_values = permutation_p_values([pair.differences for pair in pairs], seed=seed)
-    tests = sum(p is not None for p in p_values) * programs
-    return [estimate_difference(pair, p, tests, seed) for pair, p in zip(pairs, p_values, strict=True)]
-
-
-def estimate_difference(pair: Pair, p: float | None = None, tests: int = 1, seed: int = 0) -> Verdict:
-    """The means of a pair and their difference; without a p, there is no verdict."""
-    differences = [b - a for a, b in zip(pair.base, pair.other, strict=True)]
-    means = mean_estimates(pair.base, pair.other, differences, groups=pair.questions, seed=seed)
-    baseline, other, difference = means or (None, None, None)
-    needed = questions_needed(pair.differences)
-    return Verdict(
-        n=len(pair.base),
-        baseline=baseline,
-        other=other,
-        difference=difference,
-        p=p,
-        corrected_p=correct(p, tests),
-        questions_needed=needed,
-    )
-
-
-def pair_values(
-    base: Run, other: Run, measure: str, among: Collection[str] | None = None, *, answered: bool = False
-) -> Pair:
-    """The values of a measure that two runs have for the same questions, with the same id and text; see `Run.values`.
-
-    Args:
-        among: The ids of the questions, by default all.
-        answered: Leave out questions to which one of the two gave no answer, instead of counting them as wrong.
-    """
-    ours, theirs = (run.values(measure, answered=answered) for run in (base, other))
-    groups, same = base.groups, shared_ids(base, other)
-    shared = [i for i in ours if i in theirs and i in same and (among is None or i in among)]
-    return Pair([ours[i] for i in shared], [theirs[i] for i in shared], [groups[i] for i in shared])
-
-
-def shared_ids(base: Run, other: Run) -> set[str]:
-    """The ids under which two runs have the same question."""
-    ours, theirs = base.groups, other.groups
-    return {i for i, question in ours.items() if theirs.get(i) == question}
-
-
-def check_enough(questions: int, what: str, hint: str, tests: int = 1) -> None:
-    """Refuse a test that could not show anything, before it is paid.
-
-    Args:
-        questions: The number of questions.
-        what: The questions in words.
-        hint: How the test can be made all the same.
-        tests: The number of programs tested on these questions, with this one.
-    """
-    if questions < (needed := fewest_questions(tests)):
-        after = f" after {tests - 1} tests on them" if tests > 1 else ""
-        raise InputError(f"{what}: {questions} questions are too few for a verdict{after}, which takes {needed}", hint)
-
-
-OBJECTIVE = "objective"
-SCORE = f"{OBJECTIVE}/score"
-"""The measure that decides: the weighted mean of the metrics that were compiled against."""
-TRUTH = f"{TRUTHFULNESS}/{TRUTHFULNESS}"
-RIGHT = f"{TRUTHFULNESS}/right"
-
-
 def with_objective(run: Run, weights: Mapping[str, float], measurable: Mapping[str, Collection[str]]) -> Run:
-    """The run with another metric, `objective`: the weighted mean of the scores of others.
+    """The run with another metric, `objective`: the mean of the scores of others by their weights.
 
-    As in `Objective`, a metric counts for the questions that it can measure, whatever the answer: an answer that it
-    cannot measure scores 0 by it, so that no program wins by escaping a metric. A question without an answer scores 0;
-    one whose judge failed has no score.
-
-    Args:
-        weights: The weights of the metrics.
-        measurable: The ids of the questions that each metric can measure; see `measurable_by`.
+    As in `Objective`, a metric counts for the questions that it can measure (`measurable_by` gives their ids), whatever
+    the answer: an answer that it cannot measure scores 0 by it, so that no program wins by escaping a metric. A
+    question without an answer scores 0; one whose judge failed has no score.
     """
-    questions = tuple(
-        replace(
-            q,
-            metrics={
-                **q.metrics,
-                OBJECTIVE: _objective(q, {n: w for n, w in weights.items() if q.id in measurable.get(n, ())}),
-            },
-        )
-        for q in run.questions
-    )
-    return replace(run, questions=questions)
 
+    def objective(question: QuestionResult) -> MetricResult:
+        own = {n: w for n, w in weights.items() if question.id in measurable.get(n, ())}
+        if not own:
+            return MetricResult(None, problem="nothing to measure by", measurable=False)
+        score = 0.0
+        for name, weight in own.items() if question.answer else ():
+            result = question.metrics.get(name)
+            if result is None or (result.measurable and result.score is None):
+                return MetricResult(None, problem=result.problem if result else f"{name} is not measured")
+            score += weight * (result.score or 0.0)
+        score /= sum(own.values())
+        return MetricResult(score, measures={"score": score})
 
-def _objective(question: QuestionResult, weights: Mapping[str, float]) -> MetricResult:
-    if not weights:
-        return MetricResult(None, problem="nothing to measure by", measurable=False)
-    score = 0.0
-    for name, weight in weights.items() if question.answer else ():
-        result = question.metrics.get(name)
-        if result is None or (result.measurable and result.score is None):
-            return MetricResult(None, problem=result.problem if result else f"{name} is not measured")
-        score += weight * (result.score or 0.0)
-    score /= sum(weights.values())
-    return MetricResult(score, measures={"score": score})
+    questions = (replace(q, metrics={**q.metrics, OBJECTIVE: objective(q)}) for q in run.questions)
+    return replace(run, questions=tuple(questions))
 
 
 def with_truthfulness(
@@ -325,10 +263,7 @@ def with_truthfulness(
     scorer: dspy.LM | None,
     on_notice: Callable[[str], None],
 ) -> tuple[MetricConfig, ...]:
-    """The metrics of a test, with truthfulness added if it can measure any of the examples.
-
-    If it cannot, `on_notice` gets the reason.
-    """
+    """The metrics of a test, with truthfulness if it can measure any of the examples; else `on_notice` gets why not."""
     if TRUTHFULNESS in (metric.name for metric in metrics):
         return tuple(metrics)
     try:
@@ -360,12 +295,7 @@ def format_verdict(verdict: CompileVerdict, truth: Estimate | None) -> str:
 
 
 def format_truth(truth: Estimate | None) -> str:
-    """The difference in truthfulness in words, with a warning if it is below 0; empty if it was not measured.
-
-    Example:
-        >>> format_truth(Estimate(0.0, -0.1, 0.1, n=60))
-        'truthfulness +0.000 [-0.100, +0.100]'
-    """
+    """The difference in truthfulness, with a warning if it is below 0; empty if it was not measured."""
     if truth is None:
         return ""
     warning = ": lower than before, be it by chance; read answers before it is used" if truth.value < 0 else ""

@@ -28,10 +28,6 @@ def balance_types(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.
     as many types as possible. Types are ordered by name; the order within a type is random, and the same
     on every machine.
 
-    Args:
-        examples: Examples, each with a `question`.
-        seed: The seed of the order.
-
     Example:
         >>> of = lambda t, q: dspy.Example(question=q, question_type=t)
         >>> many = [of("reason", "Why a?"), of("reason", "Why b?"), of("reason", "Why c?"), of("debate", "Is d right?")]
@@ -102,13 +98,6 @@ def with_types(
     """The examples, with a `predicted_type` for those whose type is not known.
 
     If the LM's reply cannot be read, the type is evidence-based, as in the program.
-
-    Args:
-        examples: The examples.
-        classifier: The type classifier.
-        lm: The LM that the classifier asks; None if it asks none.
-        replies: The file of the LM's stored replies, which the program reuses.
-        threads: Questions under way at once.
     """
     unknown = untyped(examples)
     if not unknown:

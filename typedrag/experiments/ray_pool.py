@@ -1,4 +1,9 @@
-"""The executor `ray`: the questions of a run, answered and measured by the workers of a Ray cluster."""
+"""The executor `ray`: the questions of a run, answered and measured by the workers of a Ray cluster.
+
+The process that begins a run keeps its loop, its limits and its files. Each of its threads gives a question to the
+worker with the fewest and waits for the result. If a worker is lost, its questions go to others, and Ray starts it
+again.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +17,49 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from typedrag import __version__
-from typedrag.core.call_context import call_context
+from typedrag.core.call_context import call_context, set_context
 from typedrag.core.errors import CallFailed, InputError, TypedRAGError, Unavailable, first_line
 from typedrag.core.extras import require
-from typedrag.files.database import SQLite
-from typedrag.lms.cost import charge, read_prices
+from typedrag.files.database import SQLite, Tables
+from typedrag.lms.client import RETRY_AFTER, limit_calls_in_flight
+from typedrag.lms.cost import CostTracker, Price, Spending, charge, read_prices, track_cost, use_prices
+from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES
 
 if TYPE_CHECKING:
     import dspy
 
     from typedrag.core.question_types import QuestionType
     from typedrag.core.records import Answer
-    from typedrag.experiments.executors import JobSpec
     from typedrag.experiments.results import MetricResult
-    from typedrag.lms.cost import Price, Spending
 
+logger = logging.getLogger(__name__)
+
+JobSpec: TypeAlias = Callable[[Tables, str], AbstractContextManager[Any]]
+"""What a worker does: gives, within its context, the object whose methods the worker calls, such as an `Executor`. It
+is small to send, and called with the store of LM replies that all workers share and the worker's name."""
 _FORMS = "local, ray, ray:auto, ray:HOST:PORT or ray://HOST:PORT"
-_LOCAL, _CLIENT = "local", "ray://"
-_PATIENCE = 5.0
-"""Seconds in which something listens at an address, or the cluster counts as unreachable."""
+_CLIENT = "ray://"
+_CONNECT_TIMEOUT = 5.0
 _TOKEN = "~/.ray/auth_token"
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
 _SIGACTION_BYTES = 512
 """More than the C library's `struct sigaction` takes on any system."""
 _START = "Is it running? Start one: ray start --head"
+_WARNINGS_HELD = 20
+_ATTEMPTS = 3
+"""Workers that a question may lose, and times that a worker may be lost in a row while it begins."""
+_GRACE = 10.0
+"""Seconds in which calls of killed workers end."""
+_NOTICE_AFTER = 30.0
+"""Seconds without any worker after which this is said."""
 
 
 def ray_address(executor: str) -> str | None:
@@ -55,7 +71,7 @@ def ray_address(executor: str) -> str | None:
         (None, '', 'auto', 'ray://head:10001')
     """
     kind, colon, address = executor.partition(":")
-    if executor == _LOCAL:
+    if executor == "local":
         return None
     if kind != "ray" or (colon and not address.strip("/")):
         raise InputError(f"'{executor}' is no executor", f"Write one of: {_FORMS}")
@@ -70,11 +86,8 @@ def ray_address(executor: str) -> str | None:
 def connect(executor: str, workers: int | None, *, threads: int, calls: int) -> Iterator[int]:
     """Connect to the Ray cluster that an executor names; yields the number of its workers, 0 for `local`.
 
-    Args:
-        executor: See `ray_address`.
-        workers: As many as are wanted; by default one for each CPU of the cluster that has something to do.
-        threads: Questions under way at once, over all workers.
-        calls: LM calls in flight at once, over all workers.
+    By default there is a worker for each CPU that has something to do: `threads` questions and `calls` LM calls are
+    under way at once, over all workers.
     """
     address, most = ray_address(executor), min(threads, calls)
     if address is None:
@@ -83,7 +96,9 @@ def connect(executor: str, workers: int | None, *, threads: int, calls: int) -> 
         yield 0
         return
     require("ray")
-    _use_token()
+    # `ray start` asks for this user's token, but only a new local Ray shows it; Ray reads this as it is imported
+    if os.environ.get("RAY_AUTH_TOKEN") or Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or _TOKEN).expanduser().is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     if workers is not None and workers > most:
         raise InputError(
             f"{workers} workers cannot share {threads} questions and {calls} LM calls at once",
@@ -103,7 +118,7 @@ def connect(executor: str, workers: int | None, *, threads: int, calls: int) -> 
         yield workers or min(cpus, most)
     finally:
         if mine:
-            with _own_signals():
+            with _preserve_signals():
                 ray.shutdown()
 
 
@@ -118,11 +133,16 @@ def _init(address: str, workers: int | None) -> None:
     import ray
 
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-    ray._private.worker._worker_logs_enabled = False  # it tells of lost workers on stdout, amid the answers
+    ray._private.worker._worker_logs_enabled = False  # it reports lost workers on stdout, amid the answers
+    host, _, port = address.removeprefix(_CLIENT).partition("/")[0].rpartition(":")
+    if port.isdecimal():  # Ray itself would try for minutes
+        try:
+            socket.create_connection((host, int(port)), _CONNECT_TIMEOUT).close()
+        except OSError as error:
+            raise Unavailable(f"no Ray cluster answers at {address}: {error.strerror or error}", _START) from None
     try:
-        with _own_signals():
+        with _preserve_signals():
             if address:
-                _check_reachable(address)
                 ray.init(address, **quiet)
             else:
                 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -138,28 +158,8 @@ def _init(address: str, workers: int | None) -> None:
         raise Unavailable(f"{where}: {first_line(error)}", _START if address else "") from error
 
 
-def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = address.removeprefix(_CLIENT).partition("/")[0].rpartition(":")
-    if not port.isdecimal():
-        return  # such as auto
-    try:
-        socket.create_connection((host, int(port)), _PATIENCE).close()
-    except OSError as error:
-        raise Unavailable(f"no Ray cluster answers at {address}: {error.strerror or error}", _START) from None
-
-
-def _use_token() -> None:
-    """Show a cluster this user's token, if there is one: `ray start` asks for it, but only a new local Ray shows it.
-
-    Ray reads this as it is imported.
-    """
-    if os.environ.get("RAY_AUTH_TOKEN") or Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or _TOKEN).expanduser().is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-
-
 @contextmanager
-def _own_signals() -> Iterator[None]:
+def _preserve_signals() -> Iterator[None]:
     """Keep the handlers of signals as they were: Ray sets its own, and removes them all when it is shut down.
 
     Without its own handler of SIGSEGV, Java ends the process when it next stops its threads for a moment.
@@ -179,168 +179,55 @@ def _own_signals() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-_WARNINGS_HELD = 20
-
-
-class Database(NamedTuple):
-    """An SQLite file that workers share; see `SQLite`."""
-
-    path: Path
-    holds: str
-    tables: tuple[str, ...]
-    release: str = ""
-    """The statement that gives up what a lost `worker` has claimed."""
-
-
 class SharedState:
-    """The databases and pauses of all workers of a run; on the machine where the run was begun."""
+    """An actor on the machine where the run was begun: the workers' store of LM replies, pauses and spending."""
 
-    def __init__(self, databases: Mapping[str, Database]) -> None:
-        self._releases = {name: database.release for name, database in databases.items() if database.release}
-        self._files = {name: SQLite(d.path, d.holds, *d.tables) for name, d in databases.items()}
+    def __init__(self, replies: Path | None) -> None:
+        self._tables = SQLite(replies, HELD, *TABLES)
         self._workers: dict[str, Any] = {}
         self._spent: dict[str, Spending] = {}
 
-    def run(self, name: str, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]] | TypedRAGError:
+    def run(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]] | TypedRAGError:
         """The rows of a statement, or the error to raise."""
         try:
-            return self._files[name].run(statement, **values)
+            return self._tables.run(statement, **values)
         except TypedRAGError as error:
             return error
 
     def add_worker(self, worker: str, actor: Any) -> None:
         """Tell a worker of pauses from now on."""
-        from typedrag.lms.client import RETRY_AFTER
-
         self._workers[worker] = actor
         for server, seconds in RETRY_AFTER.all_remaining.items():
             actor.pause.remote(server, seconds)
 
     def release(self, worker: str) -> None:
-        """Release what a lost worker has claimed."""
-        for name, statement in self._releases.items():
-            self.run(name, statement, {"worker": worker})
+        """Release the replies that a lost worker has claimed."""
+        self.run(RELEASE_ALL, {"worker": worker})
 
     def add_spent(self, call: str, spent: Spending) -> None:
         """Add to what a call under way has spent: its worker may be lost before it returns."""
-        self._spent[call] = self._spent[call] + spent if call in self._spent else spent
+        self._spent[call] = self._spent.get(call, Spending()) + spent
 
     def pop_spent(self, call: str) -> Spending | None:
-        """The spending of a call, which is then forgotten; None for nothing."""
         return self._spent.pop(call, None)
 
     def pause(self, server: str, seconds: float) -> None:
         """Tell all workers of a pause that an LM server has asked one of them for."""
-        from typedrag.lms.client import RETRY_AFTER
-
         RETRY_AFTER.set(server, seconds, notify=False)
         for actor in self._workers.values():
             actor.pause.remote(server, seconds)
 
 
-@dataclass(frozen=True)
-class WorkerConfig:
-    """The settings that a worker takes over from the process where the run was begun.
-
-    Attributes:
-        folder: Its working folder, from which relative paths count.
-        timeout: Seconds for an LM's reply, if they are given for the whole process.
-        calls: LM calls that this worker may have in flight.
-        prices: The user's own, by model.
-    """
-
-    version: str
-    folder: Path
-    timeout: float | None
-    calls: int
-    prices: Mapping[str, Price]
-
-
-@dataclass(frozen=True)
-class CallResult:
-    """The outcome of a call: a value or an error, what was spent, and the warnings logged since the last one."""
-
-    value: Any = None
-    error: TypedRAGError | None = None
-    spent: Spending | None = None
-    warnings: tuple[tuple[str, str], ...] = ()
-
-
-class Worker:
-    """A worker of a run; its job is set up once, and called from several threads."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._stack = ExitStack()
-        self._warnings: deque[tuple[str, str]] = deque(maxlen=_WARNINGS_HELD)
-        self._target: Any = None
-
-    def setup(self, config: WorkerConfig, job: JobSpec, shared: Any, actor: Any) -> CallResult:
-        """Set up the job, unless that was done: a worker may only have been out of reach."""
-        if self._target is not None:
-            return CallResult()
-        try:
-            if config.version != __version__:
-                machine = os.uname().nodename
-                raise Unavailable(
-                    f"the workers on {machine} have typedrag {__version__}, not {config.version}", "Install the same"
-                )
-            self._setup(config, job, shared)
-        except TypedRAGError as error:
-            return CallResult(error=error)
-        shared.add_worker.remote(self._name, actor)
-        return CallResult()
-
-    def _setup(self, config: WorkerConfig, job: JobSpec, shared: Any) -> None:
-        from typedrag.core.call_context import set_context
-        from typedrag.lms.client import RETRY_AFTER, limit_calls_in_flight
-        from typedrag.lms.cost import use_prices
-
-        with suppress(OSError):  # a machine that does not have it may not need it
-            os.chdir(config.folder)
-        set_context(timeout=config.timeout)
-        limit_calls_in_flight(config.calls)
-        use_prices(config.prices)
-        self._shared = shared
-        RETRY_AFTER.on_set = lambda server, seconds: shared.pause.remote(server, seconds)
-        logging.getLogger("typedrag").addHandler(_WarningCollector(self._warnings))
-        self._target = self._stack.enter_context(job.setup(lambda name: _SharedTables(shared, name), self._name))
-        self._context = contextvars.copy_context()  # threads of Ray carry none
-
-    def pause(self, server: str, seconds: float) -> None:
-        """Keep a pause that an LM server has asked another worker for."""
-        from typedrag.lms.client import RETRY_AFTER
-
-        RETRY_AFTER.set(server, seconds, notify=False)
-
-    def call(self, call: str, method: str, *arguments: Any) -> CallResult:
-        """Call a method of what the job has set up; what it spends is shared under the name of the call."""
-        return self._context.copy().run(self._call, call, method, arguments)
-
-    def _call(self, call: str, method: str, arguments: tuple[Any, ...]) -> CallResult:
-        from typedrag.lms.cost import CostTracker, track_cost
-
-        value, fault = None, None
-        with track_cost(CostTracker(listener=lambda spent: self._shared.add_spent.remote(call, spent))) as account:
-            try:
-                value = getattr(self._target, method)(*arguments)
-            except TypedRAGError as error:
-                fault = error
-        warnings = tuple(self._warnings.popleft() for _ in range(len(self._warnings)))
-        return CallResult(value, fault, account.spent, warnings)
-
-
 class _SharedTables:
-    """The tables of a shared database, as a worker sees them; see `Tables`."""
+    """The shared store of replies, as a worker sees it; see `Tables`."""
 
-    def __init__(self, shared: Any, name: str) -> None:
-        self._shared, self._name = shared, name
+    def __init__(self, shared: Any) -> None:
+        self._shared = shared
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        """See `SQLite.run`."""
         import ray
 
-        rows = ray.get(self._shared.run.remote(self._name, statement, values))
+        rows = ray.get(self._shared.run.remote(statement, values))
         if isinstance(rows, TypedRAGError):
             raise rows
         return rows
@@ -349,50 +236,112 @@ class _SharedTables:
         """Leave the file open for the others."""
 
 
+class WorkerConfig(NamedTuple):
+    """The settings that a worker takes over from the process where the run was begun."""
+
+    version: str
+    folder: Path
+    """The working folder, from which relative paths count."""
+    timeout: float | None
+    """Seconds for an LM's reply, if they are given for the whole process."""
+    calls: int
+    """LM calls that this worker may have in flight."""
+    prices: Mapping[str, Price]
+
+
+class CallResult(NamedTuple):
+    """The outcome of a call: a value or an error, what was spent, and the warnings logged since the last one."""
+
+    value: Any = None
+    error: TypedRAGError | None = None
+    spent: Spending | None = None
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
 class _WarningCollector(logging.Handler):
     """Collects warnings, by their logger, for the process where the run was begun."""
 
-    def __init__(self, warnings: deque[tuple[str, str]]) -> None:
+    def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._warnings = warnings
+        self.warnings: deque[tuple[str, str]] = deque(maxlen=_WARNINGS_HELD)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._warnings.append((record.name, record.getMessage()))
+        self.warnings.append((record.name, record.getMessage()))
 
 
-logger = logging.getLogger(__name__)
+class Worker:
+    """An actor of a run; its job is set up once, and called from several threads."""
 
-_ATTEMPTS = 3
-"""Workers that a question may lose, and times that a worker may be lost in a row while it begins."""
-_GRACE = 10.0
-"""Seconds in which calls of killed workers end."""
-_NOTICE_AFTER = 30.0
-"""Seconds without any worker after which this is said."""
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stack = ExitStack()
+        self._collector = _WarningCollector()
+        self._target: Any = None
+
+    def setup(self, config: WorkerConfig, job: JobSpec, shared: Any, actor: Any) -> CallResult:
+        """Set up the job, unless that was done: a worker may only have been out of reach."""
+        if self._target is not None:
+            return CallResult()
+        if config.version != __version__:
+            problem = f"the workers on {os.uname().nodename} have typedrag {__version__}, not {config.version}"
+            return CallResult(error=Unavailable(problem, "Install the same"))
+        with suppress(OSError):  # a machine that does not have it may not need it
+            os.chdir(config.folder)
+        set_context(timeout=config.timeout)
+        limit_calls_in_flight(config.calls)
+        self._shared = shared
+        RETRY_AFTER.on_set = lambda server, seconds: shared.pause.remote(server, seconds)
+        logging.getLogger("typedrag").addHandler(self._collector)
+        try:
+            use_prices(config.prices)
+            self._target = self._stack.enter_context(job(_SharedTables(shared), self._name))
+        except TypedRAGError as error:
+            return CallResult(error=error)
+        self._context = contextvars.copy_context()  # threads of Ray carry none
+        shared.add_worker.remote(self._name, actor)
+        return CallResult()
+
+    def pause(self, server: str, seconds: float) -> None:
+        """Keep a pause that an LM server has asked another worker for."""
+        RETRY_AFTER.set(server, seconds, notify=False)
+
+    def call(self, call: str, method: str, *arguments: Any) -> CallResult:
+        """Call a method of what the job has set up; what it spends is shared under the name of the call."""
+
+        def work() -> CallResult:
+            value, fault = None, None
+            with track_cost(CostTracker(listener=lambda spent: self._shared.add_spent.remote(call, spent))) as account:
+                try:
+                    value = getattr(self._target, method)(*arguments)
+                except TypedRAGError as error:
+                    fault = error
+            warnings = self._collector.warnings
+            return CallResult(value, fault, account.spent, tuple(warnings.popleft() for _ in range(len(warnings))))
+
+        return self._context.copy().run(work)
 
 
 @dataclass(eq=False)
 class WorkerHandle:
-    """A worker, as this process sees it.
-
-    Attributes:
-        actor: Ray's handle, which stays the same when Ray starts the worker again.
-        ready: True while its job is set up.
-        under_way: The number of its calls.
-    """
+    """A worker, as this process sees it; Ray's handle stays the same when Ray starts the worker again."""
 
     name: str
     actor: Any
     config: WorkerConfig
     ready: bool = False
+    """True while its job is set up."""
     under_way: int = 0
+    """The number of its calls."""
 
 
 class RayPool:
-    """Workers that do the same job, used within `ray_pool`; see `Executor`."""
+    """Workers of the connected Ray cluster that do the same job until `close`; see `Executor`.
 
-    def __init__(
-        self, job: JobSpec, workers: int, *, threads: int, calls: int, databases: Mapping[str, Database]
-    ) -> None:
+    `threads` questions and `calls` LM calls are under way at once, over all workers, which share the file of LM
+    replies.
+    """
+
+    def __init__(self, job: JobSpec, workers: int, *, threads: int, calls: int, replies: Path | None = None) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -405,7 +354,7 @@ class RayPool:
         shared = ray.remote(SharedState).options(
             num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1
         )
-        self._shared: Any = shared.remote(databases)
+        self._shared: Any = shared.remote(replies and replies.resolve())
         actor = ray.remote(Worker).options(num_cpus=1, max_restarts=-1, max_concurrency=self._most_each + 2)
         folder, timeout, prices = Path.cwd(), call_context().timeout, read_prices()
         self._workers = []
@@ -422,22 +371,17 @@ class RayPool:
         return sum(worker.ready for worker in self._workers)
 
     def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
-        """See `Executor`."""
         answer: Answer = self.call("answer", example, question_type)
         return answer
 
     def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
-        """See `Executor`."""
         result: MetricResult = self.call("measure", metric, example, answer)
         return result
 
     def call(self, method: str, *arguments: Any, attempts: int = _ATTEMPTS) -> Any:
         """Call a method of what a worker has set up; if the worker is lost, another gets the call.
 
-        Args:
-            method: Its name.
-            arguments: Sent to the worker.
-            attempts: Workers that the call may lose; more of them, and it is to blame.
+        A call that loses more workers than `attempts` is to blame itself.
         """
         import ray
 
@@ -506,38 +450,35 @@ class RayPool:
                 self._changed.notify_all()
 
     def _setup(self, worker: WorkerHandle) -> None:
-        """Let a worker set up its job; `_on_setup` hears how that ends."""
+        """Let a worker set up its job; a fault of it ends the run, and no question is to blame."""
+        import ray
+
+        def finish(done: Future[CallResult]) -> None:
+            fault: Exception | None = None
+            try:
+                fault = error = done.result().error
+                if error and (isinstance(error, CallFailed) or not isinstance(error, Unavailable)):
+                    fault = Unavailable(f"a worker of Ray cannot begin: {error.problem}", error.hint)
+            except ray.exceptions.RayActorError as died:
+                fault = Unavailable(f"workers of Ray die as they begin: {first_line(died)}", "See Ray's logs")
+            except Exception as missing:  # such as an import that a machine lacks; Ray's errors begin with a traceback
+                problem = str(missing).strip().rpartition("\n")[2]
+                fault = Unavailable(f"a worker of Ray cannot begin: {problem}", "Is typedrag installed there?")
+            if fault:
+                self._end(fault)
+            with self._changed:
+                worker.ready = not fault
+                self._pending -= 1
+                self._changed.notify_all()
+
         setup = worker.actor.setup.options(max_task_retries=_ATTEMPTS - 1)
         reference = setup.remote(worker.config, self._job, self._shared, worker.actor)
         with self._changed:
             self._pending += 1
-        reference.future().add_done_callback(lambda done: self._on_setup(worker, done))
-
-    def _on_setup(self, worker: WorkerHandle, done: Future[CallResult]) -> None:
-        """Note that a worker is ready; a fault of it ends the run, and no question is to blame."""
-        import ray
-
-        fault: Exception | None = None
-        try:
-            error = done.result().error
-        except ray.exceptions.RayActorError as died:
-            fault = Unavailable(f"workers of Ray die as they begin: {first_line(died)}", "See Ray's logs")
-        except Exception as missing:  # such as an import that a machine lacks; Ray's errors begin with a traceback
-            problem = str(missing).strip().rpartition("\n")[2]
-            fault = Unavailable(f"a worker of Ray cannot begin: {problem}", "Is typedrag installed there?")
-        else:
-            fault = error
-            if error and (isinstance(error, CallFailed) or not isinstance(error, Unavailable)):
-                fault = Unavailable(f"a worker of Ray cannot begin: {error.problem}", error.hint)
-        if fault:
-            self._end(fault)
-        with self._changed:
-            worker.ready = not fault
-            self._pending -= 1
-            self._changed.notify_all()
+        reference.future().add_done_callback(finish)
 
     def _end(self, fault: Exception) -> None:
-        """Let no call begin any more; the first reason is told."""
+        """Let no call begin any more; the first reason is reported."""
         with self._changed:
             self._fault = self._fault or fault
             self._changed.notify_all()
@@ -551,23 +492,3 @@ class RayPool:
         logger.warning("a worker of Ray was lost (%s); another takes its place", first_line(error))
         self._shared.release.remote(worker.name)
         self._setup(worker)
-
-
-@contextmanager
-def ray_pool(
-    job: JobSpec, workers: int, *, threads: int, calls: int, databases: Mapping[str, Database] | None = None
-) -> Iterator[RayPool]:
-    """Workers of the Ray cluster that this process is connected to, until the end of the context.
-
-    Args:
-        job: What each of them does.
-        workers: Their number.
-        threads: Questions under way at once, over all of them.
-        calls: LM calls in flight at once, over all of them.
-        databases: Those that they share, by name.
-    """
-    pool = RayPool(job, workers, threads=threads, calls=calls, databases=databases or {})
-    try:
-        yield pool
-    finally:
-        pool.close()

@@ -58,10 +58,6 @@ def render_report(
     Runs with other data or judges than the first one are not compared with it: the page shows their numbers and the
     reason. All texts of runs are escaped, since strangers may have written them, and the page's policy allows only its
     own script.
-
-    Args:
-        runs: One or more runs, finished or not; those after the first are compared with it.
-        pairwise: A judge's preferences between their answers.
     """
     if not runs:
         raise InputError("there is no run to report on", "Name one or more")

@@ -50,14 +50,7 @@ _JUDGES: Mapping[str, Mapping[str, str]] = {
 
 
 class Resources:
-    """The objects that the runs of an evaluation share; each is built when it is first used.
-
-    Args:
-        config: The configuration of the evaluation.
-        replies: The file of LM replies.
-        among: The ids of questions to draw from; by default all of the split.
-        sources: Programs that were read already, by the configuration's word for them.
-    """
+    """The objects that the runs of an evaluation share; each is built when it is first used."""
 
     def __init__(
         self,
@@ -124,7 +117,6 @@ class Resources:
 
     @cached_property
     def lm(self) -> dspy.LM:
-        """The LM that answers."""
         return open_metered(self.config.lm)
 
     @property
@@ -143,7 +135,7 @@ class Resources:
         """The LM behind judges; what it is asked again, the store of replies answers."""
         if self.config.scorer is None:
             return None
-        scorer = self.config.scorer.beside(self.config.lm)
+        scorer = self.config.scorer.inherit_address(self.config.lm)
         return open_metered(scorer.model_copy(update={"cache": True}), "scorer")
 
     @property
@@ -159,7 +151,6 @@ class Resources:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The dataset, with all its splits."""
         return load_configured(self.config.dataset)
 
     @property
@@ -233,7 +224,6 @@ class Resources:
                 check_measurable(metrics[name], examples, self.dataset, measure)
 
     def retriever(self, program: ProgramConfig) -> IndexRetriever:
-        """The retriever of a program over the index."""
         source = self.source(program)
         spec, bm25 = program.retriever or source.retriever, bm25_settings(program, source)
         key = (spec, tuple(sorted(bm25.items())))

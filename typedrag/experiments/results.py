@@ -21,13 +21,22 @@ if TYPE_CHECKING:
     from typedrag.core.records import Estimate
     from typedrag.metrics import Metric
 
-
+KIND = "evaluation"
+METRIC = "metric "
+"""The prefix of settings that may be added when a run is continued: further metrics."""
+ANSWERS, AGAIN = "answers", "made again"
+"""The step that answers a question; the other steps are metrics. And the name of spending on what was made again."""
+SpendingRecords = list[tuple[str, Spending]]
+"""What was spent on each answer and each judgment, with what it was: `ANSWERS` or the name of the metric; and on those
+that were made again, in one."""
 COSTS: Mapping[str, Callable[[Answer], float | None]] = {
     "tokens": lambda answer: answer.usage.tokens,
     "lm_calls": lambda answer: answer.usage.lm_calls or (None if answer.usage.uncounted else 0),
     "seconds": lambda answer: answer.seconds or None,
 }
 """The costs of an answer by name; None if a cost is not known."""
+_WORST = {"truthfulness/truthfulness": -1.0, "truthfulness/wrong": 1.0, "truthfulness/not_answered": 0.0}
+"""The values of a wrong answer, if it is not 0 although more is better, or if it is known although less is."""
 
 
 @cache
@@ -48,10 +57,6 @@ def higher_is_better(measure: str) -> bool:
     """
     metric, _, name = measure.partition("/")
     return metric != "cost" and name not in _lower_is_better()
-
-
-_WORST = {"truthfulness/truthfulness": -1.0, "truthfulness/wrong": 1.0, "truthfulness/not_answered": 0.0}
-"""The values of a wrong answer, if it is not 0 although more is better, or if it is known although less is."""
 
 
 def value_of_failure(measure: str) -> float | None:
@@ -93,12 +98,8 @@ class MetricResult:
 class PlannedQuestion:
     """A question that a run is to answer.
 
-    Attributes:
-        id: The id of the example.
-        question: The question.
-        question_type: The label of the dataset, else the prediction of the dataset or the evaluation's type
-            classifier; the same for all programs, so that they are compared on the same strata.
-        subset: The subset of the dataset; may be empty.
+    Its type is the label of the dataset, else the prediction of the dataset or the evaluation's type classifier: the
+    same for all programs, so that they are compared on the same strata.
     """
 
     id: str
@@ -124,32 +125,22 @@ class QuestionResult(PlannedQuestion):
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of questions by the way in which they were answered.
-
-    Attributes:
-        questions: All finished questions.
-        failed: Questions without an answer.
-        fallbacks: Questions answered by a fallback.
-        not_answered: Questions on which the collection says nothing.
-        knowledge: Questions answered from the LM's knowledge.
-        grounded: Questions answered from passages, with at least one citation.
-    """
+    """Counts of questions by the way in which they were answered."""
 
     questions: int
     failed: int
+    """Questions without an answer."""
     fallbacks: int
+    """Questions answered by a fallback."""
     not_answered: int
+    """Questions on which the collection says nothing."""
     knowledge: int
+    """Questions answered from the LM's knowledge."""
     grounded: int
+    """Questions answered from passages, with at least one citation."""
 
     @classmethod
     def of(cls, answers: Iterable[Answer | None]) -> Tally:
-        """The tally of answers; a failed answer is None.
-
-        Example:
-            >>> Tally.of([None, Answer("Why?", "So.", answered=Answered.KNOWLEDGE)])
-            Tally(questions=2, failed=1, fallbacks=0, not_answered=0, knowledge=1, grounded=0)
-        """
         all_ = list(answers)
         successes = [answer for answer in all_ if answer]
         sources = Counter(answer.answered for answer in successes)
@@ -164,7 +155,6 @@ class Tally:
 
     @property
     def answers(self) -> int:
-        """The number of answers."""
         return self.questions - self.failed
 
     def share(self, count: int) -> str:
@@ -179,32 +169,23 @@ class Tally:
 
     @property
     def sources(self) -> str:
-        """The questions not answered from passages, in words.
-
-        Example:
-            >>> Tally(questions=20, failed=0, fallbacks=0, not_answered=5, knowledge=1, grounded=10).sources
-            "5 (25 %) not answered, 1 (5 %) from the LM's knowledge"
-        """
+        """The questions not answered from passages, in words."""
         return f"{self.share(self.not_answered)} not answered, {self.share(self.knowledge)} from the LM's knowledge"
 
 
 @dataclass(frozen=True)
 class JudgeTally:
-    """Counts of answers by whether a metric could score them.
-
-    Attributes:
-        n: Scored answers.
-        failed: Answers for which the judge's reply could not be read.
-        not_measurable: Answers to questions that lack what the metric needs.
-    """
+    """Counts of answers by whether a metric could score them."""
 
     n: int
+    """Scored answers."""
     failed: int
+    """Answers for which the judge's reply could not be read."""
     not_measurable: int
+    """Answers to questions that lack what the metric needs."""
 
     @classmethod
     def of(cls, results: Sequence[MetricResult]) -> JudgeTally:
-        """The tally of a metric's results."""
         counts = Counter((r.measurable, r.score is None) for r in results)
         failed, not_measurable = counts[True, True], counts[False, True]
         return cls(len(results) - failed - not_measurable, failed, not_measurable)
@@ -275,28 +256,18 @@ class Run:
         if metric == "cost":
             costs = {q.id: COSTS[name](q.answer) for q in self.questions if q.answer}
             return {i: float(cost) for i, cost in costs.items() if cost is not None}
-        measured = {q.id: _value(q, metric, name) for q in self.questions if q.answer or not answered}
+        measured: dict[str, float | None] = {}
+        for q in self.questions:
+            if q.answer or not answered:
+                result = q.metrics.get(metric, MetricResult(None))
+                measured[q.id] = result.score if name == "score" else result.measures.get(name)
         if any(value is not None for value in measured.values()) or not self.tally.answers:
             failed = (q for q in self.questions if q.answer is None and not answered and metric not in q.metrics)
             measured |= {q.id: value_of_failure(measure) for q in failed}
         return {i: value for i, value in measured.items() if value is not None}
 
 
-def _value(question: QuestionResult, metric: str, name: str) -> float | None:
-    result = question.metrics.get(metric)
-    if result is None:
-        return None
-    return result.score if name == "score" else result.measures.get(name)
-
-
-KIND = "evaluation"
-METRIC = "metric "
-"""The prefix of settings that may be added when a run is continued: further metrics."""
-ANSWERS, AGAIN = "answers", "made again"
-"""The step that answers a question; the other steps are metrics. And the name of spending on what was made again."""
-SpendingRecords = list[tuple[str, Spending]]
-"""What was spent on each answer and each judgment, with what it was: `ANSWERS` or the name of the metric; and on those
-that were made again, in one."""
+# runs in their folders
 
 
 def read_run(folder: Path) -> Run:
@@ -317,7 +288,7 @@ def spent_below(folder: Path) -> Spending:
 
 
 def question_items(questions: Sequence[PlannedQuestion]) -> dict[str, Any]:
-    """Questions as the items of a run."""
+    """Questions as the items of a run's folder."""
     return {q.id: {name: value for name, value in asdict(q).items() if name != "id"} for q in questions}
 
 
@@ -330,7 +301,6 @@ def metric_value(result: MetricResult) -> dict[str, Any] | None:
 
 
 def restore_run(contents: Contents, folder: Path) -> Run:
-    """The run that a folder's contents are of."""
     answers: dict[str, Result] = {}
     metrics: dict[str, dict[str, MetricResult]] = {}
     for result in contents.results:
@@ -365,17 +335,17 @@ def restore_run(contents: Contents, folder: Path) -> Run:
     )
 
 
+# a run in a few numbers
+
+
 @dataclass(frozen=True)
 class MetricSummary(JudgeTally):
-    """Counts of the answers that a metric scored, and its measures.
-
-    Attributes:
-        measures: By name. In means a question without an answer has the value of a wrong one, see `value_of_failure`.
-        answered: The means over answered questions alone, where they differ.
-    """
+    """Counts of the answers that a metric scored, and its measures."""
 
     measures: Mapping[str, float]
+    """By name. In means a question without an answer has the value of a wrong one, see `value_of_failure`."""
     answered: Mapping[str, float]
+    """The means over answered questions alone, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -407,48 +377,45 @@ class RunSummary:
 
 def summarize(run: Run, metrics: Mapping[str, Metric]) -> RunSummary:
     """Sum up a run, finished or not, by these metrics."""
+
+    def groups(name_group: Callable[[QuestionResult], str]) -> dict[str, GroupSummary]:
+        names = sorted({name_group(q) for q in run.questions} - {""})
+        return {name: _group([q for q in run.questions if name_group(q) == name], metrics) for name in names}
+
     return RunSummary(
         name=run.name,
         planned=run.planned,
         overall=_group(run.questions, metrics),
-        types=_groups(run.questions, metrics, lambda q: str(q.question_type or "")),
-        subsets=_groups(run.questions, metrics, lambda q: q.subset),
+        types=groups(lambda q: str(q.question_type or "")),
+        subsets=groups(lambda q: q.subset),
         spent=run.spent,
         settings=run.settings,
     )
 
 
-def _groups(
-    questions: Sequence[QuestionResult], metrics: Mapping[str, Metric], name_of: Callable[[QuestionResult], str]
-) -> dict[str, GroupSummary]:
-    names = sorted({name_of(q) for q in questions} - {""})
-    return {name: _group([q for q in questions if name_of(q) == name], metrics) for name in names}
-
-
 def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -> GroupSummary:
+    from typedrag.metrics import Scored
+
     answers = [q.answer for q in questions if q.answer]
     costs = {name: [cost for a in answers if (cost := of(a)) is not None] for name, of in COSTS.items()}
+    summaries = {}
+    for name, metric in metrics.items():
+        results = [q.metrics[name] for q in questions if name in q.metrics]
+        scored = [Scored(r.score, r.feedback, r.measures, r.details) for r in results if r.score is not None]
+        measures = metric.summarize(scored) if scored else {}
+        failures = sum(q.answer is None and name not in q.metrics for q in questions)
+        with_failures = {}
+        for measure, mean in measures.items():
+            n, worst = sum(measure in one.measures for one in scored), value_of_failure(f"{name}/{measure}")
+            if failures and n and worst is not None:
+                with_failures[measure] = (n * mean + failures * worst) / (n + failures)
+        summaries[name] = MetricSummary(
+            **vars(JudgeTally.of(results)),
+            measures={**measures, **with_failures},
+            answered={measure: measures[measure] for measure in with_failures},
+        )
     return GroupSummary(
         **vars(Tally.of(q.answer for q in questions)),
         cost={name: fmean(values) for name, values in costs.items() if values},
-        metrics={name: _metric(questions, name, metric) for name, metric in metrics.items()},
-    )
-
-
-def _metric(questions: Sequence[QuestionResult], name: str, metric: Metric) -> MetricSummary:
-    from typedrag.metrics import Scored
-
-    results = [q.metrics[name] for q in questions if name in q.metrics]
-    scored = [Scored(r.score, r.feedback, r.measures, r.details) for r in results if r.score is not None]
-    measures = metric.summarize(scored) if scored else {}
-    failures = sum(q.answer is None and name not in q.metrics for q in questions)
-    with_failures = {}
-    for measure, mean in measures.items():
-        n, worst = sum(measure in one.measures for one in scored), value_of_failure(f"{name}/{measure}")
-        if failures and n and worst is not None:
-            with_failures[measure] = (n * mean + failures * worst) / (n + failures)
-    return MetricSummary(
-        **vars(JudgeTally.of(results)),
-        measures={**measures, **with_failures},
-        answered={measure: measures[measure] for measure in with_failures},
+        metrics=summaries,
     )

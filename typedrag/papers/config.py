@@ -151,7 +151,6 @@ class TableConfig(BaseModel):
 
     @property
     def kind(self) -> Kind:
-        """The kind of experiment."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     def cell(self, row: Row, column: Column) -> CellRef:

@@ -67,13 +67,7 @@ class Results(Protocol):
 def build_experiments(
     table: PaperTable, flags: Mapping[str, Any], settings: Iterable[str] = (), only: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """The settings of the experiments that a table's cells come from, by variant, with flags and settings laid over.
-
-    Args:
-        flags: Settings of the table's kind, nested; those of other kinds are left out.
-        settings: `PATH=VALUE`, as `--set` gives them.
-        only: The variants to make; empty for all.
-    """
+    """The settings of the experiments that a table's cells come from, by variant, with flags and settings laid over."""
     config, base = table.config, table.values[table.config.kind]
     if unknown := [name for name in only if name not in config.variants]:
         raise InputError(f"{table.name} has no variant '{unknown[0]}'", f"Variants: {', '.join(config.variants)}")
@@ -141,7 +135,6 @@ class _NotMade:
     n = 0
 
     def value(self, where: CellRef) -> Estimate | str:
-        """The reason."""
         return self.reason
 
 
@@ -367,14 +360,7 @@ def ask_samples(table: PaperTable, experiments: Experiments, out: Path, limit: i
 
 
 def estimate_table(table: PaperTable, experiments: Experiments, out: Path, limit: int | None = None) -> TableEstimate:
-    """Estimate what a table's experiments will take, by what its runs in a folder have spent so far.
-
-    Args:
-        table: The table.
-        experiments: Its experiments.
-        out: The folder of the table.
-        limit: The most questions of each experiment.
-    """
+    """Estimate what a table's experiments will take, by what its runs in a folder have spent so far."""
     counts = {variant: table.config.question_count(variant, limit) for variant in experiments}
     total, seconds, known = Spending(), 0.0, None not in counts.values()
     for variant, settings, _, records in _runs(table, experiments, out):

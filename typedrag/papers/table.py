@@ -138,12 +138,7 @@ def fill_table(
     results: Mapping[str, Results],
     spent: Spending,
 ) -> MadeTable:
-    """The table with the values that the experiments' results give its cells.
-
-    Args:
-        experiments: The settings, by variant; see `build_experiments`.
-        results: The results, by variant.
-    """
+    """The table with the values that the experiments' results give its cells."""
     config = table.config
     cells = []
     for row in config.rows:

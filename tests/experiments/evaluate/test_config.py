@@ -303,7 +303,7 @@ def test_the_examples_of_compiles_are_valid(name, monkeypatch):
 def test_other_lms_are_asked_at_the_server_of_the_first_unless_another_is_named(monkeypatch, scorer, named, address):
     monkeypatch.setenv("TYPEDRAG_LM", "vllm:default")
     lm = LMConfig(spec="vllm:answers", api_base="http://answers/v1")
-    assert LMConfig(spec=scorer, api_base=named).beside(lm).api_base == address
+    assert LMConfig(spec=scorer, api_base=named).inherit_address(lm).api_base == address
 
 
 def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):

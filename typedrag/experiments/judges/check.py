@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,40 +13,25 @@ from typedrag.core.errors import InputError
 from typedrag.datasets import Dataset
 from typedrag.experiments.formats import format_estimate, markdown_table
 from typedrag.experiments.judges.answers import check_answers, check_fabrications, check_preferences
-from typedrag.experiments.judges.judging import (
-    Agreement,
-    Check,
-    CheckSettings,
-    Cost,
-    JudgeEvalContext,
-    JudgeReport,
-    JudgesCheck,
-    Scorer,
-)
+from typedrag.experiments.judges.judging import Check, CheckSettings, JudgeEvalContext, JudgeReport, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_question_types, check_sub_question_types
 from typedrag.lms.lm import lm_identity
-from typedrag.metrics.labels import ConfusionTable
 from typedrag.runs.stages import Listener, unheard
 
 
 class LabelledDataset(NamedTuple):
-    """A dataset to check judges on, and its check.
-
-    Attributes:
-        title: The title of the check.
-        files: A glob pattern of its files within a folder of all labels.
-        about: A description of its labels.
-        check: The function that checks the judges.
-        options: Options of its loader.
-        homeless: True if it can only be read from a path.
-    """
+    """A dataset to check judges on, and its check."""
 
     title: str
     files: str
+    """A glob pattern of its files within a folder of all labels."""
     about: str
+    """A description of its labels."""
     check: Callable[[JudgeEvalContext], JudgeReport]
     options: Mapping[str, str] = {}
+    """Options of its loader."""
     homeless: bool = False
+    """True if it can only be read from a path."""
 
     def find(self, data: Path) -> Path | None:
         """The folder that holds its files within a folder of all labels; None if there is none."""
@@ -119,14 +104,10 @@ def check_judges(
     *,
     listener: Listener = unheard,
 ) -> JudgesCheck:
-    """Check judges on the labels of all these datasets.
+    """Check judges on the labels of these datasets, by their names in `CHECKED`.
 
-    Within `use_reply_store`, judgments are kept: repeated after a kill, the check pays only for missing ones.
-
-    Args:
-        datasets: Datasets by their names, which are among `CHECKED`.
-        scorers: The LMs that the judges ask; without one, only judges that need none are checked.
-        settings: The settings of the check.
+    Without scorers, only judges that ask no LM are checked. Within `use_reply_store`, judgments are kept: repeated
+    after a kill, the check pays only for missing ones.
     """
     if unknown := [name for name in datasets if name not in CHECKED]:
         raise InputError(
@@ -137,10 +118,10 @@ def check_judges(
     settings = settings or CheckSettings()
     checks = []
     for name, dataset in datasets.items():
-        checked, bench = CHECKED[name], JudgeEvalContext(dataset, scorers, settings, listener)
-        result = checked.check(bench)
-        rows, about = tuple(result.agreements), (checked.about, *result.paragraphs)
-        checks.append(Check(checked.title, about, dataset.name, dataset.fingerprint, rows, tuple(bench.costs)))
+        labelled, context = CHECKED[name], JudgeEvalContext(dataset, scorers, settings, listener)
+        rows, paragraphs = labelled.check(context)
+        about, costs = (labelled.about, *paragraphs), tuple(context.costs)
+        checks.append(Check(labelled.title, about, dataset.name, dataset.fingerprint, tuple(rows), costs))
     return JudgesCheck(
         checks=tuple(checks),
         scorers={s.name: lm_identity(s.lm) for s in scorers},
@@ -150,11 +131,12 @@ def check_judges(
     )
 
 
-_NO_LM = "none"
-
-
 def judges_page(check: JudgesCheck, command: str) -> str:
-    """The page of a check, with the command line that made it."""
+    """The page of a check in Markdown, with the command line that made it."""
+    scorers = []
+    for name, settings in check.scorers.items():
+        shown = ", ".join(f"{k} {v}" for k, v in settings.items() if k != "model" and v is not None)
+        scorers.append(f"{name} ({shown})" if shown else name)
     lines = [
         "# How good are the judges?",
         "",
@@ -164,65 +146,44 @@ def judges_page(check: JudgesCheck, command: str) -> str:
         command,
         "```",
         "",
-        f"LMs: {'; '.join(_scorer(name, settings) for name, settings in check.scorers.items()) or _NO_LM}. "
+        f"LMs: {'; '.join(scorers) or 'none'}. "
         f"Versions: {', '.join(f'{name} {version}' for name, version in check.versions.items())}. "
         "In brackets are 95 % bootstrap intervals. Judgments that failed are in no measure. "
         "What is judged without an LM is the yardstick for the judges below it.",
         "",
     ]
     for part in check.checks:
-        lines += _check(part)
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def column_names(check: Check) -> list[str]:
-    """The names of all measures of a check, in the order of their first occurrence."""
-    return list(dict.fromkeys(name for a in check.agreements for name in a.measures))
-
-
-def _check(check: Check) -> Iterator[str]:
-    yield from (f"## {check.title}: {check.dataset}", "")
-    for paragraph in check.about:
-        yield from (paragraph, "")
-    names = column_names(check)
-    yield from markdown_table(
-        ("judge", "LM", "n", "failed", *(name.replace("_", " ") for name in names)),
-        (_row(agreement, names) for agreement in check.agreements),
-    )
-    for agreement in check.agreements:
-        if agreement.confusion:
-            yield from _confusion(agreement, agreement.confusion)
-    if check.costs:
-        yield "What the judges took; what was in the store of judgments already cost nothing."
-        yield ""
-        yield from markdown_table(
-            ("judge", "LM", "judgments", "LM calls", "tokens read", "tokens written", "seconds"),
-            map(_cost, check.costs),
+        lines += (f"## {part.title}: {part.dataset}", "")
+        for paragraph in part.about:
+            lines += (paragraph, "")
+        names = list(dict.fromkeys(name for a in part.agreements for name in a.measures))
+        lines += markdown_table(
+            ("judge", "LM", "n", "failed", *(name.replace("_", " ") for name in names)),
+            [
+                (
+                    a.judge,
+                    a.scorer or "none",
+                    str(a.n),
+                    str(a.failed),
+                    *(format_estimate(a.measures.get(n)) for n in names),
+                )
+                for a in part.agreements
+            ],
         )
-
-
-def _row(agreement: Agreement, names: Sequence[str]) -> tuple[str, ...]:
-    cells = (format_estimate(agreement.measures.get(name)) for name in names)
-    return (agreement.judge, agreement.scorer or _NO_LM, str(agreement.n), str(agreement.failed), *cells)
-
-
-def _confusion(agreement: Agreement, table: ConfusionTable) -> Iterator[str]:
-    yield f"Labels (rows) and what {agreement.judge} {agreement.scorer} called them (columns):".replace("  ", " ")
-    yield ""
-    yield from markdown_table(
-        ("", *table.labels),
-        ((label, *map(str, row)) for label, row in zip(table.labels, table.counts, strict=True)),
-    )
-
-
-def _cost(cost: Cost) -> tuple[str, ...]:
-    usage = cost.spent.usage
-    tokens = [
-        f"{n:,}" if usage.tokens is not None else "not told" for n in (usage.prompt_tokens, usage.completion_tokens)
-    ]
-    return (cost.judge, cost.scorer, f"{cost.judgments:,}", f"{usage.lm_calls:,}", *tokens, f"{cost.seconds:,.0f}")
-
-
-def _scorer(name: str, settings: object) -> str:
-    shown = ", ".join(f"{k} {v}" for k, v in dict(settings).items() if k != "model" and v is not None)  # type: ignore[call-overload]
-    return f"{name} ({shown})" if shown else name
+        for a in part.agreements:
+            if table := a.confusion:
+                lines += (f"Labels (rows) and what {a.judge} {a.scorer} called them (columns):".replace("  ", " "), "")
+                counts = zip(table.labels, table.counts, strict=True)
+                lines += markdown_table(("", *table.labels), [(label, *map(str, row)) for label, row in counts])
+        if part.costs:
+            lines += ("What the judges took; what was in the store of judgments already cost nothing.", "")
+            header = ("judge", "LM", "judgments", "LM calls", "tokens read", "tokens written", "seconds")
+            rows = []
+            for cost in part.costs:
+                usage = cost.spent.usage
+                tokens = (f"{usage.prompt_tokens:,}", f"{usage.completion_tokens:,}")
+                tokens = tokens if usage.tokens is not None else ("not told",) * 2
+                calls = (f"{cost.judgments:,}", f"{usage.lm_calls:,}")
+                rows.append((cost.judge, cost.scorer, *calls, *tokens, f"{cost.seconds:,.0f}"))
+            lines += markdown_table(header, rows)
+    return "\n".join(lines).rstrip() + "\n"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import dspy
 
@@ -25,14 +25,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class JudgedBatch(Generic[T, R]):
-    """The judgments of many items, and their cost.
-
-    Attributes:
-        judgments: Items with their judgments, in order, without those that failed.
-        failures: Items without a judgment, with the reason.
-        spent: LM calls and tokens; kept ones cost nothing.
-        seconds: Wall time of the whole batch.
-    """
+    """The judgments of many items, in order, and the reasons of failed ones; what was kept has cost nothing."""
 
     judgments: tuple[tuple[T, R], ...] = ()
     failures: tuple[tuple[T, str], ...] = ()
@@ -49,15 +42,9 @@ def judge_each(
     listener: Listener = unheard,
     name: str = "judgments",
 ) -> JudgedBatch[T, R]:
-    """Ask a judge about each of the items, in threads.
+    """Ask a judge about each of the items, in threads; a scorer of None is for judges that ask no LM.
 
-    Args:
-        judge: Judges an item. A `StepFailed` fails this item alone, and so does a `CallFailed` if the LM goes on
-            to answer others.
-        items: The items.
-        scorer: The LM that the judge asks; its calls are charged. None if the judge asks no LM.
-        threads: Items under way at once.
-        listener: Hears of the progress of the stage `name`.
+    A `StepFailed` fails its item alone, and so does a `CallFailed` if the LM goes on to answer others.
     """
     watch = Stopwatch()
     lm: Any = use_lm(track_calls(scorer)) if scorer else nullcontext()
@@ -80,45 +67,35 @@ class Scorer(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """The settings of a check.
-
-    Attributes:
-        limit: The most questions of each dataset, drawn in turn from each subset and type (or the most answers, if
-            all sub-questions on an answer are judged at once); None for all.
-        candidates: The most labelled answers to a question to judge.
-        seed: The seed of the draw of examples, references and candidates, and of intervals' resamples.
-        threads: Judgments under way at once.
-    """
+    """The settings of a check."""
 
     limit: int | None = None
+    """The most questions of each dataset, drawn in turn from each subset and type, or the most answers, if all
+    sub-questions on an answer are judged at once."""
     candidates: int = 4
+    """The most labelled answers to a question to judge."""
     seed: int = 0
+    """The seed of the draw of examples, references and candidates, and of intervals' resamples."""
     threads: int = 16
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of a judge with labels.
-
-    Attributes:
-        judge: The judge in words.
-        scorer: The LM behind it; empty if it needs none.
-        n: The number of judgments that were compared with a label.
-        failed: The number of failed judgments, which no measure includes.
-        measures: Measures with their intervals, by name, without undefined ones.
-        confusion: The confusion table of labels, if there are several.
-    """
+    """The agreement of a judge with labels, by measures with their intervals, without undefined ones."""
 
     judge: str
+    """The judge in words."""
     scorer: str
+    """The LM behind it; empty if it needs none."""
     n: int
+    """The number of judgments that were compared with a label."""
     failed: int
+    """The number of failed judgments, which no measure includes."""
     measures: Mapping[str, Estimate]
     confusion: ConfusionTable | None = None
 
 
 def defined(measures: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
-    """The measures that have a value."""
     return {name: estimate for name, estimate in measures.items() if estimate}
 
 
@@ -135,29 +112,19 @@ class Cost:
 
 @dataclass(frozen=True)
 class Check:
-    """The agreement of judges with one dataset's labels.
-
-    Attributes:
-        title: The title of the check.
-        about: Paragraphs on the labels, the draw, and what was left out and why.
-        fingerprint: The fingerprint of the dataset's examples.
-        agreements: A row for each judge; judges that need no LM come first, as baselines.
-        costs: Costs of the judges that ask an LM.
-    """
+    """The agreement of judges with one dataset's labels: first those that need no LM, for comparison."""
 
     title: str
     about: tuple[str, ...]
+    """Paragraphs on the labels, the draw, and what was left out and why."""
     dataset: str
     fingerprint: str
     agreements: tuple[Agreement, ...]
     costs: tuple[Cost, ...]
 
 
-class JudgeReport(NamedTuple):
-    """The result of a check on one dataset: its rows, and paragraphs on how they were made."""
-
-    agreements: Iterable[Agreement]
-    paragraphs: tuple[str, ...]
+JudgeReport: TypeAlias = tuple[Sequence[Agreement], tuple[str, ...]]
+"""The result of a check on one dataset: its rows, and paragraphs on how they were made."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +149,6 @@ class JudgeEvalContext:
     costs: list[Cost] = field(default_factory=list)
 
     def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> JudgedBatch[T, R]:
-        """Ask a judge about each of the items; see `judge_each`."""
         judged = judge_each(
             judge,
             items,

@@ -94,13 +94,6 @@ def log_model(tracker: Tracker, program: Path, register_as: str | None) -> str:
     """Log a compiled program as a model of a run that has begun, and perhaps as a version of a registered model.
 
     What is logged or registered already is not repeated.
-
-    Args:
-        program: The folder of the program.
-        register_as: The name of the registered model; None registers nothing.
-
-    Returns:
-        The version as `models:/NAME/VERSION`; empty if it is none.
     """
     client, tags, digest = tracker.client, tracker.client.get_run(tracker.id).data.tags, _digest(program)
     model_id = str(tags[_MODEL_ID]) if tags.get(_DIGEST) == digest else _save_model(tracker, program)

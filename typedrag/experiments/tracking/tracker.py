@@ -40,13 +40,10 @@ _SQLITE = "sqlite:///"
 
 
 def tracking_uri(config: TrackingConfig) -> str:
-    """The URI of the store: the configuration's, `MLFLOW_TRACKING_URI`, else SQLite in the data folder."""
-    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{data_dir() / 'mlflow' / 'mlflow.db'}"
-
-
-def data_dir() -> Path:
-    """The folder of what nobody can make again, such as registered models: `TYPEDRAG_DATA`, else the platform's."""
-    return Path(os.environ.get("TYPEDRAG_DATA") or user_data_dir("typedrag", appauthor=False))
+    """The URI of the store: the configuration's, `MLFLOW_TRACKING_URI`, else SQLite in the folder of what nobody can
+    make again: `TYPEDRAG_DATA`, else the platform's."""
+    data = os.environ.get("TYPEDRAG_DATA") or user_data_dir("typedrag", appauthor=False)
+    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{Path(data) / 'mlflow' / 'mlflow.db'}"
 
 
 def connect(config: TrackingConfig) -> Any:
@@ -88,9 +85,9 @@ def _make_store(file: Path, artifacts: str) -> None:
 
 
 def connect_to_existing(uri: str | None, name: str) -> Any:
-    """Return MLflow, connected to an existing store.
+    """Return MLflow, connected to an existing store: by default the one that MLflow is set to, else `tracking_uri`.
 
-    The store is by default the one that MLflow is set to, else that of `tracking_uri`; errors call the wanted `name`.
+    Errors call the wanted `name`.
     """
     mlflow = _quiet()
     if uri or not mlflow.is_tracking_uri_set():
@@ -131,18 +128,10 @@ _LONGEST_PARAMETER, _MOST_CHILDREN = 6000, 10_000
 
 
 class Tracker:
-    """A run in MLflow; nothing is logged where tracking is off.
+    """A run in MLflow; nothing is logged where tracking is off, and its `id` is empty.
 
-    Args:
-        config: The settings of tracking.
-        redact: Hides keys and addresses.
-        notify: Called with what could not be logged: once the run exists, such faults do not end the work.
-
-    Attributes:
-        id: The run's id; empty if nothing is logged.
-        name: The run's name.
-        finished: True if the run has ended well.
-        failed: True if something could not be logged: every call to a store that is gone has to wait.
+    Texts are logged without what `redact` hides. Once the run exists, faults of the store do not end the work: `notify`
+    hears what could not be logged, and `failed` is set, for every call to a store that is gone has to wait.
     """
 
     def __init__(self, config: TrackingConfig, redact: Callable[[str], str], notify: Callable[[str], object]) -> None:
@@ -169,14 +158,9 @@ class Tracker:
         tags: Mapping[str, str] | None = None,
         hint: str = _HINT,
     ) -> None:
-        """Begin the run, or resume an earlier one, unless tracking is off.
+        """Begin the run, or resume an earlier one, unless tracking is off; `remember` gets the id of a new run.
 
-        Args:
-            settings: The settings that the run depends on, as JSON values.
-            run_id: The id of the earlier run, if there is one.
-            remember: Called with the id of a new run.
-            tags: Tags of the run; empty ones are left out.
-            hint: What to do if the store cannot be used.
+        The settings that the run depends on are JSON values, which become parameters; empty tags are left out.
         """
         if not self.config.enabled:
             return
@@ -226,13 +210,13 @@ class Tracker:
         if self._children is None:
             query = f"tags.`{PARENT}` = '{self.id}'"
             runs = self.client.search_runs([self._experiment], query, max_results=_MOST_CHILDREN)
-            self._children = {run.info.run_name: self._nested(run) for run in runs}
+            self._children = {run.info.run_name: self._open_nested(run) for run in runs}
         if name not in self._children:
             run = self.client.create_run(self._experiment, run_name=name, tags={PARENT: self.id, **tags})
-            self._children[name] = self._nested(run)
+            self._children[name] = self._open_nested(run)
         return self._children[name]
 
-    def _nested(self, run: Any) -> Tracker:
+    def _open_nested(self, run: Any) -> Tracker:
         child = copy(self)
         child.id, child.name, child.finished = run.info.run_id, run.info.run_name, run.info.status == "FINISHED"
         child._children = None
@@ -248,7 +232,6 @@ class Tracker:
             self._notify(f"could not log {what} to MLflow: {self.redact(first_line(error))}. {consequence}")
 
     def log(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Log metrics."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -259,8 +242,14 @@ class Tracker:
         from mlflow.entities import Param
 
         logged = self.client.get_run(self.id).data.params
-        values = _parameters(cleaned(settings, self.redact))
-        self.client.log_batch(self.id, params=[Param(name, text) for name, text in values if name not in logged])
+        params = {
+            re.sub(r"[^\w./ -]", "_", name): str(value)[:_LONGEST_PARAMETER]
+            for name, value in flatten(cleaned(settings, self.redact))
+            if value != {}
+        }
+        self.client.log_batch(
+            self.id, params=[Param(name, text) for name, text in params.items() if name not in logged]
+        )
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Set tags of the run."""
@@ -305,7 +294,6 @@ class Tracker:
             raise fault
 
     def end(self, *, stopped: bool = False) -> None:
-        """End the run."""
         self.client.set_terminated(self.id, "KILLED" if stopped else "FINISHED")
         self.finished = not stopped
 
@@ -315,18 +303,6 @@ def check_store(config: TrackingConfig, redact: Callable[[str], str]) -> None:
     if config.enabled:
         with faults_of_store(redact, _HINT):
             connect(config)
-
-
-def _parameters(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield nested settings as parameters of MLflow.
-
-    Example:
-        >>> dict(_parameters({"options": {"top_k": 5}, "lm": "vllm:m"}))
-        {'options.top_k': '5', 'lm': 'vllm:m'}
-    """
-    for name, value in flatten(settings):
-        if value != {}:
-            yield re.sub(r"[^\w./ -]", "_", name), str(value)[:_LONGEST_PARAMETER]
 
 
 @contextmanager
@@ -342,18 +318,24 @@ def trace_calls(tracker: Tracker) -> Iterator[None]:
 
     redact = tracker.redact
 
+    def ignore(self: Any, *_: object, **__: object) -> None:
+        pass
+
+    def hide_secrets(exception: Exception | None) -> Exception | None:
+        return exception and RuntimeError(f"{type(exception).__name__}: {redact(str(exception))}")
+
     class Callback(MlflowCallback):
         """MLflow's callback, with redacted messages of errors."""
 
         def on_lm_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
-            super().on_lm_end(call_id, outputs, _without_secrets(exception, redact))
+            super().on_lm_end(call_id, outputs, hide_secrets(exception))
 
         def on_module_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
-            super().on_module_end(call_id, outputs, _without_secrets(exception, redact))
+            super().on_module_end(call_id, outputs, hide_secrets(exception))
 
         # an adapter's spans would repeat those of its module and its LM: half of all spans
-        on_adapter_format_start = on_adapter_parse_start = _ignore
-        on_adapter_format_end = on_adapter_parse_end = _ignore
+        on_adapter_format_start = on_adapter_parse_start = ignore
+        on_adapter_format_end = on_adapter_parse_end = ignore
 
     def hide(span: Any) -> None:
         for name, value in span.attributes.items():
@@ -373,21 +355,13 @@ def trace_calls(tracker: Tracker) -> Iterator[None]:
             mlflow.flush_trace_async_logging()
 
 
-def _ignore(self: Any, *_: object, **__: object) -> None:
-    pass
-
-
-def _without_secrets(exception: Exception | None, redact: Callable[[str], str]) -> Exception | None:
-    return exception and RuntimeError(f"{type(exception).__name__}: {redact(str(exception))}")
-
-
 NOTE = "mlflow run"
 
 
 def begin_run(
     tracker: Tracker, run: Run, note: Callable[[str, str], None], tags: Mapping[str, str] | None = None
 ) -> None:
-    """Begin MLflow's run, or resume the one that the run's note names; `note` makes that note. See `Tracker.begin`."""
+    """Begin MLflow's run, or resume the one that the run's note names; `note` makes that note."""
     settings = {name: value for name, value in run.settings.items() if name != NOTE}
     tracker.begin(run.name, settings, run.settings.get(NOTE), partial(note, NOTE), tags=tags)
 
@@ -399,21 +373,15 @@ def log_run(
     if not tracker.id:
         return
     with tracker.attempt(f"run '{run.name}'", "Nothing is lost: log it with --resume"):
-        tracker.log(_metrics_of(summary))
+        groups = {"": summary.overall, **{f"/{name}": group for name, group in summary.types.items()}}
+        values = dict(pair for suffix, group in groups.items() for pair in _group_metrics(group, suffix))
+        tracker.log(values | summary.spent.metrics)  # such as linkage/mrr overall and linkage/mrr/reason by type
         answers = [{"id": q.id, **q.answer.to_dict()} for q in run.questions if q.answer]
         tracker.artifact("traces.jsonl", "".join(json.dumps(a, ensure_ascii=False) + "\n" for a in answers))
         tracker.artifact("results.json", json.dumps(summary.to_dict(), ensure_ascii=False, indent=1))
         tracker.table("questions.json", [_row(question) for question in run.questions])
         tracker.tag(tags or {})
         tracker.end(stopped=bool(stopped))
-
-
-def _metrics_of(summary: RunSummary) -> dict[str, float]:
-    """The metrics of a run, such as `linkage/mrr` overall and `linkage/mrr/reason` by type."""
-    values = dict(_group_metrics(summary.overall, ""))
-    for name, group in summary.types.items():
-        values |= dict(_group_metrics(group, f"/{name}"))
-    return values | summary.spent.metrics
 
 
 def _group_metrics(group: GroupSummary, suffix: str) -> Iterator[tuple[str, float]]:

@@ -181,7 +181,7 @@ class CompileResources:
         for role, config in roles:
             if config is not None:
                 own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
-                own = config.beside(task) if config.spec else task.model_copy(update=own_settings)
+                own = config.inherit_address(task) if config.spec else task.model_copy(update=own_settings)
                 lms[role.removesuffix(" LM")] = own, open_metered(own, role)
         if self.config.scorer is not None and self.resources.scorer is not None:
             lms["judge"] = self.config.scorer, self.resources.scorer

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from typedrag.core.errors import CallFailed, InputError
 from typedrag.experiments.config import SpendingCaps
 from typedrag.experiments.cost import in_words
-from typedrag.experiments.ray_pool import connect, is_one_machine, ray_pool
+from typedrag.experiments.ray_pool import RayPool, connect, is_one_machine
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.database import Tables
 from typedrag.files.locks import join_workers
@@ -278,15 +278,13 @@ class _DuplicateError(Exception):
 
 @dataclass(frozen=True)
 class SweepJob:
-    """The description of a sweep for workers of Ray; see `experiments.executors.jobs.JobSpec`."""
+    """What a worker of Ray does in a sweep; see `experiments.ray_pool.JobSpec`."""
 
     config: SweepConfig
     out: Path
 
-    @contextmanager
-    def setup(self, tables: Callable[[str], Tables], worker: str) -> Iterator[SweepJob]:
-        """See `JobSpec`."""
-        yield self
+    def __call__(self, tables: Tables, worker: str) -> AbstractContextManager[SweepJob]:
+        return nullcontext(self)
 
     def make_trials(self) -> str:
         """Make trials until there is a reason to stop, and return it; empty if nothing is left to do."""
@@ -326,7 +324,7 @@ def run_sweep_on_ray(
 
         share = config.model_copy(update={"calls_in_flight": max(1, calls // number)})
         job = SweepJob(share, out.resolve())
-        with in_threads(number) as threads, ray_pool(job, number, threads=number, calls=calls) as pool:
+        with in_threads(number) as threads, closing(RayPool(job, number, threads=number, calls=calls)) as pool:
             working: list[Future[str]] = [
                 threads.submit(pool.call, "make_trials", attempts=_ATTEMPTS) for _ in range(number)
             ]
