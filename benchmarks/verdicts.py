@@ -20,7 +20,7 @@ from typedrag.core.records import Answer
 from typedrag.experiments.compare import compare, disagreements
 from typedrag.experiments.held_out import ALPHA, Pair, held_out_test, permutation_p_values
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
-from typedrag.metrics.arithmetic.estimate import mean_estimates
+from typedrag.metrics.estimate import mean_estimates
 from typedrag.optimizers.compile.held_out import held_out
 
 SIZES = (10, 20, 40, 100, 300)

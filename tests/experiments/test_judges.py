@@ -10,9 +10,9 @@ from typedrag.experiments.judges import answers
 from typedrag.experiments.judges.check import check_judges, judges_page
 from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
+from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import draw_references
-from typedrag.metrics.judges.pairwise import Verdicts
+from typedrag.metrics.judges.preference import Verdicts
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +114,13 @@ def test_a_liking_for_a_place_gains_nothing_in_one_order(tmp_path):
 
 def test_candidates_are_no_references_and_not_more_than_allowed(data, monkeypatch):
     seen = []
-    scored = answers._scored
+    scored = answers._score_answers
 
-    def spy(bench, judge, scorer, cases):
+    def spy(context, judge, scorer, cases):
         seen.extend(cases if judge.name == "similarity" else ())
-        return scored(bench, judge, scorer, cases)
+        return scored(context, judge, scorer, cases)
 
-    monkeypatch.setattr(answers, "_scored", spy)
+    monkeypatch.setattr(answers, "_score_answers", spy)
     check("antique", data / "linkage", candidates=2, seed=3)
     assert len(seen) == 6
     for case in seen:

@@ -19,8 +19,9 @@ from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.extras import MissingExtra
 from typedrag.lms import embedded, models
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.lms.lm import adapter_for, default_spec, open_lm, reply_settings, use_lm
-from typedrag.signatures import AnswerWithoutPassages, ClassifyQuestion
+from typedrag.lms.lm import choose_adapter, default_spec, open_lm, reply_settings, use_lm
+from typedrag.signatures import AnswerWithoutPassages
+from typedrag.signatures.typed_rag import ClassifyQuestion
 
 SECRET = "sk-planted-5f2a"
 
@@ -372,8 +373,8 @@ def test_a_limit_that_allows_no_call_is_refused(limit):
 
 def test_an_lm_is_asked_by_the_adapter_that_it_was_opened_with(stub):
     opened = {name: open_lm("vllm:stub", api_base=stub.api_base, adapter=name) for name in (None, "chat", "json")}
-    kinds = {name: type(adapter_for(lm)).__name__ for name, lm in opened.items()}
+    kinds = {name: type(choose_adapter(lm)).__name__ for name, lm in opened.items()}
     assert kinds == {None: "SchemaAdapter", "chat": "ChatAdapter", "json": "JSONAdapter"}
     assert reply_settings(opened["chat"])["adapter"] == "chat"
     assert "adapter" not in reply_settings(opened[None])
-    assert type(adapter_for(opened["chat"].copy())).__name__ == "ChatAdapter"
+    assert type(choose_adapter(opened["chat"].copy())).__name__ == "ChatAdapter"

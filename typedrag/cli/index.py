@@ -107,11 +107,11 @@ def build(
         )
         _say_built([manifest], there.place)
     elif out and sources:
-        from typedrag.retrieval.index.contexts import reader_of
-        from typedrag.retrieval.index.passages import places_named
+        from typedrag.retrieval.index.contexts import source_reader
+        from typedrag.retrieval.index.passages import add_places
 
-        read = reader_of(sources, mapped, contexts=options.pop("contexts"), skip_bad=options.pop("skip_bad"))
-        with places_named(read):
+        read = source_reader(sources, mapped, contexts=options.pop("contexts"), skip_bad=options.pop("skip_bad"))
+        with add_places(read):
             passages = (placed.passage for placed in read())
             built = build_index(
                 passages, out, sources=names, encoder=encoder, approximate=approximate, stage=counting, **options
@@ -141,13 +141,13 @@ def append(sources: tuple[Path, ...], out: Path, fields: str, skip_bad: bool, **
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_index
     from typedrag.retrieval.index.building import read_parts
-    from typedrag.retrieval.index.contexts import reader_of
+    from typedrag.retrieval.index.contexts import source_reader
     from typedrag.retrieval.index.generations import open_current
-    from typedrag.retrieval.index.passages import places_named
+    from typedrag.retrieval.index.passages import add_places
 
     [held, *_] = [part for part in open_current(out, read_parts) if part]
-    read = reader_of(sources, FieldMap.parse(fields), skip_bad=skip_bad, indexed=held.sources)
-    with places_named(read):
+    read = source_reader(sources, FieldMap.parse(fields), skip_bad=skip_bad, indexed=held.sources)
+    with add_places(read):
         passages = (placed.passage for placed in read())
         built = append_index(passages, out, sources=[str(s) for s in sources], stage=counting, **options)
     _say_built(built, str(out))
@@ -194,7 +194,7 @@ def search(
     """
     from dataclasses import asdict
 
-    from typedrag.retrieval import BM25Setting, open_retriever, parts_of
+    from typedrag.retrieval import BM25Setting, open_retriever, retriever_parts
     from typedrag.retrieval.opening import brings_index
 
     settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
@@ -206,7 +206,7 @@ def search(
         opened = open_retriever(index, None, values)
     else:
         opened = open_retriever(retriever or "bm25", index, values)
-    if values and parts_of(opened).sparse is None:
+    if values and retriever_parts(opened).sparse is None:
         raise InputError("--k1 and --b are of BM25, and the dense part is searched alone", "Leave them out")
     [passages] = opened.search([query], top_k)
     for passage in passages:

@@ -15,9 +15,9 @@ def claim(out: Path) -> None:
     context = click.get_current_context()
     claimed: set[Path] = context.meta.setdefault("typedrag.claimed", set())
     if out not in claimed:
-        from typedrag.files.locks import alone_at  # `typedrag --help` need not wait for it
+        from typedrag.files.locks import lock_file  # `typedrag --help` need not wait for it
 
-        context.with_resource(alone_at(out))
+        context.with_resource(lock_file(out))
         claimed.add(out)
 
 

@@ -21,7 +21,7 @@ from typedrag.experiments.ray_pool import JobSpec
 from typedrag.experiments.resources import Resources, open_metered
 from typedrag.experiments.results import MetricResult
 from typedrag.files.database import Tables
-from typedrag.lms.lm import default_spec, provider_of, use_lm
+from typedrag.lms.lm import default_spec, lm_provider, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Metric
 from typedrag.programs import Options, Program
@@ -126,7 +126,7 @@ def _open_evaluation(
 def _fill_in(lm: LMConfig) -> LMConfig:
     """The LM with the spec and the address that the environment gives."""
     spec = lm.spec or default_spec()
-    address = os.environ.get("TYPEDRAG_API_BASE") if provider_of(spec) == "vllm" else None
+    address = os.environ.get("TYPEDRAG_API_BASE") if lm_provider(spec) == "vllm" else None
     return lm.model_copy(update={"spec": spec, "api_base": lm.api_base or address})
 
 

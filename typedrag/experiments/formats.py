@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import __version__
-from typedrag.core.errors import unusable
+from typedrag.core.errors import path_error
 from typedrag.core.records import Estimate
 from typedrag.files.text_files import write_text
 
@@ -135,7 +135,7 @@ def write_page(page: str, out: Path) -> None:
     try:
         write_text(out, page)
     except OSError as error:
-        raise unusable(out, error) from None
+        raise path_error(out, error) from None
 
 
 def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:

@@ -23,7 +23,7 @@ from typedrag.experiments.formats import format_estimate
 from typedrag.experiments.resources import check_measurable
 from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.metrics import build_metric
-from typedrag.metrics.arithmetic.estimate import mean_estimates, sums_by_group
+from typedrag.metrics.estimate import mean_estimates, sums_by_group
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.artifact.compiled import Verdict as CompileVerdict
 from typedrag.retrieval.local_models import locate_model
@@ -234,9 +234,9 @@ def questions_needed(differences: Sequence[float]) -> int | None:
 def with_objective(run: Run, weights: Mapping[str, float], measurable: Mapping[str, Collection[str]]) -> Run:
     """The run with another metric, `objective`: the mean of the scores of others by their weights.
 
-    As in `Objective`, a metric counts for the questions that it can measure (`measurable_by` gives their ids), whatever
-    the answer: an answer that it cannot measure scores 0 by it, so that no program wins by escaping a metric. A
-    question without an answer scores 0; one whose judge failed has no score.
+    As in `Objective`, a metric counts for the questions that it can measure (see `measurable_ids`), whatever the
+    answer: an answer that it cannot measure scores 0 by it, so that no program wins by escaping a metric. A question
+    without an answer scores 0; one whose judge failed has no score.
     """
 
     def objective(question: QuestionResult) -> MetricResult:

@@ -12,7 +12,7 @@ from pathlib import Path
 import dspy
 
 from typedrag.core.question_types import QuestionType
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.experiments.judges.judging import judge_each
 from typedrag.lms.lm import with_cache
 from typedrag.lms.replies import use_reply_store
@@ -34,7 +34,7 @@ def balance_types(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.
         >>> [e.question_type for e in balanced(many)]
         ['debate', 'reason', 'reason', 'reason']
     """
-    by_lot = sorted(examples, key=lambda e: hash_of(str(e.get("id") or e.question), seed))
+    by_lot = sorted(examples, key=lambda e: text_hash(str(e.get("id") or e.question), seed))
     return interleave_types(by_lot)
 
 

@@ -16,9 +16,9 @@ from typedrag.core.records import Estimate, Step
 from typedrag.experiments import formats
 from typedrag.experiments.compare import COSTS, Stratum, belongs
 from typedrag.experiments.results import METRIC, JudgeTally, MetricResult, QuestionResult, Run, higher_is_better
-from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.metrics.arithmetic.ranks import Convention, chance_mpr, chance_mrr
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.judges.linkage import Convention, chance_mpr, chance_mrr
+from typedrag.metrics.sub_question_coverage import Judged, Scenario, scenarios
 from typedrag.text.words import question_key
 
 SUB_QUESTIONS = "sub_questions"

@@ -14,8 +14,8 @@ from dspy.utils import exceptions as dspy_errors
 from typedrag.core.call_context import call_context, use_context
 from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.core.records import CUT_OFF, Step, Usage
-from typedrag.core.redaction import Redactor, keys_of, without_keys
-from typedrag.lms.lm import role_of
+from typedrag.core.redaction import Redactor, lm_keys, without_keys
+from typedrag.lms.lm import lm_role
 from typedrag.lms.replies import forget_unreadable
 from typedrag.lms.streaming import stream_answer
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
@@ -201,7 +201,7 @@ def _is_blank(prediction: dspy.Prediction) -> bool:
 
 def _printable(prediction: dspy.Prediction) -> dspy.Prediction:
     """The prediction as files and terminals take it: a reply may end amid a character, or hold the LM's key."""
-    hide = Redactor(keys_of(dspy.settings.lm))
+    hide = Redactor(lm_keys(dspy.settings.lm))
     for name, value in prediction.items():
         if type(value) is str:  # and no member of an enumeration
             prediction[name] = hide(printable(value))
@@ -218,7 +218,7 @@ def unavailable_error(error: Exception) -> LMUnavailable | None:
     """The system's fault behind an error of a call; None if only the request or the reply is bad."""
     if not isinstance(error, dspy_errors.LMError):
         return None
-    lm, words = f"{role_of(dspy.settings.lm)} '{_lm()}'", _words_of(error)
+    lm, words = f"{lm_role(dspy.settings.lm)} '{_lm()}'", _words_of(error)
     if isinstance(error, dspy_errors.LMInvalidRequestError):
         if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
             return None

@@ -29,7 +29,7 @@ from dspy.utils.callback import BaseCallback
 
 from typedrag.core.errors import InputError
 from typedrag.core.events import has_listener
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.lms.cost import charge_call
 from typedrag.lms.replies import in_event_loop
 from typedrag.lms.streaming import await_reply
@@ -91,7 +91,7 @@ RETRY_AFTER = RetryAfter()
 """The pauses of this process."""
 
 
-class _CallsInFlight(Shared, BaseCallback):
+class _CallsInFlight(NoDeepcopy, BaseCallback):
     """The process's slots for LM calls: threads of an evaluation times threads of a question would flood a server.
 
     A `Caller` takes a slot for each try, so that no wait between two tries holds one. Of LMs that LiteLLM calls, which
@@ -194,7 +194,7 @@ def is_carried(settings: Mapping[str, Any]) -> bool:
     return True
 
 
-class Caller(Shared):
+class Caller(NoDeepcopy):
     """The engine of an `LM`.
 
     Args:
@@ -248,7 +248,7 @@ class Caller(Shared):
             yield lm, request
 
 
-class AsyncCaller(Shared):
+class AsyncCaller(NoDeepcopy):
     """The engine of an `LM` for an event loop."""
 
     def __init__(self, caller: Caller) -> None:

@@ -28,7 +28,7 @@ from dspy.lm15 import (
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 from typedrag.lms import embedded, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.client import IN_FLIGHT, LM, is_carried
@@ -72,7 +72,7 @@ Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
 """The purpose of an LM: to answer, to judge, to make demonstrations, or to write instructions."""
 
 
-def role_of(lm: Any) -> str:
+def lm_role(lm: Any) -> str:
     """The role that an LM was opened for."""
     return str(getattr(lm, _ROLE, "LM"))
 
@@ -110,7 +110,7 @@ def open_lm(
         api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For `vllm:` it defaults to
             `TYPEDRAG_API_BASE`; without it, the server at `localhost:8000` is asked, or one is started for this
             process.
-        adapter: By default the one that suits the LM; see `adapter_for`.
+        adapter: By default the one that suits the LM; see `choose_adapter`.
         role: The LM's purpose, which messages name it by.
         settings: Those of `dspy.LM`. The defaults are temperature 0 and `TOKENS`, or no temperature and
             `REASONING_TOKENS` for an LM that takes none; for `timeout` see `TIMEOUT_SECONDS`.
@@ -216,11 +216,11 @@ def _check_reasoning(spec: str, settings: dict[str, Any]) -> None:
         )
 
 
-def provider_of(spec: str) -> str:
+def lm_provider(spec: str) -> str:
     """The provider that serves a spec's LM.
 
     Example:
-        >>> provider_of("vllm:org/model"), provider_of("openai/gpt-4o-mini"), provider_of("embedded")
+        >>> lm_provider("vllm:org/model"), lm_provider("openai/gpt-4o-mini"), lm_provider("embedded")
         ('vllm', 'openai', 'embedded')
     """
     kind = spec.partition(":")[0]
@@ -261,11 +261,11 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
     gets the chat adapter, which falls back to JSON when a reply cannot be parsed.
     """
     set_user_store()
-    with dspy.context(lm=lm, adapter=adapter_for(lm)):
+    with dspy.context(lm=lm, adapter=choose_adapter(lm)):
         yield
 
 
-def adapter_for(lm: dspy.LM) -> dspy.Adapter:
+def choose_adapter(lm: dspy.LM) -> dspy.Adapter:
     """The adapter that keeps an LM to a signature's types: the one that it was opened with, if any."""
     if adapter := getattr(lm, _ADAPTER, None):
         return _ADAPTERS[adapter]()
@@ -283,11 +283,11 @@ class PerLMAdapter(dspy.Adapter):
 
     def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
         """The outputs from the LM's own adapter; see `dspy.Adapter`."""
-        return adapter_for(lm)(lm, *args, **kwargs)
+        return choose_adapter(lm)(lm, *args, **kwargs)
 
     async def acall(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
         """The outputs from the LM's own adapter, for an event loop."""
-        return await adapter_for(lm).acall(lm, *args, **kwargs)
+        return await choose_adapter(lm).acall(lm, *args, **kwargs)
 
 
 def with_cache(lm: dspy.LM) -> dspy.LM:
@@ -360,7 +360,7 @@ def locate_embedded(name: str) -> Path:
         model = models.MODELS[name]
         if not model.file.endswith(".gguf"):
             raise InputError(f"'{name}' is a model for embeddings, not an LM", "See: typedrag models list")
-        return model.fetched(LMUnavailable)
+        return model.require(LMUnavailable)
     path = Path(name).expanduser()
     if path.is_file():
         return path
@@ -391,4 +391,4 @@ def _model_name(gguf: Path) -> str:
     """The name by which replies and judgments are kept; other people's files may have the same file name."""
     if any(gguf == model.path for model in models.MODELS.values()):
         return gguf.stem
-    return f"{gguf.stem}-{digest_of(gguf)[:8]}"
+    return f"{gguf.stem}-{hash_files(gguf)[:8]}"

@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 
 from typedrag.core.errors import InputError, Unavailable
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Model:
         """True if it has been fetched. A file is moved to its place only after its check."""
         return self.path.exists()
 
-    def fetched(self, error: type[Unavailable] = Unavailable) -> Path:
+    def require(self, error: type[Unavailable] = Unavailable) -> Path:
         """The path of the model."""
         if not self.present:
             problem = f"the model '{self.name}' is not on this machine ({self.megabytes} MB)"
@@ -140,7 +140,7 @@ def models_dir() -> Path:
     return Path(os.environ.get("TYPEDRAG_MODELS") or cache_dir() / "models")
 
 
-def model_named(name: str) -> Model:
+def find_model(name: str) -> Model:
     """The model of this name."""
     try:
         return MODELS[name]
@@ -150,7 +150,7 @@ def model_named(name: str) -> Model:
 
 def fetch(name: str) -> Path:
     """Put a model on this machine, unless it is there, and return its path."""
-    model = model_named(name)
+    model = find_model(name)
     if model.present:
         return model.path
     problems = []
@@ -270,6 +270,6 @@ def _check(model: Model, download: Path) -> None:
     weights = download / model.weights if model.weights else download
     if not weights.is_file():
         raise Unavailable(f"{model.name}: {weights.name} is missing from what was fetched")
-    digest = digest_of(weights)
+    digest = hash_files(weights)
     if digest != model.sha256:
         raise Unavailable(f"{model.name}: SHA-256 {digest[:12]}… is not the expected {model.sha256[:12]}…")

@@ -30,7 +30,7 @@ from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
 from typedrag.core.call_context import call_context, use_context
 from typedrag.core.errors import StepFailed, TypedRAGError
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.files.database import PostgreSQL, SQLite, Tables
 from typedrag.lms.models import cache_dir
 from typedrag.lms.threads import stop_if_cancelled
@@ -119,7 +119,7 @@ _calls: dict[str, _Call] = {}
 """The calls under way of LMs with `CALL_OBSERVER`, by DSPy's id."""
 
 
-class _CallObserver(Shared, BaseCallback):
+class _CallObserver(NoDeepcopy, BaseCallback):
     """Tells the store whose call it is asked about, and when the call has ended, well or not."""
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ def in_event_loop() -> bool:
     return True
 
 
-class ReplyStore(Shared, Cache):
+class ReplyStore(NoDeepcopy, Cache):
     """DSPy's cache in tables of JSON.
 
     A call that threads make at the same time is made once: the others wait for its reply.

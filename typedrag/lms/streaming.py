@@ -21,7 +21,7 @@ from pydantic_core import from_json
 
 from typedrag.core.call_context import call_context, use_context
 from typedrag.core.events import AnswerStarted, AnswerToken, emit
-from typedrag.core.redaction import Redactor, keys_of
+from typedrag.core.redaction import Redactor, lm_keys
 from typedrag.lms.adapter import without_thoughts
 from typedrag.lms.threads import stop_if_cancelled, wait_for
 from typedrag.text.words import printable
@@ -79,7 +79,7 @@ class AnswerText:
     """
 
     def __init__(self, lm: dspy.LM | None, emit: Callable[..., None] = emit, every: float = _TELL_EVERY) -> None:
-        self._hide = Redactor(keys_of(lm))
+        self._hide = Redactor(lm_keys(lm))
         self._emit = emit
         self._every = every
         self._reply = ""

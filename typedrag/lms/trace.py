@@ -20,7 +20,7 @@ from typedrag.core.call_context import Budget, Replays, call_context, carry, use
 from typedrag.core.errors import StepFailed
 from typedrag.core.events import StepEnded, emit
 from typedrag.core.records import FALLBACK, Step, Usage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.lms.threads import reused_pool, stop_if_cancelled
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def count_tokens(usage: Usage) -> None:
         budget.spend(usage.prompt_tokens + usage.completion_tokens)
 
 
-class CallCounter(Shared, BaseCallback):
+class CallCounter(NoDeepcopy, BaseCallback):
     """Counts the calls of LMs that do not count them themselves."""
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import getproxies_environment
 
-from typedrag.core.errors import InputError, LMUnavailable, unusable
+from typedrag.core.errors import InputError, LMUnavailable, path_error
 from typedrag.lms.embedded import Endpoint
 from typedrag.lms.models import cache_dir
 
@@ -205,7 +205,7 @@ def _start(spec: VLLMSpec, options: list[str]) -> _Server:
             old.unlink(missing_ok=True)
         process = _run([*command, "--host", "127.0.0.1", "--port", str(port)], key, log)
     except OSError as error:
-        raise unusable(log.parent, error) from error
+        raise path_error(log.parent, error) from error
     try:
         _wait_until_ready(f"http://127.0.0.1:{port}/health", spec.model, process, log)
         endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", key)

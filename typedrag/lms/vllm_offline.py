@@ -28,7 +28,7 @@ from dspy.lm15 import (
 
 from typedrag.core.errors import InputError, LMUnavailable, first_line
 from typedrag.core.extras import require
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.lms.vllm import OPTIONS, VLLMSpec, given_options
 
 _GATHER_SECONDS = 0.02
@@ -41,7 +41,7 @@ class _Call(NamedTuple):
     reply: Future[Response]
 
 
-class OfflineEngine(Shared):
+class OfflineEngine(NoDeepcopy):
     """An engine of `dspy.LM` that gathers calls into batches.
 
     Args:
@@ -126,7 +126,7 @@ class OfflineEngine(Shared):
         return self._llm.get_default_sampling_params()  # those that the model's authors recommend, as over HTTP
 
 
-class _AwaitedEngine(Shared):
+class _AwaitedEngine(NoDeepcopy):
     """The same for an event loop."""
 
     def __init__(self, engine: OfflineEngine) -> None:

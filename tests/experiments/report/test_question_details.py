@@ -12,8 +12,7 @@ from typedrag.core.records import Passage, Reference, SubQuestion
 from typedrag.experiments.report import render_report
 from typedrag.experiments.report_tables import all_measures, question_details, sub_questions
 from typedrag.experiments.results import MetricResult
-from typedrag.metrics.arithmetic.ranks import Convention
-from typedrag.metrics.judges.linkage import Linkage
+from typedrag.metrics.judges.linkage import Convention, Linkage
 from typedrag.metrics.metric import Metric
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage

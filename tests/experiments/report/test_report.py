@@ -16,7 +16,7 @@ from typedrag.experiments.judges.pairwise import ComparedAnswers, PairwiseCompar
 from typedrag.experiments.report import render_report, write_report
 from typedrag.experiments.report_tables import BarChart, build_coverage
 from typedrag.experiments.results import MetricResult, QuestionResult
-from typedrag.metrics.judges.pairwise import Verdicts
+from typedrag.metrics.judges.preference import Verdicts
 
 RUNS = ("rag", "typed_rag", "direct_lm")
 

@@ -16,16 +16,14 @@ import dspy
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Answered, Estimate
 from typedrag.datasets import AnswerKind, MadeAnswer
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.experiments.judges.judging import Agreement, JudgeEvalContext, JudgeReport, Scorer, defined
 from typedrag.metrics import Metric
-from typedrag.metrics.arithmetic.agreement import kendall, pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.ranks import Convention
+from typedrag.metrics.estimate import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Relevance
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
-from typedrag.metrics.judges.linkage import QUALITY, Linkage, draw_references
-from typedrag.metrics.judges.pairwise import PairwiseJudge, compare_in_both_orders, points_of_first
+from typedrag.metrics.judges.linkage import QUALITY, Convention, Linkage, draw_references
+from typedrag.metrics.judges.preference import PairwiseJudge, compare_in_both_orders, points_of_first
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.similarity import BERTScore, Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
@@ -129,7 +127,7 @@ def compare_pairs(
         "pairwise, both orders": [verdicts.outcome.points for _, verdicts in judged.judgments],
         "pairwise, one order": [
             points_of_first(verdicts.forward)
-            if int(hash_of(f"{pair.better}:{pair.worse}"), 16) % 2 == 0
+            if int(text_hash(f"{pair.better}:{pair.worse}"), 16) % 2 == 0
             else 1 - points_of_first(verdicts.backward)
             for pair, verdicts in judged.judgments
         ],
@@ -164,7 +162,7 @@ def check_answers(context: JudgeEvalContext) -> JudgeReport:
     for case, other in pairwise(cases):
         worse, better = sorted((case.candidate, other.candidate), key=lambda r: r.label)
         if case.example.id == other.example.id and worse.label < better.label:
-            pairs.append(Pair(case.example.question, better.text, worse.text, group_of(case.example)))
+            pairs.append(Pair(case.example.question, better.text, worse.text, question_group(case.example)))
     for scorer in context.scorers:
         for judge in lm_judges(scorer, context):
             rows += _score_answers(context, judge, scorer, cases)
@@ -188,7 +186,7 @@ def check_preferences(context: JudgeEvalContext) -> JudgeReport:
     pairs = []
     for example in context.draw(context.dataset.examples):
         better, worse = example.answers_compared if example.preference > 0 else example.answers_compared[::-1]
-        pairs.append(Pair(example.question, better, worse, group_of(example)))
+        pairs.append(Pair(example.question, better, worse, question_group(example)))
     rows = [row for scorer in context.scorers for row in _order_pairs(context, scorer, pairs)]
     return rows, (f"{len(pairs)} pairs of answers. A tie has half a point. Intervals resample questions.",)
 
@@ -208,7 +206,7 @@ def _score_answers(
             continue
         scores = [score.sign * value for _, value in measured]
         labels = [case.candidate.label for case, _ in measured]
-        groups, seed = [group_of(case.example) for case, _ in measured], context.settings.seed
+        groups, seed = [question_group(case.example) for case, _ in measured], context.settings.seed
         measures = {
             "spearman": spearman(scores, labels, groups=groups, seed=seed),
             "kendall": kendall(scores, labels, groups=groups, seed=seed),
@@ -243,7 +241,7 @@ def check_fabrications(context: JudgeEvalContext) -> JudgeReport:
         for example in drawn:
             right, *others = example.candidates
             for other in others:
-                kinds[Pair(example.question, right.text, other.text, group_of(example))] = other.kind
+                kinds[Pair(example.question, right.text, other.text, question_group(example))] = other.kind
         judged, points_by_score = compare_pairs(context, scorer, list(kinds))
         for name, points in points_by_score.items():
             won = [(kinds[pair], pair.group, p) for pair, p in zip(judged, points, strict=True)]
@@ -274,7 +272,7 @@ def _beat_fabrications(
         for (example, candidate), values in judged.judgments:
             if score.measure in values:
                 by_question[example.id][candidate.kind] = score.sign * values[score.measure]
-                groups[example.id] = group_of(example)
+                groups[example.id] = question_group(example)
         won = [
             (kind, groups[id_], 0.5 if values[AnswerKind.RIGHT] == value else float(values[AnswerKind.RIGHT] > value))
             for id_, values in by_question.items()

@@ -16,7 +16,7 @@ from typedrag.experiments.judges.answers import check_answers, check_fabrication
 from typedrag.experiments.judges.judging import Check, CheckSettings, JudgeEvalContext, JudgeReport, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_question_types, check_sub_question_types
 from typedrag.lms.lm import lm_identity
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 
 
 class LabelledDataset(NamedTuple):
@@ -102,7 +102,7 @@ def check_judges(
     scorers: Sequence[Scorer],
     settings: CheckSettings | None = None,
     *,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
 ) -> JudgesCheck:
     """Check judges on the labels of these datasets, by their names in `CHECKED`.
 

@@ -15,9 +15,9 @@ from typedrag.datasets.dataset import sample
 from typedrag.lms.cost import CostTracker, Spending, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.labels import ConfusionTable
-from typedrag.runs.stages import Failed, Listener, Stages, unheard
+from typedrag.runs.work import Failed, Listener, Stages, ignore_progress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ def judge_each(
     *,
     scorer: dspy.LM | None,
     threads: int = 16,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
     name: str = "judgments",
 ) -> JudgedBatch[T, R]:
     """Ask a judge about each of the items, in threads; a scorer of None is for judges that ask no LM.
@@ -145,7 +145,7 @@ class JudgeEvalContext:
     dataset: Dataset
     scorers: Sequence[Scorer]
     settings: CheckSettings
-    listener: Listener = unheard
+    listener: Listener = ignore_progress
     costs: list[Cost] = field(default_factory=list)
 
     def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> JudgedBatch[T, R]:

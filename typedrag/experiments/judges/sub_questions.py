@@ -12,14 +12,13 @@ import dspy
 
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.core.records import Estimate
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.experiments.judges.judging import Agreement, JudgedBatch, JudgeEvalContext, JudgeReport, defined
-from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
+from typedrag.metrics.estimate import binary_agreement, label_agreement, pairwise_order_accuracy
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
+from typedrag.metrics.overlap import token_f1
 from typedrag.metrics.similarity import cosine
-from typedrag.metrics.text_overlap import token_f1
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Cite, Coverage, asks_lm, build_coverage_judge
@@ -39,7 +38,7 @@ def _draw_groups(context: JudgeEvalContext, key: Callable[[dspy.Example], str]) 
     """Draw as many groups at random as the limit allows."""
     seed = context.settings.seed
     # stable: a group keeps the order of the source
-    by_lot = sorted(context.dataset.examples, key=lambda e: (hash_of(key(e), seed), key(e)))
+    by_lot = sorted(context.dataset.examples, key=lambda e: (text_hash(key(e), seed), key(e)))
     groups = (tuple(members) for _, members in groupby(by_lot, key=key))
     return list(islice(groups, context.settings.limit))
 
@@ -50,7 +49,7 @@ def check_sub_question_types(context: JudgeEvalContext) -> JudgeReport:
     drawn = [e for group in groups for e in group]
     agreed = {e.id: most for e in drawn if (most := majority(e.annotated_types))}
     by_others = [
-        (others, label, group_of(e))
+        (others, label, question_group(e))
         for e in drawn
         for i, label in enumerate(e.annotated_types)
         if (others := majority(e.annotated_types[:i] + e.annotated_types[i + 1 :]))
@@ -58,7 +57,7 @@ def check_sub_question_types(context: JudgeEvalContext) -> JudgeReport:
     rows = [_compare_types("an annotator, by the others", "", by_others, context)]
     if agreed:
         [(frequent, _)] = Counter(agreed.values()).most_common(1)
-        always = [(agreed[e.id], frequent, group_of(e)) for e in drawn if e.id in agreed]
+        always = [(agreed[e.id], frequent, question_group(e)) for e in drawn if e.id in agreed]
         rows.append(_compare_types(f"always {frequent}", "", always, context))
     for scorer, shots in product(context.scorers, ("zero-shot", "few-shot")):
         typer = SubQuestionTyper(few_shot=shots == "few-shot")
@@ -69,7 +68,7 @@ def check_sub_question_types(context: JudgeEvalContext) -> JudgeReport:
 
         judged = context.ask(f"types of sub-questions, {shots}", scorer, types, groups)
         typed = [pair for group, labels in judged.judgments for pair in zip(group, labels, strict=True)]
-        compared = [(agreed[e.id], label, group_of(e)) for e, label in typed if e.id in agreed]
+        compared = [(agreed[e.id], label, question_group(e)) for e, label in typed if e.id in agreed]
         failed = sum(len(group) for group, _ in judged.failures)
         rows.append(_compare_types(shots, scorer.name, compared, context, failed))
     paragraph = (
@@ -103,7 +102,7 @@ def check_coverage(context: JudgeEvalContext) -> JudgeReport:
     """Check the agreement of the coverage judge with people on whether an answer covers a sub-question."""
     groups, seed = _draw_groups(context, lambda e: e.answer), context.settings.seed
     drawn = [e for group in groups for e in group]
-    actual, units = [e.covered for e in drawn], [group_of(e) for e in drawn]
+    actual, units = [e.covered for e in drawn], [question_group(e) for e in drawn]
     frequent = fmean(actual) >= 0.5
     always = binary_agreement(actual, [frequent] * len(actual), groups=units, seed=seed)
     rows = [Agreement("always covered" if frequent else "never covered", "", len(actual), 0, always)]
@@ -143,7 +142,7 @@ def _order(scored: Sequence[tuple[dspy.Example, float]], seed: int) -> Estimate 
         [score for _, score in scored],
         [int(e.covered) for e, _ in scored],
         groups=[e.answer for e, _ in scored],
-        units=[group_of(e) for e, _ in scored],
+        units=[question_group(e) for e, _ in scored],
         seed=seed,
     )
 
@@ -151,9 +150,9 @@ def _order(scored: Sequence[tuple[dspy.Example, float]], seed: int) -> Estimate 
 def _coverage_measures(
     pairs: Sequence[tuple[dspy.Example, Coverage]], context: JudgeEvalContext
 ) -> dict[str, Estimate]:
-    seed, groups = context.settings.seed, [group_of(e) for e, _ in pairs]
+    seed, groups = context.settings.seed, [question_group(e) for e, _ in pairs]
     actual, predicted = [bool(e.covered) for e, _ in pairs], [c.answered for _, c in pairs]
-    both = [(token_f1(c.fragment, [e.fragment]), group_of(e)) for e, c in pairs if e.covered and c.answered]
+    both = [(token_f1(c.fragment, [e.fragment]), question_group(e)) for e, c in pairs if e.covered and c.answered]
     ranked = [(e, float(c.answered) if c.probability is None else c.probability) for e, c in pairs]
     return defined(
         {
@@ -172,14 +171,14 @@ def check_question_types(context: JudgeEvalContext) -> JudgeReport:
     linear model is also shown on the LM's questions.
     """
     examples, seed, limit = context.dataset.examples, context.settings.seed, context.settings.limit
-    drawn = sorted(examples, key=lambda e: hash_of(e.id, seed))[:limit]  # types as frequent as in all
+    drawn = sorted(examples, key=lambda e: text_hash(e.id, seed))[:limit]  # types as frequent as in all
     linear, classifier = LinearTypeClassifier(), LMTypeClassifier(Options())
 
     def row(
         judge: str, scorer: str, judged: JudgedBatch[dspy.Example, QuestionType], *, table: bool = True
     ) -> Agreement:
         actual, predicted = [e.question_type for e, _ in judged.judgments], [t for _, t in judged.judgments]
-        groups = [group_of(e) for e, _ in judged.judgments]
+        groups = [question_group(e) for e, _ in judged.judgments]
         measures = label_agreement(actual, predicted, groups=groups, seed=seed)
         counts = confusion(actual, predicted, list(QuestionType)) if table and predicted else None
         return Agreement(judge, scorer, len(predicted), len(judged.failures), measures, counts)

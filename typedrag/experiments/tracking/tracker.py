@@ -19,12 +19,12 @@ from platformdirs import user_data_dir
 
 from typedrag.core.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.core.extras import require
-from typedrag.core.redaction import cleaned
+from typedrag.core.redaction import redact_values
 from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.formats import flatten
 from typedrag.experiments.results import GroupSummary, QuestionResult, Run, RunSummary, Tally
-from typedrag.files.locks import turn_at
-from typedrag.files.text_files import PART, part_of, write_text
+from typedrag.files.locks import wait_for_lock
+from typedrag.files.text_files import PART, temporary_path, write_text
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else needs to know what is evaluated
@@ -71,14 +71,14 @@ def _make_store(file: Path, artifacts: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.exists():
         return
-    with turn_at(file):
+    with wait_for_lock(file):
         if file.exists():  # another process was first
             return
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
         for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
             left.unlink()
-        part = part_of(file)
+        part = temporary_path(file)
         store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
         store.engine.dispose()
         part.replace(file)
@@ -244,7 +244,7 @@ class Tracker:
         logged = self.client.get_run(self.id).data.params
         params = {
             re.sub(r"[^\w./ -]", "_", name): str(value)[:_LONGEST_PARAMETER]
-            for name, value in flatten(cleaned(settings, self.redact))
+            for name, value in flatten(redact_values(settings, self.redact))
             if value != {}
         }
         self.client.log_batch(
