@@ -295,12 +295,12 @@ def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | 
     shared = [*(m for known in of_metric.values() for m in known), *COSTS]
     chosen: dict[str, None] = dict.fromkeys(() if names else shared)
     for name in names or ():
-        found = [m for m in shared if m == name or m.startswith(f"{name}/")]
+        matching = [m for m in shared if m == name or m.startswith(f"{name}/")]
         if name.endswith("/score") and any(m.startswith(name.removesuffix("score")) for m in shared):
-            found = [name]
-        if not found:
+            matching = [name]
+        if not matching:
             raise InputError(f"no two runs to compare have measure '{name}'", f"Measures: {', '.join(shared)}")
-        chosen |= dict.fromkeys(found)
+        chosen |= dict.fromkeys(matching)
     tested = {m.partition("/")[0]: m for m in reversed(list(chosen))}  # the first that is asked for,
     tested |= {metric: known[0] for metric, known in of_metric.items() if known[0] in chosen}  # but for the primary one
     failed = any(run.tally.failed for run in runs)

@@ -1,4 +1,4 @@
-"""What runs have cost, and what planned ones will cost, estimated from three questions."""
+"""The cost of runs, and what planned ones will cost, estimated from three questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run's questions are answered: in this process, or by jobs that workers of a Ray cluster set up."""
+"""The places where a run's questions are answered: in this process, or by jobs that workers of a Ray cluster set up."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether a program, judge or ranker is better than another on the same held-out questions: decided here alone.
+"""The test of whether a program, judge or ranker is better than another on the same held-out questions.
 
-Compiles, sweeps, comparisons, checks of judges and rankers all judge by `held_out_test`; `docs/metrics.md` tells its
-rules, and `python -m benchmarks.verdicts` measures how often it is right. Questions are resampled, so intervals show
-the uncertainty over other questions, not over another seed of the LM.
+It is decided here alone: compiles, sweeps, comparisons, checks of judges and rankers all judge by `held_out_test`.
+`docs/metrics.md` tells its rules, and `python -m benchmarks.verdicts` measures how often it is right. Questions are
+resampled, so intervals show the uncertainty over other questions, not over another seed of the LM.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def check_coverage(context: JudgeEvalContext) -> JudgeReport:
 
 
 def _order(scored: Sequence[tuple[dspy.Example, float]], seed: int) -> Estimate | None:
-    """How often, of two sub-questions on an answer, the one that people call covered has the higher score."""
+    """The share of pairs of sub-questions on an answer in which the one that people call covered scores higher."""
     return pairwise_order_accuracy(
         [score for _, score in scored],
         [int(e.covered) for e, _ in scored],
@@ -194,6 +194,6 @@ def check_question_types(context: JudgeEvalContext) -> JudgeReport:
         same = JudgedBatch(tuple((e, label) for e, label in named.judgments if e.id in chosen))
         rows.append(row("linear, the LM's questions", "", same))
     for scorer in context.scorers:
-        asked = context.ask("LM", scorer, lambda e: QuestionType(classifier(question=e.question).question_type), drawn)
-        rows.append(row("LM", scorer.name, asked))
+        judged = context.ask("LM", scorer, lambda e: QuestionType(classifier(question=e.question).question_type), drawn)
+        rows.append(row("LM", scorer.name, judged))
     return rows, (f"{len(examples)} questions; LMs are asked about {len(drawn)} of them.",)

@@ -272,7 +272,7 @@ class _DuplicateError(Exception):
 
 @dataclass(frozen=True)
 class SweepJob:
-    """What a worker of Ray does in a sweep; see `experiments.ray_pool.JobSpec`."""
+    """The work of a worker of Ray in a sweep; see `experiments.ray_pool.JobSpec`."""
 
     config: SweepConfig
     out: Path
