@@ -13,8 +13,7 @@ import dspy
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.datasets.dataset import text_hash
-from typedrag.lms.asking import ask, with_settings
-from typedrag.lms.logprobs import logprob_settings, number_probabilities
+from typedrag.lms.asking import ask, logprob_settings, number_probabilities, with_settings
 from typedrag.metrics.judges.combined import names, quality, worths
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric, quoted, touched, untouched
 from typedrag.signatures.demonstrations import predictor

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets.dataset import text_hash
-from typedrag.lms.asking import ask, with_settings
-from typedrag.lms.logprobs import label_probabilities, logprob_settings
+from typedrag.lms.asking import ask, label_probabilities, logprob_settings, with_settings
 from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, metric
