@@ -56,12 +56,7 @@ class Claim(NamedTuple):
 
 
 def claims(sentence: str) -> list[Claim]:
-    """The claims of a sentence; parts joined by "and" share the subject.
-
-    Example:
-        >>> [(sorted(c.subject), c.attribute, c.more) for c in claims("Cats are cheaper and less loud, but shy.")]
-        [(['cat'], 'cheap', True), (['cat'], 'loud', False)]
-    """
+    """The claims of a sentence; parts joined by "and" share the subject."""
     results = []
     for clause in _CLAUSES.split(sentence):
         subject: frozenset[str] = frozenset()
@@ -160,18 +155,7 @@ class _Sentence(NamedTuple):
 
 
 def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
-    """Pairs of sentences that exclude each other: the earliest such sentence, and the later one (or itself).
-
-    Args:
-        text: An answer.
-        question: Its question. If it compares two things, "X is safer" and "Y is safer" exclude each other.
-
-    Example:
-        >>> contradictions("Nuclear power is safer. Wind power is safer.", "Is nuclear or wind power safer?")
-        [('Nuclear power is safer.', 'Wind power is safer.')]
-        >>> contradictions("Yeast makes gas. It's old. Yeast doesn't make gas."), contradictions("面包不好。面包很好。")
-        ([('Yeast makes gas.', "Yeast doesn't make gas.")], [])
-    """
+    """Pairs of sentences that exclude each other: the earliest such sentence, and the later one (or itself)."""
     statements = [_read(s) for s in dict.fromkeys(sentences(text)) if not ends_in_question_mark(s)]
     compared = content_words(question)
     excluded_by: dict[str, str] = {}
@@ -257,15 +241,7 @@ _QUOTED = 20
 
 
 def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[Passage], question: str) -> list[str]:
-    """The ids of the passages that an answer cites without using them; empty if its language differs from theirs.
-
-    Example:
-        >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]
-        >>> unused_citations("Because old yeast makes little gas.", ["yeast", "cats"], passages, "Why is it dense?")
-        ['cats']
-        >>> unused_citations("Weil alte Hefe nur wenig Gas bildet.", ["yeast"], passages, "Why is it dense?")
-        []
-    """
+    """The ids of the passages that an answer cites without using them; empty if its language differs from theirs."""
     cited = list({p.id: p for p in passages if p.id in citations}.values())
     used = used_passages(answer, cited, question)
     if cited and not used and detect_language(answer) != detect_main_language(p.text for p in cited):
@@ -300,7 +276,6 @@ class Defects(Metric):
         self._support = None if self.make == BY_WORDS else open_support(self.make)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Count the faults of an answer and of its program's fallbacks."""
         answer, question = prediction.answer, example.question
         repeated = repeated_sentences(answer)
         support = self._support

@@ -102,12 +102,7 @@ def bootstrap_estimate(
 
 
 def percentiles(units: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The shares of the bootstrap distribution of a mean below the ends of an interval.
-
-    Example:
-        >>> [round(percentiles(units)[0], 4) for units in (10, 40, 1000)]
-        [0.0086, 0.0203, 0.0248]
-    """
+    """The shares of the bootstrap distribution of a mean below the ends of an interval."""
     from scipy.stats import norm, t
 
     outside = float(norm.cdf(t.ppf((1 - confidence) / 2, units - 1) * (units / (units - 1)) ** 0.5))
@@ -122,12 +117,7 @@ def mean_estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate | None:
-    """The mean of values with its interval; None without values. See `bootstrap_estimate`.
-
-    Example:
-        >>> print(mean_estimate([0.0, 1.0] * 50, seed=1), mean_estimate([0.5]), sep="; ")
-        0.500 [0.400, 0.600]; 0.500 (n = 1 question)
-    """
+    """The mean of values with its interval; None without values. See `bootstrap_estimate`."""
     return next(
         iter(mean_estimates(values, seed=seed, groups=groups, confidence=confidence, resamples=resamples)), None
     )
@@ -162,12 +152,7 @@ def mean_estimates(
 
 
 def sums_by_group(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[float]:
-    """The sums of each group's values, in the order of their first values; without groups, the values themselves.
-
-    Example:
-        >>> sums_by_group([1, 2, 3], ["a", "b", "a"])
-        [4, 2]
-    """
+    """The sums of each group's values, in the order of their first values; without groups, the values themselves."""
     if groups is None:
         return list(values)
     sums: dict[Hashable, float] = {}
@@ -212,14 +197,7 @@ def _rank_correlation(
     groups: Sequence[Any] | None = None,
     seed: int = 0,
 ) -> Estimate | None:
-    """SciPy's rank correlation over all observations, from -1 to 1.
-
-    Example:
-        >>> round(spearman([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
-        0.8
-        >>> round(kendall([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
-        0.667
-    """
+    """SciPy's rank correlation over all observations, from -1 to 1."""
     from scipy import stats
 
     def correlation(x: NDArray[Any], y: NDArray[Any]) -> float:
@@ -247,20 +225,6 @@ def pairwise_order_accuracy(
     Only answers to the same question, as `groups` names it, make a pair; all pairs count the same.
     Pairs with equal labels have no order and are left out. Pairs with equal scores count half, as
     if the judge had guessed.
-
-    Args:
-        scores: The judge's scores.
-        labels: People's labels.
-        groups: The group of each observation; pairs are made within groups.
-        units: The units to resample, such as the question of several groups; by default the groups.
-        seed: The seed of the resampling.
-
-    Returns:
-        An estimate whose n is the number of pairs that have an order.
-
-    Example:
-        >>> pairwise_order_accuracy([0.9, 0.5, 0.5, 0.1], [3, 3, 2, 1], groups="qqqq").value
-        0.9
     """
     unit_of = dict(zip(groups, units if units is not None else groups, strict=True))
     counts: dict[Any, tuple[float, int]] = {}
@@ -287,19 +251,7 @@ def ordered_pairs(
 
 
 def share_estimate(counts: Sequence[tuple[float, int]], seed: int = 0) -> Estimate | None:
-    """The share that is right over all questions.
-
-    Args:
-        counts: Of each question the number of items that are right, and of all items.
-        seed: The seed of the resampling.
-
-    Returns:
-        An estimate whose n is the number of all items.
-
-    Example:
-        >>> share_estimate([(1, 1), (1, 3)]).value
-        0.5
-    """
+    """The share that is right over all questions."""
     right, of = [c[0] for c in counts], [c[1] for c in counts]
     estimate = bootstrap_estimate(lambda r, o: _ratio(r.sum(), o.sum()), right, of, seed=seed)
     return estimate and replace(estimate, n=sum(of), units=len(of))
@@ -311,11 +263,6 @@ def label_agreement(
     """`accuracy` and `macro_f1` of a judge's labels; see `typedrag.metrics.labels`.
 
     Macro-F1 is over the labels that occur in the sample or resample.
-
-    Example:
-        >>> agreement = label_agreement(["a", "b", "a"], ["a", "a", "a"])
-        >>> round(agreement["accuracy"].value, 3), agreement["macro_f1"].value
-        (0.667, 0.4)
     """
     names = {str(name): code for code, name in enumerate(dict.fromkeys([*actual, *predicted]))}
     codes = [[names[str(label)] for label in side] for side in (actual, predicted)]
@@ -342,11 +289,6 @@ def binary_agreement(
 
     Undefined ones are left out: precision if the judge never says yes, recall if people never do, F1 if
     neither does.
-
-    Example:
-        >>> agreement = binary_agreement([True, True, False, False], [True, False, True, False])
-        >>> {name: estimate.value for name, estimate in agreement.items()}
-        {'accuracy': 0.5, 'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
     """
     measures: dict[str, Callable[..., float]] = {
         "accuracy": lambda y, guess: float((y == guess).mean()),

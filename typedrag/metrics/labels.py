@@ -18,24 +18,14 @@ from typedrag.metrics.overlap import token_f1
 
 
 def accuracy(actual: Sequence[str], predicted: Sequence[str]) -> float:
-    """The share of labels that are right.
-
-    Example:
-        >>> accuracy(["reason", "debate", "reason"], ["reason", "reason", "reason"])
-        0.6666666666666666
-    """
+    """The share of labels that are right."""
     from sklearn.metrics import accuracy_score
 
     return float(accuracy_score(*_checked(actual, predicted)))
 
 
 def macro_f1(actual: Sequence[str], predicted: Sequence[str]) -> float:
-    """The mean F1 of all labels that occur in either; a label that is never right has 0.
-
-    Example:
-        >>> macro_f1(["reason", "debate", "reason"], ["reason", "reason", "reason"])
-        0.4
-    """
+    """The mean F1 of all labels that occur in either; a label that is never right has 0."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(*_checked(actual, predicted), average="macro", zero_division=0.0))
@@ -54,12 +44,7 @@ class ConfusionTable:
     counts: tuple[tuple[int, ...], ...]
 
     def mistakes(self) -> list[tuple[str, str, int]]:
-        """The right label, the wrong one and the count of each mistake, most frequent first.
-
-        Example:
-            >>> confusion(["a", "b", "b"], ["a", "a", "a"]).mistakes()
-            [('b', 'a', 2)]
-        """
+        """The right label, the wrong one and the count of each mistake, most frequent first."""
         pairs = Counter(
             {
                 (right, predicted): count
@@ -72,17 +57,7 @@ class ConfusionTable:
 
 
 def confusion(actual: Sequence[str], predicted: Sequence[str], labels: Sequence[str] | None = None) -> ConfusionTable:
-    """The confusion table of predicted labels.
-
-    Args:
-        actual: The right labels.
-        predicted: The predicted labels, in the same order.
-        labels: The labels of rows and columns; by default all that occur, in alphabetical order.
-
-    Example:
-        >>> confusion(["reason", "debate", "reason"], ["reason", "reason", "reason"])
-        ConfusionTable(labels=('debate', 'reason'), counts=((0, 1), (0, 2)))
-    """
+    """The confusion table of predicted labels."""
     from sklearn.metrics import confusion_matrix
 
     actual, predicted = _checked(actual, predicted)
@@ -123,12 +98,10 @@ class LabelMatch(Metric):
     definitions: Mapping[str, str] | None = None
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example has no such label."""
         if example.get(self.field) is None:
             raise NotMeasurable(f"the question has no labelled {_as_words(self.field)}")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the labels; raise `NotMeasurable` if one of the two is unknown."""
         self.require(example)
         actual, predicted = str(example[self.field]), prediction.get(self.field)
         if predicted is None or predicted == "":
@@ -140,11 +113,9 @@ class LabelMatch(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The general feedback, for the predictor that outputs the label."""
         return scored.feedback if self.field in call.outputs else ""
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The macro-F1 of all labels, as `macro_f1`."""
         actual, predicted = ([s.details[side] for s in scored] for side in ("actual", "given"))
         return {"macro_f1": macro_f1(actual, predicted)}
 
@@ -177,12 +148,6 @@ def query_match(written: Sequence[str], expected: Sequence[str]) -> float:
     """The mean word F1 of written and expected queries, paired one to one so that the sum is highest.
 
     Queries without a partner, on either side, count as 0.
-
-    Example:
-        >>> query_match(["How long is it?", "When was it built?"], ["When was it built?", "How long is it?"])
-        1.0
-        >>> query_match(["When was it built?"], ["When was it built?", "How long is it?"])
-        0.5
     """
     if not written or not expected:
         return 0.0
@@ -208,12 +173,10 @@ class QueryMatch(Metric):
     field: str = "sub_queries"
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example has no queries."""
         if not example.get(self.field):
             raise NotMeasurable(f"the question has no {self.field} to compare with")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the queries; raise `NotMeasurable` if example or prediction has none."""
         self.require(example)
         written = prediction.get(self.field)
         if written is None:
@@ -225,7 +188,6 @@ class QueryMatch(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The general feedback, for the predictor that writes the queries."""
         return scored.feedback if self.field in call.outputs else ""
 
 

@@ -155,12 +155,7 @@ def parse_objective(spec: str) -> dict[str, float]:
 
 
 def written_weights(spec: str) -> dict[str, float | None]:
-    """The weights that a spec gives to the metrics it names; None where it gives none.
-
-    Example:
-        >>> written_weights("linkage,coverage=0.5")
-        {'linkage': None, 'coverage': 0.5}
-    """
+    """The weights that a spec gives to the metrics it names; None where it gives none."""
     weights: dict[str, float | None] = {}
     parts = [part.strip() for part in spec.split(",")]
     for part in parts:
@@ -175,14 +170,7 @@ def written_weights(spec: str) -> dict[str, float | None]:
 
 
 def objective_risk(metrics: Iterable[str]) -> str:
-    """The known risk of optimizing these metrics, in a line; empty if there is none, or truthfulness is among them.
-
-    Example:
-        >>> objective_risk(["linkage", "truthfulness"]), objective_risk(["f1"])
-        ('', '')
-        >>> objective_risk(["coverage"])
-        'coverage without truthfulness pays for fabrications: what is made up covers sub-questions; add truthfulness=1'
-    """
+    """The known risk of optimizing these metrics, in a line; empty if there is none, or truthfulness is among them."""
     names = dict.fromkeys(metrics)
     risky = [name for name in names if name in _WON_BY_FABRICATIONS]
     if TRUTHFULNESS in names or not risky:

@@ -22,24 +22,14 @@ from typedrag.text.words import split_words
 
 
 def gold_answers(example: dspy.Example) -> list[str]:
-    """The short answers, each of which is right.
-
-    Example:
-        >>> gold_answers(dspy.Example(answers=("Paris", " ")))
-        ['Paris']
-    """
+    """The short answers, each of which is right."""
     if answers := _texts(example.get("answers")):
         return answers
     raise NotMeasurable("the question has no gold answers")
 
 
 def gold_texts(example: dspy.Example) -> list[str]:
-    """The texts that a good answer resembles: the gold answers, or else the best references.
-
-    Example:
-        >>> gold_texts(dspy.Example(references=(Reference("good", 3), Reference("as good", 3), Reference("bad", 0))))
-        ['good', 'as good']
-    """
+    """The texts that a good answer resembles: the gold answers, or else the best references."""
     if texts := _texts(example.get("answers")) or best_references(example):
         return texts
     raise NotMeasurable("the question has neither gold answers nor references")
@@ -53,30 +43,13 @@ def best_references(example: dspy.Example) -> list[str]:
 
 
 def good_references(example: dspy.Example) -> list[str]:
-    """The texts that people labelled good: of the passages that a good answer needs, or else the best references.
-
-    Example:
-        >>> graded = (Reference("Yeast.", 4), Reference("Gas.", 3), Reference("Flour.", 1))
-        >>> good_references(dspy.Example(references=graded, passage_texts=("Yeast.", "Gas.")))
-        ['Yeast.', 'Gas.']
-        >>> good_references(dspy.Example(references=graded, passage_texts=()))
-        []
-        >>> good_references(dspy.Example(references=graded, passage_ids=("p1", "p2")))
-        ['Yeast.']
-    """
+    """The texts that people labelled good: of the passages that a good answer needs, or else the best references."""
     texts = example.get("passage_texts")
     return best_references(example) if texts is None else _texts(texts)
 
 
 def needed_passages(example: dspy.Example) -> dict[str, str]:
-    """The texts of the passages that a good answer needs, by their ids (`passage_ids`); empty if unknown.
-
-    Example:
-        >>> needed_passages(dspy.Example(passage_ids=("p1",), passage_texts=("Yeast.",)))
-        {'p1': 'Yeast.'}
-        >>> needed_passages(dspy.Example(passage_ids=("p1", "p2")))
-        {'p1': '', 'p2': ''}
-    """
+    """The texts of the passages that a good answer needs, by their ids (`passage_ids`); empty if unknown."""
     ids: Sequence[str] = example.get("passage_ids") or ()
     if not ids:
         raise NotMeasurable("the question has no labelled passages")
@@ -101,23 +74,13 @@ _IN_NUMBERS = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> bool:
-    """True if the prediction equals one of the gold answers.
-
-    Example:
-        >>> exact_match("The Eiffel Tower.", ["eiffel tower", "Tour Eiffel"])
-        True
-    """
+    """True if the prediction equals one of the gold answers."""
     # a text without a word equals nothing: "the" is no answer, though normalized it equals "a"
     return bool(normalize_text(prediction)) and bool(EM(prediction, list(answers)))
 
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
-    """The F1 of the prediction's words against the gold answer that fits best.
-
-    Example:
-        >>> round(token_f1("It is the Eiffel Tower", ["Eiffel Tower"]), 3)
-        0.667
-    """
+    """The F1 of the prediction's words against the gold answer that fits best."""
     # texts without a word agree on nothing; DSPy would print a warning
     return float(F1(prediction, list(answers))) if normalize_text(prediction) else 0.0
 
@@ -126,12 +89,6 @@ def contains(prediction: str, answer: str) -> bool:
     """True if the prediction includes a gold answer, in whole words.
 
     SQuAD drops punctuation, which joins the words around it; here punctuation may also separate words.
-
-    Example:
-        >>> contains("Paris, the capital of France", "paris"), contains("I know it", "no")
-        (True, False)
-        >>> contains("Rachael's, 1651-1674", "1651"), contains("It took 1.5 million", "5"), contains("the US", "U.S.")
-        (True, False, True)
     """
     readings = (normalize_text, _parted)
     return any((words := read(answer)) and f" {words} " in f" {read(prediction)} " for read in readings)
@@ -142,26 +99,12 @@ def _parted(text: str) -> str:
 
 
 def entities(answer: str) -> list[str]:
-    """The entities of a gold answer: more than one for compound questions.
-
-    Example:
-        >>> entities("1651 && Rachael"), entities("Paris")
-        (['1651', 'Rachael'], ['Paris'])
-    """
+    """The entities of a gold answer: more than one for compound questions."""
     return [entity for part in answer.split(ENTITY_SEPARATOR) if (entity := part.strip())]
 
 
 def found_entities(prediction: str, answers: Sequence[str]) -> tuple[int, int]:
-    """The number of a gold answer's entities that the prediction includes, and of all its entities.
-
-    Args:
-        prediction: Any text.
-        answers: Gold answers; the one with the largest share counts.
-
-    Example:
-        >>> found_entities("He succeeded in 1651.", ["1651 && Rachael"])
-        (1, 2)
-    """
+    """The number of a gold answer's entities that the prediction includes, and of all its entities."""
     counts = [(sum(contains(prediction, e) for e in parts), len(parts)) for a in answers if (parts := entities(a))]
     return max(counts, key=lambda c: c[0] / c[1], default=(0, 0))
 
@@ -175,7 +118,6 @@ class ExactMatch(Metric):
     needs = gold_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare with the gold answers."""
         answers = gold_answers(example)
         value = float(exact_match(prediction.answer, answers))
         return Scored(value, _gold(answers), {"em": value})
@@ -190,7 +132,6 @@ class TokenF1(Metric):
     needs = gold_texts
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare with the gold answers, or else with the best references."""
         answers = gold_texts(example)
         value = token_f1(prediction.answer, answers)
         return Scored(value, _gold(answers), {"f1": value})
@@ -209,14 +150,12 @@ class Accuracy(Metric):
     needs = gold_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Look for the gold answers."""
         answers = gold_answers(example)
         included, total = found_entities(prediction.answer, answers)
         value = included / total if total else 0.0
         return Scored(value, _gold(answers), {"accuracy": value}, {"found": included, "entities": total})
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The share of all entities that were found: `entity_accuracy`."""
         total = sum(s.details["entities"] for s in scored)
         return {"entity_accuracy": sum(s.details["found"] for s in scored) / total} if total else {}
 
@@ -236,33 +175,12 @@ _DATES = ("{0:%B} {0.day} {0.year}", "{0.day} {0:%B} {0.year}", "{0:%b} {0.day} 
 
 
 def is_short(answer: str) -> bool:
-    """True if each entity of a gold answer has few words.
-
-    Example:
-        >>> is_short("1651 && Rachael"), is_short("hotter for the same life before the filament evaporates")
-        (True, False)
-    """
+    """True if each entity of a gold answer has few words."""
     return all(len(entity.split()) <= MOST_WORDS for entity in entities(answer))
 
 
 def says(text: str, answers: Sequence[str]) -> bool | None:
-    """True if a text includes one of the gold answers, with all its entities.
-
-    Args:
-        text: Any text.
-        answers: Short gold answers.
-
-    Returns:
-        None if a gold answer is yes or no, and no sentence of the text begins with either.
-
-    Example:
-        >>> says("He succeeded in 1651.", ["1651 && Rachael"]), says("Rachael, in 1651.", ["1651 && Rachael"])
-        (False, True)
-        >>> says("It fell on the 2nd of March, 1861.", ["March 2 , 1861"]), says("It has twenty-one.", ["21"])
-        (True, True)
-        >>> says("No passage tells. No, it is not.", ["no"]), says("Both are American.", ["yes"])
-        (True, None)
-    """
+    """True if a text includes one of the gold answers, with all its entities."""
     if sides := {side for a in answers if (side := normalize_text(a)) in _SIDES}:
         opening = next((m[0] for s in sentences(text) if (m := _TAKEN_SIDE.match(s))), None)
         return None if opening is None else normalize_text(opening) in sides
@@ -270,16 +188,7 @@ def says(text: str, answers: Sequence[str]) -> bool | None:
 
 
 def in_digits(text: str, least: float = 0.0) -> str:
-    """A text with English numerals replaced by digits.
-
-    Args:
-        text: Any text.
-        least: Numerals up to this stay if they stand alone: a "one" is seldom a number.
-
-    Example:
-        >>> in_digits("twenty-five cows, one dog"), in_digits("one of two million", 3)
-        ('25 cows, 1 dog', 'one of 2000000')
-    """
+    """A text with English numerals replaced by digits."""
     from text_to_num import alpha2digit
 
     return str(alpha2digit(text, "en", least))

@@ -36,11 +36,6 @@ def retrieval_cycles(steps: Iterable[Step]) -> int:
 
     Queries that are retrieved for at once are one cycle, and of sub-queries that are answered at
     once only the longest counts (HANRAG, table 8: two parallel retrievals are one step).
-
-    Example:
-        >>> way = Step("sub-query", steps=(Step("retrieve"), Step("answer"), Step("retrieve"), Step("answer")))
-        >>> retrieval_cycles([Step("retrieve"), Step("sub-queries", steps=(way, way))])
-        3
     """
     return sum(_cycles(step) for step in steps)
 
@@ -54,12 +49,7 @@ def _cycles(step: Step) -> int:
 
 
 def knows_steps(prediction: dspy.Prediction) -> bool:
-    """False if an answer was made elsewhere, so that nothing is known of its making.
-
-    Example:
-        >>> knows_steps(dspy.Prediction(steps=(Step(ELSEWHERE),))), knows_steps(dspy.Prediction(steps=()))
-        (False, True)
-    """
+    """False if an answer was made elsewhere, so that nothing is known of its making."""
     return all(step.name != ELSEWHERE for step in prediction.get("steps") or ())
 
 
@@ -91,28 +81,13 @@ class Steps(Metric):
     measures = ("steps",)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Count the cycles in the steps that the program recorded."""
         require_steps(prediction)
         cycles = retrieval_cycles(prediction.get("steps") or ())
         return Scored(1 / (1 + cycles), f"{cycles} retrieval-generation cycles", {"steps": float(cycles)})
 
 
 def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int = 10) -> dict[str, float]:
-    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k.
-
-    Args:
-        ranked: Ids of passages, best first. If an id comes twice, the first place counts.
-        relevance: Labels by id; passages with a label above 0 are relevant, and nDCG uses it as gain.
-            Passages without a label are not relevant.
-        k: The cutoff of all but MAP.
-
-    Returns:
-        The measures `recall`, `mrr`, `map` and `ndcg`, each from 0 to 1.
-
-    Example:
-        >>> ranking_measures(["a", "b", "c"], {"b": 1, "z": 1}, k=2)
-        {'recall': 0.5, 'mrr': 0.5, 'map': 0.25, 'ndcg': 0.38685280723454163}
-    """
+    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k."""
     with importing("ir_measures"):
         from ir_measures import AP, RR, R, calc_aggregate, nDCG
 
@@ -129,9 +104,6 @@ def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Pa
     """The coverage of each sub-answer by each passage: the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
 
     The paper does not say which part of ROUGE; here it is recall, as for `com_rouge`.
-
-    Returns:
-        A row for each passage, a column for each sub-answer.
     """
     import numpy as np
 
@@ -140,14 +112,7 @@ def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Pa
 
 
 def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
-    """The sum of what each ranked row of a `coverage_table` adds where earlier rows cover least (eq. 13).
-
-    Example:
-        >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.0, 0.5]])  # the second counts in full
-        1.5
-        >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.5, 0.0]])  # the second not at all
-        1.0
-    """
+    """The sum of what each ranked row of a `coverage_table` adds where earlier rows cover least (eq. 13)."""
     import numpy as np
 
     rows = np.asarray(table, dtype=float)
@@ -160,13 +125,7 @@ def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
 
 
 def greedy_ranking(table: Any, k: int) -> list[int]:
-    """The silver list: at each place the passage that adds most, with ties broken by row (eq. 8).
-
-    Example:
-        >>> table = [[0.2, 0.1], [0.9, 0.0], [0.8, 0.1]]
-        >>> greedy_ranking(table, k=2), round(comprehensiveness([1, 0], table), 3)
-        ([1, 0], 1.0)
-    """
+    """The silver list: at each place the passage that adds most, with ties broken by row (eq. 8)."""
     import numpy as np
 
     rows = np.asarray(table, dtype=float)
@@ -185,10 +144,6 @@ def ncom(ranking: Sequence[int], table: Any) -> float | None:
 
     It can exceed 1, since greedy choice does not always find the best list. None if nothing in the
     `coverage_table` of the pool covers anything.
-
-    Example:
-        >>> ncom([0, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
-        0.6666666666666666
     """
     if len(set(ranking)) < len(ranking):
         raise ValueError("a passage is ranked twice")
@@ -233,11 +188,9 @@ class _FoundPassages(Metric):
         self.measures = (*type(self).measures, *further)  # type: ignore[misc]
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """The ids of passages, best first; `NotMeasurable` if they are not known."""
         raise NotImplementedError
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the ids; the feedback names the missing ones."""
         needed = list(needed_passages(example))
         ranking = self.ranking(prediction)
         relevance = dict.fromkeys(needed, 1)
@@ -252,7 +205,6 @@ class _FoundPassages(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The passages that its queries should have found, by their texts if known."""
         missing = scored.details["missing"]
         if call.role is not Role.SEARCHER or not missing:
             return ""
@@ -268,7 +220,6 @@ class Retrieval(_FoundPassages):
     name: ClassVar[str] = "retrieval"
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """The ids of the passages that the answer was written from, in their order."""
         require_passages(prediction)
         return [passage.id for passage in prediction.get("passages") or ()]
 
@@ -284,31 +235,17 @@ class Rewrite(_FoundPassages):
     name: ClassVar[str] = "rewrite"
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """The fused rankings of all queries."""
         require_steps(prediction)
         return [p.id for p in reciprocal_rank_fusion([[Passage(i, "") for i in ids] for ids in searches(prediction)])]
 
 
 def searches(prediction: dspy.Prediction) -> list[tuple[str, ...]]:
-    """The ids of the passages that each query of a program found, best first.
-
-    Example:
-        >>> queries = (Step("query", "yeast", passage_ids=("a", "b")), Step("query", "gas", passage_ids=("c",)))
-        >>> steps = (Step("retrieve", "2 queries", steps=queries), Step("retrieve", "bread", passage_ids=("d",)))
-        >>> searches(dspy.Prediction(steps=steps))
-        [('a', 'b'), ('c',), ('d',)]
-    """
+    """The ids of the passages that each query of a program found, best first."""
     steps: Sequence[Step] = prediction.get("steps") or ()
     return [s.passage_ids for s in query_steps(steps)]
 
 
 def query_steps(steps: Sequence[Step]) -> list[Step]:
-    """The steps of single queries to a retriever, or to a part of one.
-
-    Example:
-        >>> parts = (Step("bm25", "yeast", passage_ids=("a",)), Step("dense", "why bread rises", passage_ids=("b",)))
-        >>> [s.input for s in query_steps((Step("retrieve", "2 queries", steps=parts), Step("answer", "Why?")))]
-        ['yeast', 'why bread rises']
-    """
+    """The steps of single queries to a retriever, or to a part of one."""
     retrieved = [s for step in steps for s in step.walk() if s.name == "retrieve"]
     return [query for step in retrieved for query in (step.steps or (step,))]

@@ -69,13 +69,7 @@ class Scenario(StrEnum):
 
 
 def scenarios(judged: Sequence[Judged], type: SubQuestionType) -> dict[Scenario, float] | None:
-    """The share of each scenario among the sub-questions of a type; the four sum to 1 (table 1).
-
-    Example:
-        >>> core = [Judged(CORE, True, (True, False)), Judged(CORE, False, (False, False))]
-        >>> {s.value: share for s, share in scenarios(core, CORE).items()}
-        {'neither': 0.5, 'retrieved-only': 0.0, 'answered-only': 0.0, 'both': 0.5}
-    """
+    """The share of each scenario among the sub-questions of a type; the four sum to 1 (table 1)."""
     counts = Counter(j.scenario for j in _of(judged, type))
     if not counts:
         return None
@@ -83,35 +77,17 @@ def scenarios(judged: Sequence[Judged], type: SubQuestionType) -> dict[Scenario,
 
 
 def answer_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float | None:
-    """Metric 1: the share of a type's sub-questions that the answers cover.
-
-    Example:
-        >>> answer_coverage([Judged(CORE, True), Judged(CORE, False), Judged(FOLLOW_UP, True)], CORE)
-        0.5
-        >>> answer_coverage([Judged(CORE, True)], BACKGROUND) is None
-        True
-    """
+    """Metric 1: the share of a type's sub-questions that the answers cover."""
     return _share(_of(judged, type), lambda j: j.answered)
 
 
 def retrieval_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float | None:
-    """Metric 2: the share of a type's sub-questions that at least one passage covers.
-
-    Example:
-        >>> retrieval_coverage([Judged(CORE, False, (False, True)), Judged(CORE, False, (False, False))], CORE)
-        0.5
-    """
+    """Metric 2: the share of a type's sub-questions that at least one passage covers."""
     return _share(_of(judged, type), lambda j: any(j.retrieved))
 
 
 def knowledge_identification(judged: Sequence[Judged]) -> float | None:
-    """Metric 3: the share that answers cover of the core sub-questions that passages cover.
-
-    Example:
-        >>> seen = [Judged(CORE, True, (True,)), Judged(CORE, False, (True,)), Judged(CORE, True, (False,))]
-        >>> knowledge_identification(seen)
-        0.5
-    """
+    """Metric 3: the share that answers cover of the core sub-questions that passages cover."""
     return _share([j for j in _of(judged, CORE) if any(j.retrieved)], lambda j: j.answered)
 
 
@@ -119,10 +95,6 @@ def retrieval_potential(judged: Sequence[Judged]) -> float | None:
     """Metric 4: the share that no passage covers of the core sub-questions that answers leave open.
 
     Better retrieval could close these. The share is 1 if nothing was retrieved.
-
-    Example:
-        >>> retrieval_potential([Judged(CORE, False, (True,)), Judged(CORE, False, (False,)), Judged(CORE, True)])
-        0.5
     """
     return _share([j for j in _of(judged, CORE) if not j.answered], lambda j: not any(j.retrieved))
 
@@ -132,10 +104,6 @@ def frequency_correlation(judged: Sequence[Judged]) -> float | None:
 
     The mean share of covering passages over the answered core sub-questions, less that over the
     others; from -1 to 1. Sub-questions for which nothing was retrieved are left out.
-
-    Example:
-        >>> frequency_correlation([Judged(CORE, True, (True, True)), Judged(CORE, False, (True, False))])
-        0.5
     """
     with_passages = [j for j in _of(judged, CORE) if j.retrieved]
     covered = [fmean(j.retrieved) for j in with_passages if j.answered]
@@ -148,11 +116,6 @@ def position_alignment(judged: Sequence[Judged]) -> float | None:
 
     The mean position of follow-up, less the mean of the positions of core and background; from -1 to 1.
     None unless answers address all three types.
-
-    Example:
-        >>> places = {CORE: 0.2, BACKGROUND: 0.4, FOLLOW_UP: 0.9}
-        >>> round(position_alignment([Judged(t, True, position=p) for t, p in places.items()]), 3)
-        0.6
     """
     positions = {
         type: [j.position for j in _of(judged, type) if j.answered and j.position is not None]
@@ -169,10 +132,6 @@ def coverage_measures(judged: Sequence[Judged]) -> dict[str, float]:
 
     Metric 1 is `answered_core`, `answered_background`, `answered_follow_up`; metric 2 is
     `retrieved_core` and so on; the others have the names of their functions.
-
-    Example:
-        >>> coverage_measures([Judged(CORE, True, (False,)), Judged(FOLLOW_UP, False, (True,))])
-        {'answered_core': 1.0, 'answered_follow_up': 0.0, 'retrieved_core': 0.0, 'retrieved_follow_up': 1.0}
     """
     values = {
         **{f"answered_{type.name.lower()}": answer_coverage(judged, type) for type in SubQuestionType},
@@ -190,12 +149,6 @@ def rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = 
 
     Only answers to the same question compare, since they share its sub-questions. Types without a
     sub-question or without a weight are left out. None if that leaves no type.
-
-    Example:
-        >>> rating([Judged(CORE, True), Judged(CORE, False), Judged(FOLLOW_UP, True)])
-        -0.5
-        >>> rating([Judged(CORE, True), Judged(FOLLOW_UP, True)], weights={CORE: 1.0})
-        1.0
     """
     covered = _covered(judged, weights)
     return sum(weights[type] * share for type, share in covered.items()) if covered else None
@@ -205,12 +158,6 @@ def scaled_rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, fl
     """The rating as a score: 0 is the worst that the question's sub-questions allow, 1 the best.
 
     The best covers all sub-questions whose weight is positive and none whose weight is negative.
-
-    Example:
-        >>> scaled_rating([Judged(CORE, True), Judged(CORE, False), Judged(FOLLOW_UP, True)])
-        0.25
-        >>> scaled_rating([Judged(FOLLOW_UP, False)])
-        1.0
     """
     covered = _covered(judged, weights)
     worst = sum(min(weights[type], 0.0) for type in covered)
@@ -302,18 +249,15 @@ class SubQuestionCoverage(Metric):
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Check that there is a scorer if the judge asks an LM; see `Metric.check_scorer`."""
         judge = options.get("judge")  # a judge, or the folder of a compiled one, which asks an LM
         if getattr(judge, "asks_lm", True) if judge else asks_lm(options.get("cite", DEFAULT_CITE)):
             super().check_scorer(scorer)
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example has no sub-questions, and no scorer writes them."""
         if self.scorer is None and not example.get("sub_questions"):
             raise NotMeasurable("the question has no sub-questions, and no scorer is named that would write them")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Score an answer by the sub-questions that it and its passages cover."""
         self.require(example)
         sub_questions = self.sub_questions(example)
         if not any(self.weights[s.type] for s in sub_questions):
@@ -335,12 +279,6 @@ class SubQuestionCoverage(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The core sub-questions that this predictor left open.
-
-        Those that no passage answers were left open by the predictors that search; those that a predictor's
-        sources answer, by that predictor. If passages are not judged, all predictors that write are told of
-        all open ones.
-        """
         judged = [(s["text"], _judged(s)) for s in scored.details["sub_questions"]]
         core = [(text, j) for text, j in judged if j.type is SubQuestionType.CORE]
         covered = f"The answer covers {sum(j.answered for _, j in core)} of {len(core)} core sub-questions."
@@ -362,13 +300,6 @@ class SubQuestionCoverage(Metric):
         return " ".join(messages)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """Metrics 1 to 6 and the scenarios, over the sub-questions of all questions (section 3.2).
-
-        Metrics 1 and 2 are named `pooled_core`, `pooled_retrieved_core`, and so on, since a single answer has
-        them too; shares of scenarios `core_neither`, `core_retrieved_only`, and so on. Undefined measures are
-        left out, as are those that need judged passages without them. Answers that do not tell their passages
-        count in measures of answers alone.
-        """
         judged = _all_judged(scored)
         known = _all_judged([one for one in scored if one.details.get("passages_known", True)])
         passages = self.passages and any(j.retrieved for j in known)
@@ -388,12 +319,7 @@ class SubQuestionCoverage(Metric):
         }
 
     def sub_questions(self, example: dspy.Example) -> tuple[SubQuestion, ...]:
-        """The example's own sub-questions, or else its question decomposed and typed.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The example's own sub-questions, or else its question decomposed and typed."""
         if own := example.get("sub_questions"):
             return tuple(own)
         texts = self.decomposer(question=example.question).sub_questions
@@ -402,7 +328,8 @@ class SubQuestionCoverage(Metric):
 
     def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
         """Each sub-question with its verdicts as JSON values: the words of the answer that cover it, and whether each
-        passage does."""
+        passage does.
+        """
         passages = [p.titled for p in prediction.get("passages") or ()] if self.passages else []
         texts = [s.text for s in sub_questions]
         answer, *behind = run_concurrently(

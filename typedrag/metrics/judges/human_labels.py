@@ -47,14 +47,7 @@ class LabelledAnswer:
 
 
 def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswer]:
-    """The labelled answers to a question that LINKAGE does not draw as references, in random order.
-
-    Example:
-        >>> answers = [Reference("Yeast.", 2), Reference("Flour.", 0), Reference("Gas.", 2), Reference("Dough.", 0)]
-        >>> drawn = labelled_answers(dspy.Example(id="q1", question="Why does bread rise?", references=answers))
-        >>> sorted((case.candidate.label, case.rank) for case in drawn)
-        [(0, 2), (2, 1)]
-    """
+    """The labelled answers to a question that LINKAGE does not draw as references, in random order."""
     drawn = draw_references(example, seed)
     shown = {r.text for r in drawn}
     others = {r.text: r for r in example.references if r.text.strip() and r.text not in shown}
@@ -69,13 +62,7 @@ def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswe
 
 
 def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:
-    """The type that most annotators chose; None if there is a tie.
-
-    Example:
-        >>> core, background = SubQuestionType.CORE, SubQuestionType.BACKGROUND
-        >>> majority([core, background, core]), majority([core, background])
-        (<SubQuestionType.CORE: 'core'>, None)
-    """
+    """The type that most annotators chose; None if there is a tie."""
     counts = Counter(types).most_common(2)
     if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
         return None
@@ -89,17 +76,14 @@ class HumanLabels(Metric):
     """The field of the judge's predictor that is measured."""
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
-        """The share of what was judged of a question that people say, too."""
         return fmean(self.score(*judged).score for judged in zip(cases, judgments, strict=True))
 
     def comparable(self, cases: Sequence[dspy.Example]) -> bool:
-        """True if the labels of a question are enough for an agreement."""
         return True
 
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The feedback for the judge's predictor; empty for other predictors."""
         return scored.feedback if self.output in call.outputs else ""
 
 
@@ -124,7 +108,6 @@ class RankLabels(HumanLabels):
         self.convention = convention
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the ranks."""
         predicted, right = _expected(prediction), example.rank
         both = self.convention is Convention.LINKAGE and example.tied
         off = max(right - predicted, predicted - right - both, 0)
@@ -136,11 +119,9 @@ class RankLabels(HumanLabels):
         return Scored(1 - off / (worst - 1), f"{text}; {judged}.", {"off": float(off)})
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
-        """The share of pairs that are ranked as people do; ties count half."""
         return _ordered([-_expected(j) for j in judgments], [c.label for c in cases], [""] * len(cases))
 
     def comparable(self, cases: Sequence[dspy.Example]) -> bool:
-        """True if there are two labels."""
         return len({case.label for case in cases}) > 1
 
 
@@ -156,7 +137,6 @@ class VerdictLabels(HumanLabels):
     output: ClassVar[str] = "verdicts"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare verdict by verdict."""
         people, predicted = list(example.verdicts.values()), prediction.verdicts
         right = [p.answered == g.answered for p, g in zip(people, predicted, strict=True)]
         shares = [[r for r, p in zip(right, people, strict=True) if p.answered is kind] for kind in (True, False)]
@@ -169,13 +149,11 @@ class VerdictLabels(HumanLabels):
         return Scored(score, _on_wrong(wrong, len(right)), {"accuracy": fmean(right)})
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
-        """The share of pairs on a text that are judged as people do; ties count half."""
         people = [int(verdict.answered) for case in cases for verdict in case.verdicts.values()]
         judged = [int(verdict.answered) for judgment in judgments for verdict in judgment.verdicts]
         return _ordered(judged, people, [case.text for case in cases for _ in case.verdicts])
 
     def comparable(self, cases: Sequence[dspy.Example]) -> bool:
-        """True if a text has both kinds of sub-questions."""
         kinds: dict[str, set[bool]] = defaultdict(set)
         for case in cases:
             kinds[case.text] |= {verdict.answered for verdict in case.verdicts.values()}
@@ -192,7 +170,6 @@ class TypeLabels(HumanLabels):
     output: ClassVar[str] = "types"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare type by type."""
         compared = list(zip(example.sub_questions.values(), example.types.values(), prediction.types, strict=True))
         wrong = [
             f"{quoted(text)} is {people}, taken for {guess}." for text, people, guess in compared if people != guess
@@ -216,7 +193,6 @@ class Agreement(Metric):
         self.labels = labels
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare all judgments of the question."""
         return Scored(self.labels.agreement(example.cases, prediction.judgments))
 
 

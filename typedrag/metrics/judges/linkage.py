@@ -41,12 +41,7 @@ class Convention(StrEnum):
 
 
 def reciprocal_rank(rank: float) -> float:
-    """The reciprocal of a rank: 1 for the best.
-
-    Example:
-        >>> reciprocal_rank(4)
-        0.25
-    """
+    """The reciprocal of a rank: 1 for the best."""
     _check_rank(rank)
     return 1 / rank
 
@@ -55,10 +50,6 @@ def percentile_rank(rank: float, references: int) -> float:
     """A rank's place within a list of references, in percent: 100 for the best (eq. 4, one term).
 
     Of n references, rank n gets 100/n, and rank n + 1 gets 0.
-
-    Example:
-        >>> [percentile_rank(rank, references=4) for rank in (1, 2, 4, 5)]
-        [100.0, 75.0, 25.0, 0.0]
     """
     _check_rank(rank)
     if rank > references + 1:
@@ -67,61 +58,27 @@ def percentile_rank(rank: float, references: int) -> float:
 
 
 def mrr(ranks: Iterable[float]) -> float:
-    """Mean reciprocal rank, from 0 to 1 (eq. 3).
-
-    Example:
-        >>> mrr([1, 2, 4])
-        0.5833333333333334
-    """
+    """Mean reciprocal rank, from 0 to 1 (eq. 3)."""
     return fmean(reciprocal_rank(rank) for rank in ranks)
 
 
 def mpr(ranks: Iterable[tuple[float, int]]) -> float:
-    """Mean percentile rank, from 0 to 100 (eq. 4).
-
-    Args:
-        ranks: Ranks, each with the number of references it is among.
-
-    Example:
-        >>> mpr([(1, 4), (2, 2)])
-        75.0
-    """
+    """Mean percentile rank, from 0 to 100 (eq. 4)."""
     return fmean(percentile_rank(rank, references) for rank, references in ranks)
 
 
 def chance_mrr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
-    """The mean reciprocal rank of a judge who draws ranks at random.
-
-    Example:
-        >>> round(chance_mrr(4), 3), round(chance_mrr(4, Convention.LINKAGE), 3)
-        (0.521, 0.457)
-    """
+    """The mean reciprocal rank of a judge who draws ranks at random."""
     return mrr(_all_ranks(references, convention))
 
 
 def chance_mpr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
-    """The mean percentile rank of a judge who draws ranks at random.
-
-    Example:
-        >>> chance_mpr(4), chance_mpr(4, Convention.LINKAGE)
-        (62.5, 50.0)
-    """
+    """The mean percentile rank of a judge who draws ranks at random."""
     return mpr((rank, references) for rank in _all_ranks(references, convention))
 
 
 def expected_rank(probabilities: Mapping[int, float]) -> float:
-    """The mean of the allowed ranks, weighted by the judge's probabilities of them.
-
-    Args:
-        probabilities: The probabilities of the allowed ranks. They need not sum to 1, since other tokens
-            have probabilities too: they are scaled to do so.
-
-    Example:
-        >>> expected_rank({1: 0.5, 2: 0.25, 4: 0.25})
-        2.0
-        >>> expected_rank({1: 0.3, 2: 0.1})
-        1.25
-    """
+    """The mean of the allowed ranks, weighted by the judge's probabilities of them."""
     for rank, probability in probabilities.items():
         _check_rank(rank)
         if probability < 0:
@@ -189,19 +146,6 @@ class LinkageJudge(dspy.Module):
         self.rank = predictor(_SIGNATURES[self.convention])
 
     def forward(self, question: str, references: Sequence[str], candidate: str, draw: int = 0) -> dspy.Prediction:
-        """A prediction with the `rank`, from 1, and the `probabilities` of all ranks.
-
-        Args:
-            question: The question.
-            references: Answers, best first; their `convention.worst_rank` is below 10.
-            candidate: The answer to rank.
-            draw: 0 asks at the LM's own temperature; each other number draws another answer at
-                Typed-RAG's temperature, 0.8.
-
-        Returns:
-            Prediction: `probabilities` is None for drawn answers, and if the LM's server gives no token
-                probabilities.
-        """
         worst = self.convention.worst_rank(len(references))
         settings: dict[str, Any] = {}
         if draw:
@@ -229,11 +173,6 @@ def draw_references(
     The draw among references of one label depends only on the example's id, their texts and the seed,
     so that all programs get the same list on every machine. If there are more labels than
     `max_references`, the best, the worst and others evenly between them are kept.
-
-    Example:
-        >>> answers = [Reference("Yeast.", 2), Reference("Gas from yeast.", 3), Reference("Flour.", 0)]
-        >>> [r.label for r in draw_references(dspy.Example(id="q1", references=answers))]
-        [3, 2, 0]
     """
     by_label: dict[int, list[Reference]] = defaultdict(list)
     for reference in example.get("references") or ():
@@ -332,15 +271,12 @@ class Linkage(Metric):
 
     @classmethod
     def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
-        """True if its make asks an LM."""
         return options.get("make") != "combined"
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example's references have fewer than two labels."""
         draw_references(example, self.seed, self.max_references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Rank an answer among the references drawn for its question, or compare it with all of them."""
         references = draw_references(example, self.seed, self.max_references)
         if self.make == "lm":
             return self._ranked(example, prediction, references)
@@ -380,11 +316,6 @@ class Linkage(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The content of better references that the answer lacks, for the predictor that lost it.
-
-        Content that no passage has was lost by the predictor that searched; content that a predictor's
-        sources have, but its text has not, by that predictor.
-        """
         references, question = draw_references(example, self.seed, self.max_references), example.question
         if QUALITY in scored.measures:
             better = _better(references, scored.measures[QUALITY])
@@ -412,7 +343,6 @@ class Linkage(Metric):
         return " ".join(messages)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The measures of chance for these numbers of references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
         if self.make == "combined":
             return {}
         lengths = [len(s.details["labels"]) for s in scored]

@@ -70,11 +70,6 @@ class PairwiseJudge(dspy.Module):
         self.token_probabilities = token_probabilities
 
     def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
-        """A prediction with the `verdict`, first, second or tie, and the `probabilities` of all three.
-
-        Returns:
-            Prediction: `probabilities` is None if the LM's server gives no token probabilities.
-        """
         settings = logprob_settings() if self.token_probabilities else {}
         reply = ask(
             "compare",
@@ -108,10 +103,6 @@ class Verdicts(NamedTuple):
         """The outcome for the one answer: a win if it is preferred in both orders, a loss if the other is, else a tie.
 
         A preference that changes with the order is for a place, not for an answer.
-
-        Example:
-            >>> Verdicts("first", "second").outcome, Verdicts("first", "first").outcome
-            (<PairwiseOutcome.WIN: 'win'>, <PairwiseOutcome.TIE: 'tie'>)
         """
         both = (self.forward, self.backward)
         if both == ("first", "second"):
@@ -161,20 +152,7 @@ _EQUAL = 1e-9
 
 
 def points(differences: Array, weights: Array) -> Array:
-    """The points of weights for each pair: 1 if they predict it, 0 if not, 0.5 for equal ratings.
-
-    Args:
-        differences: [pairs, 3] The coverage of the better answer less that of the worse, for each type.
-        weights: [n, 3]
-
-    Returns:
-        [n, pairs]
-
-    Example:
-        >>> weights = np.array([[1.0, 0.5, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-        >>> points(np.array([[0.5, 0.0, -0.5]]), weights).tolist()
-        [[1.0], [0.5], [0.0]]
-    """
+    """The points of weights for each pair: 1 if they predict it, 0 if not, 0.5 for equal ratings."""
     ratings = np.asarray(weights) @ np.asarray(differences).T
     return np.where(np.abs(ratings) < _EQUAL, 0.5, ratings > 0)
 
@@ -182,9 +160,6 @@ def points(differences: Array, weights: Array) -> Array:
 def best_weights(differences: Array, weights: Array = GRID) -> Array:
     """The weights that predict most pairs; of equally good ones, those nearest to their mean, which are least likely
     to be good by chance.
-
-    Returns:
-        [3]
     """
     accuracies = points(differences, weights).mean(axis=1)
     equals = weights[accuracies >= accuracies.max() - _EQUAL]
@@ -193,12 +168,7 @@ def best_weights(differences: Array, weights: Array = GRID) -> Array:
 
 
 def cross_validated(differences: Array, questions: Sequence[str], folds: int = 5) -> float | None:
-    """The share of pairs that weights predict which were found without the pair's question; None with one question.
-
-    Args:
-        differences: [pairs, 3]
-        questions: [pairs] The question of each pair, whose pairs are all in one fold.
-    """
+    """The share of pairs that weights predict which were found without the pair's question; None with one question."""
     fold_of = {question: n % folds for n, question in enumerate(sorted(set(questions)))}
     if len(fold_of) < 2:
         return None
@@ -257,18 +227,15 @@ class Preference(Metric):
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Check that there is a scorer if a judge asks an LM; see `Metric.check_scorer`."""
         if options.get("lm_judge"):
             super().check_scorer(scorer)
         SubQuestionCoverage.check_scorer(scorer, **(options.get("coverage") or {}))
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example has no answers to compare, or nothing knows its sub-questions."""
         _rated_answers(example, self.candidates, self.seed)
         self.coverage.require(example)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Score the rating by the pairs of the example's answers; the prediction is not looked at."""
         answers = _rated_answers(example, self.candidates, self.seed)
         covered = self._coverage(example, [text for text, _ in answers])
         pairs = [
@@ -293,11 +260,9 @@ class Preference(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """Nothing: no predictor changes the dataset's answers."""
         return ""
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The best weights of the paper's grid, and the accuracy that such a search reaches on other questions."""
         differences = np.array([pair for one in scored for pair in one.details["differences"]])
         questions = [one.details["question"] for one in scored for _ in one.details["differences"]]
         accuracy = cross_validated(differences, questions)

@@ -45,9 +45,7 @@ _DENIES = {"not", "no", "never", "none", "neither", "nor", "without", "cannot", 
 class Support(Protocol):
     """Judges the support of sentences by sources."""
 
-    def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
-        """The verdict on each sentence by the sources, at least one."""
-        ...
+    def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]: ...
 
 
 class EmbeddingSupport:
@@ -69,7 +67,6 @@ class EmbeddingSupport:
         self.model = model
 
     def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
-        """See `Support.verdicts`."""
         parts = [part for source in sources for part in _sentences(source)]
         known = " ".join(sources)
         return [self._verdict(without_item_number(sentence), question, parts, known) for sentence in sentences]
@@ -93,10 +90,6 @@ def particulars(sentence: str, known: str) -> frozenset[str]:
     """The words of a sentence's numbers, names and quoted terms that a text lacks.
 
     The first word of a sentence is a name if the next word is one.
-
-    Example:
-        >>> sorted(particulars('Aksel Sandemose wrote "ljaante" in 1933. Later he moved.', "By Aksel, later."))
-        ['1933', 'ljaante', 'sandemose']
     """
     had = _content(known)
     sentence = _plain(sentence)
@@ -110,12 +103,7 @@ def particulars(sentence: str, known: str) -> frozenset[str]:
 
 
 def shared_words(sentence: str, question: str, known: str) -> float:
-    """The share that a text has of the words that a sentence adds to a question; 1 if it adds none.
-
-    Example:
-        >>> shared_words("A group of larks is an exaltation.", "What is a group of larks?", "They say a flock.")
-        0.0
-    """
+    """The share that a text has of the words that a sentence adds to a question; 1 if it adds none."""
     added = _content(sentence) - _content(question)
     return len(added & _content(known)) / len(added) if added else 1.0
 
@@ -167,12 +155,7 @@ _TOKENS_A_VERDICT = 12
 
 
 def open_support(spec: str) -> Support:
-    """The make of support that a spec names; models are loaded on first use.
-
-    Args:
-        spec: `embedding`; `nli:NAME`, a cross-encoder for entailment, such as
-            `nli:cross-encoder/nli-deberta-v3-small`, or a folder of one; or `lm`, the LM in use.
-    """
+    """The make of support that a spec names; models are loaded on first use."""
     kind, _, name = spec.partition(":")
     if spec == "embedding":
         return EmbeddingSupport()
@@ -196,7 +179,6 @@ class NLISupport:
         self.name = name
 
     def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
-        """See `Support.verdicts`."""
         with _nli_model(self.name) as (model, labels):
             pairs = [(source, sentence) for sentence, source in product(sentences, sources)]
             likeliest = model.predict(pairs, show_progress_bar=False).argmax(axis=1).tolist() if pairs else []
@@ -241,7 +223,6 @@ class SupportJudge(dspy.Module):
         self.check = predictor(JudgeSupport)
 
     def forward(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> dspy.Prediction:
-        """A prediction with the `verdicts`, one for each sentence."""
         reply = ask(
             "judge support",
             with_settings(self.check, allow_tokens(len(sentences) * _TOKENS_A_VERDICT)),
@@ -265,7 +246,6 @@ class LMSupport:
         self.judge = judge or SupportJudge()
 
     def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
-        """See `Support.verdicts`."""
         read = [first_words(source, _SOURCE_WORDS) for source in sources[:_MOST_SOURCES]]
         verdicts: list[SupportVerdict] = self.judge(question=question, sentences=sentences, sources=read).verdicts
         return verdicts

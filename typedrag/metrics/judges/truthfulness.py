@@ -63,12 +63,10 @@ class Truthfulness(Metric):
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Refuse the make `lm` without a scorer; the other makes need none."""
         if options.get("make") == "lm" and scorer is None:
             raise InputError("truthfulness by make 'lm' needs a scorer", "Name one: --scorer SPEC")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Score an answer; raise `NotMeasurable` if there is no gold answer, good reference or passage."""
         golds = [answer for answer in example.get("answers") or () if answer.strip()]
         short = [gold for gold in golds if is_short(gold)]
         if _does_not_say(prediction):
@@ -88,8 +86,6 @@ class Truthfulness(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The general feedback for predictors that write, and whether their sources have a right answer; for those that
-        search, the gold answer that no passage has."""
         short = [gold for gold in example.get("answers") or () if gold.strip() and is_short(gold)]
         if not short or scored.measures["right"] == 1:
             return scored.feedback if call.role.writes else ""
