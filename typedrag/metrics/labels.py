@@ -21,14 +21,14 @@ def accuracy(actual: Sequence[str], predicted: Sequence[str]) -> float:
     """The share of labels that are right."""
     from sklearn.metrics import accuracy_score
 
-    return float(accuracy_score(*_checked(actual, predicted)))
+    return float(accuracy_score(*_paired(actual, predicted)))
 
 
 def macro_f1(actual: Sequence[str], predicted: Sequence[str]) -> float:
     """The mean F1 of all labels that occur in either; a label that is never right has 0."""
     from sklearn.metrics import f1_score
 
-    return float(f1_score(*_checked(actual, predicted), average="macro", zero_division=0.0))
+    return float(f1_score(*_paired(actual, predicted), average="macro", zero_division=0.0))
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class ConfusionTable:
 
 
 def confusion(actual: Sequence[str], predicted: Sequence[str], labels: Sequence[str] | None = None) -> ConfusionTable:
-    """The confusion table of predicted labels."""
+    """The confusion table of labels; its rows and columns are by default all that occur, in alphabetical order."""
     from sklearn.metrics import confusion_matrix
 
-    actual, predicted = _checked(actual, predicted)
+    actual, predicted = _paired(actual, predicted)
     order = sorted({*actual, *predicted}) if labels is None else [str(label) for label in labels]
     if unknown := {*actual, *predicted} - set(order):
         raise ValueError(f"not among the labels: {', '.join(sorted(unknown))}")
@@ -71,7 +71,7 @@ def confusion(actual: Sequence[str], predicted: Sequence[str], labels: Sequence[
     return ConfusionTable(tuple(order), tuple(tuple(int(c) for c in row) for row in counts))
 
 
-def _checked(actual: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], list[str]]:
+def _paired(actual: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], list[str]]:
     # plain strings: NumPy truncates the members of a StrEnum in an array
     if len(actual) != len(predicted) or not actual:
         raise ValueError(f"{len(actual)} right labels and {len(predicted)} given ones do not compare")
@@ -99,16 +99,22 @@ class LabelMatch(Metric):
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
         if example.get(self.field) is None:
-            raise NotMeasurable(f"the question has no labelled {_as_words(self.field)}")
+            raise NotMeasurable(f"the question has no labelled {self.field.replace('_', ' ')}")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         self.require(example)
-        actual, predicted = str(example[self.field]), prediction.get(self.field)
+        what, actual, predicted = self.field.replace("_", " "), str(example[self.field]), prediction.get(self.field)
         if predicted is None or predicted == "":
-            raise NotMeasurable(f"the program names no {_as_words(self.field)}")
-        value = float(actual == str(predicted))
-        details = {"actual": actual, "given": str(predicted)}
-        return Scored(value, self._in_words(actual, str(predicted)), {"accuracy": value}, details)
+            raise NotMeasurable(f"the program names no {what}")
+        predicted = str(predicted)
+        if actual == predicted:
+            feedback = f"The {what} is {actual}, as it was named."
+        else:
+            known = self.definitions or {}
+            defined = (f"{label}: {known[label]}." for label in (actual, predicted) if label in known)
+            feedback = " ".join((f"The {what} is {actual}, taken for {predicted}.", *defined))
+        value = float(actual == predicted)
+        return Scored(value, feedback, {"accuracy": value}, {"actual": actual, "given": predicted})
 
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
@@ -118,15 +124,6 @@ class LabelMatch(Metric):
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
         actual, predicted = ([s.details[side] for s in scored] for side in ("actual", "given"))
         return {"macro_f1": macro_f1(actual, predicted)}
-
-    def _in_words(self, actual: str, predicted: str) -> str:
-        what = _as_words(self.field)
-        if actual == predicted:
-            return f"The {what} is {actual}, as it was named."
-        messages = [f"The {what} is {actual}, taken for {predicted}."]
-        known = self.definitions or {}
-        messages += [f"{label}: {known[label]}." for label in (actual, predicted) if label in known]
-        return " ".join(messages)
 
 
 @metric
@@ -138,10 +135,6 @@ class QuestionTypeMatch(LabelMatch):
     def __init__(self, scorer: dspy.LM | None = None) -> None:
         definitions = {t.value: f"a question that {t.definition}, such as «{t.example}»" for t in QuestionType}
         super().__init__(scorer, field="question_type", definitions=definitions)
-
-
-def _as_words(field: str) -> str:
-    return field.replace("_", " ")
 
 
 def query_match(written: Sequence[str], expected: Sequence[str]) -> float:
@@ -181,7 +174,7 @@ class QueryMatch(Metric):
         written = prediction.get(self.field)
         if written is None:
             raise NotMeasurable(f"the program names no {self.field}")
-        expected, own = _texts(example[self.field]), _texts(written)
+        expected, own = _query_texts(example[self.field]), _query_texts(written)
         value = query_match(own, expected)
         return Scored(value, f"Wanted: {listed(expected, most=None)}. Written: {listed(own)}.", {"query_match": value})
 
@@ -191,6 +184,6 @@ class QueryMatch(Metric):
         return scored.feedback if self.field in call.outputs else ""
 
 
-def _texts(value: Any) -> list[str]:
+def _query_texts(value: Any) -> list[str]:
     value = getattr(value, "root", value)
     return [value] if isinstance(value, str) else [str(text) for text in value]

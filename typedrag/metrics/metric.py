@@ -58,7 +58,7 @@ def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int 
     results: list[str] = []
     for sentence in (s for text in texts for s in sentences(text)):
         words = content_words(sentence) - topic
-        if len(words) < 2 or any(_touches(other, words) for other in known):
+        if len(words) < 2 or any(len(words & other) >= _TOUCHED * len(words) for other in known):
             continue
         known.append(words)
         results.append(sentence)
@@ -70,7 +70,7 @@ def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int 
 def touched(sentence: str, by: Iterable[str], question: str) -> bool:
     """True if one of the texts touches a sentence or a sub-question; see `untouched`."""
     words = content_words(sentence) - content_words(question)
-    return bool(words) and any(_touches(content_words(text), words) for text in by)
+    return bool(words) and any(len(words & content_words(text)) >= _TOUCHED * len(words) for text in by)
 
 
 def quoted(text: str, most: int = 40) -> str:
@@ -82,10 +82,6 @@ def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25
     """The first texts, quoted, and the number of the others; all of them if `most` is None."""
     more = f" and {len(texts) - most} more" if most is not None and len(texts) > most else ""
     return " ".join(quoted(text, words) for text in texts[:most]) + more
-
-
-def _touches(text: frozenset[str], words: frozenset[str]) -> bool:
-    return len(words & text) >= _TOUCHED * len(words)
 
 
 @dataclass(frozen=True)

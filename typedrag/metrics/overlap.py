@@ -23,14 +23,14 @@ from typedrag.text.words import split_words
 
 def gold_answers(example: dspy.Example) -> list[str]:
     """The short answers, each of which is right."""
-    if answers := _texts(example.get("answers")):
+    if answers := _not_blank(example.get("answers")):
         return answers
     raise NotMeasurable("the question has no gold answers")
 
 
 def gold_texts(example: dspy.Example) -> list[str]:
     """The texts that a good answer resembles: the gold answers, or else the best references."""
-    if texts := _texts(example.get("answers")) or best_references(example):
+    if texts := _not_blank(example.get("answers")) or best_references(example):
         return texts
     raise NotMeasurable("the question has neither gold answers nor references")
 
@@ -45,7 +45,7 @@ def best_references(example: dspy.Example) -> list[str]:
 def good_references(example: dspy.Example) -> list[str]:
     """The texts that people labelled good: of the passages that a good answer needs, or else the best references."""
     texts = example.get("passage_texts")
-    return best_references(example) if texts is None else _texts(texts)
+    return best_references(example) if texts is None else _not_blank(texts)
 
 
 def needed_passages(example: dspy.Example) -> dict[str, str]:
@@ -58,12 +58,12 @@ def needed_passages(example: dspy.Example) -> dict[str, str]:
 
 def sub_answers(example: dspy.Example) -> list[str]:
     """The answers to the sub-aspects of the question (`sub_answers`)."""
-    if answers := _texts(example.get("sub_answers")):
+    if answers := _not_blank(example.get("sub_answers")):
         return answers
     raise NotMeasurable("the question has no sub-answers")
 
 
-def _texts(values: Sequence[str] | None) -> list[str]:
+def _not_blank(values: Sequence[str] | None) -> list[str]:
     return [v for v in values or () if v.strip()]
 
 
@@ -74,7 +74,6 @@ _IN_NUMBERS = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> bool:
-    """True if the prediction equals one of the gold answers."""
     # a text without a word equals nothing: "the" is no answer, though normalized it equals "a"
     return bool(normalize_text(prediction)) and bool(EM(prediction, list(answers)))
 
@@ -90,12 +89,9 @@ def contains(prediction: str, answer: str) -> bool:
 
     SQuAD drops punctuation, which joins the words around it; here punctuation may also separate words.
     """
-    readings = (normalize_text, _parted)
-    return any((words := read(answer)) and f" {words} " in f" {read(prediction)} " for read in readings)
-
-
-def _parted(text: str) -> str:
-    return str(normalize_text(" ".join(split_words(_IN_NUMBERS.sub("", text)))))
+    joined = [str(normalize_text(text)) for text in (prediction, answer)]
+    parted = [str(normalize_text(" ".join(split_words(_IN_NUMBERS.sub("", text))))) for text in (prediction, answer)]
+    return any(bool(words) and f" {words} " in f" {text} " for text, words in (joined, parted))
 
 
 def entities(answer: str) -> list[str]:
@@ -104,7 +100,7 @@ def entities(answer: str) -> list[str]:
 
 
 def found_entities(prediction: str, answers: Sequence[str]) -> tuple[int, int]:
-    """The number of a gold answer's entities that the prediction includes, and of all its entities."""
+    """The number of entities that the prediction includes, and of all, of the gold answer with the largest share."""
     counts = [(sum(contains(prediction, e) for e in parts), len(parts)) for a in answers if (parts := entities(a))]
     return max(counts, key=lambda c: c[0] / c[1], default=(0, 0))
 
@@ -120,12 +116,12 @@ class ExactMatch(Metric):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         answers = gold_answers(example)
         value = float(exact_match(prediction.answer, answers))
-        return Scored(value, _gold(answers), {"em": value})
+        return Scored(value, f"Gold: {' or '.join(answers)}", {"em": value})
 
 
 @metric
 class TokenF1(Metric):
-    """The F1 of the answer's words. Measure: `f1`."""
+    """The F1 of the words of the answer and the gold answer, or else the best reference. Measure: `f1`."""
 
     name: ClassVar[str] = "f1"
     measures = ("f1",)
@@ -134,7 +130,7 @@ class TokenF1(Metric):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         answers = gold_texts(example)
         value = token_f1(prediction.answer, answers)
-        return Scored(value, _gold(answers), {"f1": value})
+        return Scored(value, f"Gold: {' or '.join(answers)}", {"f1": value})
 
 
 @metric
@@ -153,15 +149,12 @@ class Accuracy(Metric):
         answers = gold_answers(example)
         included, total = found_entities(prediction.answer, answers)
         value = included / total if total else 0.0
-        return Scored(value, _gold(answers), {"accuracy": value}, {"found": included, "entities": total})
+        details = {"found": included, "entities": total}
+        return Scored(value, f"Gold: {' or '.join(answers)}", {"accuracy": value}, details)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
         total = sum(s.details["entities"] for s in scored)
         return {"entity_accuracy": sum(s.details["found"] for s in scored) / total} if total else {}
-
-
-def _gold(answers: Sequence[str]) -> str:
-    return f"Gold: {' or '.join(answers)}"
 
 
 MOST_WORDS = 8
@@ -180,35 +173,35 @@ def is_short(answer: str) -> bool:
 
 
 def says(text: str, answers: Sequence[str]) -> bool | None:
-    """True if a text includes one of the gold answers, with all its entities."""
+    """True if a text includes one of the short gold answers, with all its entities.
+
+    As `contains`, but numbers match in digits and in English words, and dates in the usual orders. A year in words
+    (nineteen forty-five) and synonyms do not match. None if a gold answer is yes or no, and no sentence of the text
+    begins with either.
+    """
     if sides := {side for a in answers if (side := normalize_text(a)) in _SIDES}:
         opening = next((m[0] for s in sentences(text) if (m := _TAKEN_SIDE.match(s))), None)
         return None if opening is None else normalize_text(opening) in sides
-    return any(all(_has(text, entity) for entity in parts) for a in answers if (parts := entities(a)))
+    return any(all(_includes(text, entity) for entity in parts) for a in answers if (parts := entities(a)))
 
 
 def in_digits(text: str, least: float = 0.0) -> str:
-    """A text with English numerals replaced by digits."""
+    """The text with English numerals as digits; those up to `least` stay if alone: a "one" is seldom a number."""
     from text_to_num import alpha2digit
 
     return str(alpha2digit(text, "en", least))
 
 
-def _has(text: str, entity: str) -> bool:
-    if contains(text, entity) or contains(in_digits(text), in_digits(entity)):
-        return True
-    dates = _dates(entity)
-    return bool(dates) and any(contains(_ORDINAL.sub("", text), date) for date in dates)
-
-
-def _dates(entity: str) -> list[str]:
-    """The usual forms of an entity that is a date; empty if it is none."""
+def _includes(text: str, entity: str) -> bool:
+    """True if a text includes an entity: as it is, with numbers as digits, or in another usual form of a date."""
     from dateutil.parser import parse
 
+    if contains(text, entity) or contains(in_digits(text), in_digits(entity)):
+        return True
     if not any(letter.isalpha() for letter in entity):
-        return []  # it is not known which number is the day
+        return False  # if it is a date, it is not known which number is the day
     try:
         one, other = (parse(entity, default=d, ignoretz=True) for d in (datetime(2000, 1, 1), datetime(2001, 2, 2)))
     except (ValueError, OverflowError):
-        return []
-    return [form.format(one) for form in _DATES] if one == other else []
+        return False
+    return one == other and any(contains(_ORDINAL.sub("", text), form.format(one)) for form in _DATES)

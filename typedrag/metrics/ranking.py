@@ -1,5 +1,5 @@
-"""Rankings of passages, by labels of relevance and by the coverage of sub-answers
-(RichRAG, appendix C), and the cycles of its search (HANRAG, section 5).
+"""Rankings of passages, by labels of relevance and by the coverage of sub-answers (RichRAG, appendix C), and the
+cycles of a search (HANRAG, section 5).
 
 Measures by labels come from ir-measures, which takes them from trec_eval.
 """
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import dspy
+import numpy as np
+from numpy.typing import NDArray
 
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.extras import importing
@@ -21,11 +23,6 @@ from typedrag.metrics.overlap import needed_passages
 from typedrag.metrics.similarity import Part, rouge
 from typedrag.retrieval import reciprocal_rank_fusion
 from typedrag.signatures.roles import Role
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 _AT_ONCE = "sub-queries"
 """The step whose sub-steps run at once."""
@@ -37,36 +34,28 @@ def retrieval_cycles(steps: Iterable[Step]) -> int:
     Queries that are retrieved for at once are one cycle, and of sub-queries that are answered at
     once only the longest counts (HANRAG, table 8: two parallel retrievals are one step).
     """
-    return sum(_cycles(step) for step in steps)
-
-
-def _cycles(step: Step) -> int:
-    if step.name == "retrieve":
-        return 1
-    if step.name == _AT_ONCE:
-        return max((_cycles(way) for way in step.steps), default=0)
-    return retrieval_cycles(step.steps)
-
-
-def knows_steps(prediction: dspy.Prediction) -> bool:
-    """False if an answer was made elsewhere, so that nothing is known of its making."""
-    return all(step.name != ELSEWHERE for step in prediction.get("steps") or ())
+    cycles = 0
+    for step in steps:
+        if step.name == "retrieve":
+            cycles += 1
+        elif step.name == _AT_ONCE:
+            cycles += max((retrieval_cycles([way]) for way in step.steps), default=0)
+        else:
+            cycles += retrieval_cycles(step.steps)
+    return cycles
 
 
 def knows_passages(prediction: dspy.Prediction) -> bool:
     """False if an answer was made elsewhere and does not tell its passages."""
-    return bool(prediction.get("passages")) or knows_steps(prediction)
+    return bool(prediction.get("passages")) or _knows_steps(prediction)
 
 
-def require_passages(prediction: dspy.Prediction) -> None:
-    """Raise `NotMeasurable` if an answer that was made elsewhere does not tell its passages."""
-    if not knows_passages(prediction):
-        raise NotMeasurable("the answer was made elsewhere, and does not tell which passages it was written from")
+def _knows_steps(prediction: dspy.Prediction) -> bool:
+    return all(step.name != ELSEWHERE for step in prediction.get("steps") or ())
 
 
-def require_steps(prediction: dspy.Prediction) -> None:
-    """Raise `NotMeasurable` if an answer was made elsewhere."""
-    if not knows_steps(prediction):
+def _require_steps(prediction: dspy.Prediction) -> None:
+    if not _knows_steps(prediction):
         raise NotMeasurable("the answer was made elsewhere, and does not tell how it was searched for")
 
 
@@ -81,13 +70,17 @@ class Steps(Metric):
     measures = ("steps",)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        require_steps(prediction)
+        _require_steps(prediction)
         cycles = retrieval_cycles(prediction.get("steps") or ())
         return Scored(1 / (1 + cycles), f"{cycles} retrieval-generation cycles", {"steps": float(cycles)})
 
 
 def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int = 10) -> dict[str, float]:
-    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k."""
+    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k, each from 0 to 1.
+
+    If an id is ranked twice, the first place counts. Passages with a label above 0 are relevant, and nDCG uses it as
+    gain; those without a label are not.
+    """
     with importing("ir_measures"):
         from ir_measures import AP, RR, R, calc_aggregate, nDCG
 
@@ -101,20 +94,16 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
 
 
 def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Part = "recall") -> NDArray[np.float64]:
-    """The coverage of each sub-answer by each passage: the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
+    """The coverage of each sub-answer (column) by each passage (row): the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
 
     The paper does not say which part of ROUGE; here it is recall, as for `com_rouge`.
     """
-    import numpy as np
-
     table = [[fmean(rouge(passage, answer, part).values()) for answer in sub_answers] for passage in passages]
     return np.array(table, dtype=float).reshape(len(passages), len(sub_answers))
 
 
 def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
     """The sum of what each ranked row of a `coverage_table` adds where earlier rows cover least (eq. 13)."""
-    import numpy as np
-
     rows = np.asarray(table, dtype=float)
     covered = np.zeros(rows.shape[1])
     total = 0.0
@@ -126,8 +115,6 @@ def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
 
 def greedy_ranking(table: Any, k: int) -> list[int]:
     """The silver list: at each place the passage that adds most, with ties broken by row (eq. 8)."""
-    import numpy as np
-
     rows = np.asarray(table, dtype=float)
     covered = np.zeros(rows.shape[1])
     chosen: list[int] = []
@@ -188,6 +175,7 @@ class _FoundPassages(Metric):
         self.measures = (*type(self).measures, *further)  # type: ignore[misc]
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
+        """The ids of passages, best first; `NotMeasurable` if they are not known."""
         raise NotImplementedError
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
@@ -220,7 +208,8 @@ class Retrieval(_FoundPassages):
     name: ClassVar[str] = "retrieval"
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        require_passages(prediction)
+        if not knows_passages(prediction):
+            raise NotMeasurable("the answer was made elsewhere, and does not tell which passages it was written from")
         return [passage.id for passage in prediction.get("passages") or ()]
 
 
@@ -235,14 +224,13 @@ class Rewrite(_FoundPassages):
     name: ClassVar[str] = "rewrite"
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        require_steps(prediction)
+        _require_steps(prediction)
         return [p.id for p in reciprocal_rank_fusion([[Passage(i, "") for i in ids] for ids in searches(prediction)])]
 
 
 def searches(prediction: dspy.Prediction) -> list[tuple[str, ...]]:
     """The ids of the passages that each query of a program found, best first."""
-    steps: Sequence[Step] = prediction.get("steps") or ()
-    return [s.passage_ids for s in query_steps(steps)]
+    return [s.passage_ids for s in query_steps(prediction.get("steps") or ())]
 
 
 def query_steps(steps: Sequence[Step]) -> list[Step]:

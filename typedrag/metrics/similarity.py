@@ -39,14 +39,6 @@ def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = Fa
     return {kind: float(getattr(scores[kind], part)) for kind in KINDS}
 
 
-def best_rouge(
-    text: str, references: Sequence[str], part: Part = "fmeasure", stemmer: bool = False
-) -> dict[str, float]:
-    """ROUGE-2 and ROUGE-L, each against the reference that fits best."""
-    scores = [rouge(text, reference, part, stemmer) for reference in references]
-    return {kind: max(s[kind] for s in scores) for kind in KINDS}
-
-
 def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer: bool = False) -> dict[str, float]:
     """The coverage of the answers to a question's sub-aspects by a text, weighted by their length (eq. 11).
 
@@ -96,21 +88,22 @@ class _Rouge(Metric):
 
     stemmer: bool = False
 
-    def _scored(self, values: dict[str, float], feedback: str) -> Scored:
-        return Scored(fmean(values.values()), feedback, values)
-
 
 @metric
 class Rouge(_Rouge):
-    """F-measures of ROUGE against the gold answers, or else the best references. Measures: `rouge2`, `rougeL`."""
+    """F-measures of ROUGE against the gold answers, or else the best references. Measures: `rouge2`, `rougeL`.
+
+    Each is that against the text that fits best.
+    """
 
     name: ClassVar[str] = "rouge"
     needs = gold_texts
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         texts = gold_texts(example)
-        values = best_rouge(prediction.answer, texts, stemmer=self.stemmer)
-        return self._scored(values, f"A good answer: {texts[0]}")
+        scores = [rouge(prediction.answer, text, stemmer=self.stemmer) for text in texts]
+        values = {kind: max(s[kind] for s in scores) for kind in KINDS}
+        return Scored(fmean(values.values()), f"A good answer: {texts[0]}", values)
 
 
 @metric
@@ -124,7 +117,7 @@ class ComRouge(_Rouge):
         answers = sub_answers(example)
         values = com_rouge(prediction.answer, answers, stemmer=self.stemmer)
         least = min(answers, key=lambda a: rouge(prediction.answer, a, "recall", self.stemmer)["rougeL"])
-        return self._scored(values, f"Least covered: {least}")
+        return Scored(fmean(values.values()), f"Least covered: {least}", values)
 
 
 MODEL = "roberta-large"
@@ -169,7 +162,10 @@ class BERTScore(Metric):
 
     The score is F1, or 0 if that is negative. Measures: `precision`, `recall`, `f1`.
 
-    Its options are those of `bertscore`.
+    Args:
+        model: One that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+        layer: The layer whose embeddings are compared; by default the one that bert-score recommends
+            for the model, or the last.
     """
 
     name: ClassVar[str] = "bertscore"
@@ -186,7 +182,7 @@ class BERTScore(Metric):
 
 
 def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
-    """The cosine between the embeddings of two texts; see `cosines`."""
+    """The cosine between the embeddings of two texts."""
     return cosines(text, [other], model)[0]
 
 
