@@ -8,7 +8,7 @@ is None if its denominator is 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -18,7 +18,7 @@ import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.question_types import SubQuestionType
-from typedrag.core.records import Passage, SubQuestion
+from typedrag.core.records import SubQuestion
 from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric, touched
 from typedrag.metrics.ranking import knows_passages
@@ -70,78 +70,51 @@ class Scenario(StrEnum):
 
 def scenarios(judged: Sequence[Judged], type: SubQuestionType) -> dict[Scenario, float] | None:
     """The share of each scenario among the sub-questions of a type; the four sum to 1 (table 1)."""
-    counts = Counter(j.scenario for j in _of(judged, type))
-    if not counts:
-        return None
-    return {scenario: counts[scenario] / counts.total() for scenario in Scenario}
+    counts = Counter(j.scenario for j in judged if j.type == type)
+    return {scenario: counts[scenario] / counts.total() for scenario in Scenario} if counts else None
 
 
 def answer_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float | None:
     """Metric 1: the share of a type's sub-questions that the answers cover."""
-    return _share(_of(judged, type), lambda j: j.answered)
-
-
-def retrieval_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float | None:
-    """Metric 2: the share of a type's sub-questions that at least one passage covers."""
-    return _share(_of(judged, type), lambda j: any(j.retrieved))
-
-
-def knowledge_identification(judged: Sequence[Judged]) -> float | None:
-    """Metric 3: the share that answers cover of the core sub-questions that passages cover."""
-    return _share([j for j in _of(judged, CORE) if any(j.retrieved)], lambda j: j.answered)
-
-
-def retrieval_potential(judged: Sequence[Judged]) -> float | None:
-    """Metric 4: the share that no passage covers of the core sub-questions that answers leave open.
-
-    Better retrieval could close these. The share is 1 if nothing was retrieved.
-    """
-    return _share([j for j in _of(judged, CORE) if not j.answered], lambda j: not any(j.retrieved))
-
-
-def frequency_correlation(judged: Sequence[Judged]) -> float | None:
-    """Metric 5: the difference in covering passages between core sub-questions that answers cover and others.
-
-    The mean share of covering passages over the answered core sub-questions, less that over the
-    others; from -1 to 1. Sub-questions for which nothing was retrieved are left out.
-    """
-    with_passages = [j for j in _of(judged, CORE) if j.retrieved]
-    covered = [fmean(j.retrieved) for j in with_passages if j.answered]
-    not_covered = [fmean(j.retrieved) for j in with_passages if not j.answered]
-    return fmean(covered) - fmean(not_covered) if covered and not_covered else None
-
-
-def position_alignment(judged: Sequence[Judged]) -> float | None:
-    """Metric 6: the distance by which answers address follow-up sub-questions later than the others.
-
-    The mean position of follow-up, less the mean of the positions of core and background; from -1 to 1.
-    None unless answers address all three types.
-    """
-    positions = {
-        type: [j.position for j in _of(judged, type) if j.answered and j.position is not None]
-        for type in SubQuestionType
-    }
-    if not all(positions.values()):
-        return None
-    mean = {type: fmean(values) for type, values in positions.items()}
-    return mean[FOLLOW_UP] - (mean[CORE] + mean[BACKGROUND]) / 2
+    return _mean([j.answered for j in judged if j.type == type])
 
 
 def coverage_measures(judged: Sequence[Judged]) -> dict[str, float]:
-    """Metrics 1 to 6 by name, without those that are undefined.
+    """Metrics 1 to 6 of section 3.2 by name, without those that are undefined.
 
-    Metric 1 is `answered_core`, `answered_background`, `answered_follow_up`; metric 2 is
-    `retrieved_core` and so on; the others have the names of their functions.
+    1. `answered_core`, `answered_background`, `answered_follow_up`: the shares of sub-questions that answers cover.
+    2. `retrieved_core` and so on: the shares of those that at least one passage covers.
+    3. `knowledge_identification`: of the core ones that passages cover, the share that answers cover.
+    4. `retrieval_potential`: of the core ones that answers leave open, the share that no passage covers, so that
+       better retrieval could close them; 1 if nothing was retrieved.
+    5. `frequency_correlation`: the mean share of passages that cover an answered core one, less that of the others;
+       from -1 to 1. Sub-questions for which nothing was retrieved are left out.
+    6. `position_alignment`: the mean position at which answers address follow-up ones, less the mean of those of core
+       and background; from -1 to 1, and undefined unless answers address all three types.
     """
-    values = {
-        **{f"answered_{type.name.lower()}": answer_coverage(judged, type) for type in SubQuestionType},
-        **{f"retrieved_{type.name.lower()}": retrieval_coverage(judged, type) for type in SubQuestionType},
-        "knowledge_identification": knowledge_identification(judged),
-        "retrieval_potential": retrieval_potential(judged),
-        "frequency_correlation": frequency_correlation(judged),
-        "position_alignment": position_alignment(judged),
+    by_type = {type: [j for j in judged if j.type == type] for type in SubQuestionType}
+    core = by_type[CORE]
+    values = {f"answered_{type.name.lower()}": answer_coverage(judged, type) for type in SubQuestionType}
+    values |= {f"retrieved_{t.name.lower()}": _mean([any(j.retrieved) for j in some]) for t, some in by_type.items()}
+    values["knowledge_identification"] = _mean([j.answered for j in core if any(j.retrieved)])
+    values["retrieval_potential"] = _mean([not any(j.retrieved) for j in core if not j.answered])
+    with_passages = [(fmean(j.retrieved), j.answered) for j in core if j.retrieved]
+    covered = _mean([share for share, answered in with_passages if answered])
+    not_covered = _mean([share for share, answered in with_passages if not answered])
+    if covered is not None and not_covered is not None:
+        values["frequency_correlation"] = covered - not_covered
+    places = {
+        type: _mean([j.position for j in some if j.answered and j.position is not None])
+        for type, some in by_type.items()
     }
+    mean = {type: place for type, place in places.items() if place is not None}
+    if len(mean) == len(SubQuestionType):
+        values["position_alignment"] = mean[FOLLOW_UP] - (mean[CORE] + mean[BACKGROUND]) / 2
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = WEIGHTS) -> float | None:
@@ -172,14 +145,6 @@ def scaled_rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, fl
 def _covered(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float]) -> dict[SubQuestionType, float]:
     shares = {type: answer_coverage(judged, type) for type in weights}
     return {type: share for type, share in shares.items() if share is not None}
-
-
-def _of(judged: Sequence[Judged], type: SubQuestionType) -> list[Judged]:
-    return [j for j in judged if j.type == type]
-
-
-def _share(judged: Sequence[Judged], holds: Callable[[Judged], bool]) -> float | None:
-    return fmean(holds(j) for j in judged) if judged else None
 
 
 @metric
@@ -262,14 +227,15 @@ class SubQuestionCoverage(Metric):
         sub_questions = self.sub_questions(example)
         if not any(self.weights[s.type] for s in sub_questions):
             raise NotMeasurable(f"question '{example.get('id')}' has no sub-question of a type that has a weight")
-        verdicts = self._find(sub_questions, prediction)
+        verdicts = self._judge_texts(sub_questions, prediction)
         judged = [_judged(f) for f in verdicts]
         known = knows_passages(prediction)
+        of_one_answer = _rename_measures(coverage_measures(judged), self.passages and known)
         return Scored(
             score=scaled_rating(judged, self.weights) or 0.0,
             feedback=_in_words(verdicts, self.passages),
             measures={
-                **self._of_one_answer(judged, self.passages and known),
+                **{name: value for name, value in of_one_answer.items() if name in self.measures},
                 "rating": rating(judged, self.weights) or 0.0,
                 "invalid": fmean(f["invalid"] for f in verdicts),
             },
@@ -292,31 +258,36 @@ class SubQuestionCoverage(Metric):
         if call.role is Role.TELLER or not self.passages:
             if left := [text for text, j in core if not j.answered]:
                 messages.append(f"It leaves these open: {listed(left, _MOST_NAMED)}.")
-        elif lost := _lost_by(call, core, prediction.get("passages") or (), example.question):
-            messages.append(f"Its sources answer these, but what it wrote does not: {listed(lost, _MOST_NAMED)}.")
+        else:
+            lost = [(text, j) for text, j in core if j.scenario is Scenario.RETRIEVED_ONLY]
+            if call.role is Role.COMBINER:
+                known = [text for text, _ in lost if touched(text, call.sources, example.question)]
+            else:  # a prompt shows the first words of a passage
+                shown = [" ".join(source.split()) for source in call.sources if source.strip()]
+                passages = [" ".join(passage.text.split()) for passage in prediction.get("passages") or ()]
+                was_shown = [any(passage.startswith(text) for text in shown) for passage in passages]
+                known = [text for text, j in lost if any(map(all, zip(was_shown, j.retrieved, strict=True)))]
+            if known:
+                messages.append(f"Its sources answer these, but what it wrote does not: {listed(known, _MOST_NAMED)}.")
         follow_up = [text for text, j in judged if j.answered and j.type is SubQuestionType.FOLLOW_UP]
         if self.weights[SubQuestionType.FOLLOW_UP] < 0 and follow_up:
             messages.append(f"It goes into what was not asked: {listed(follow_up, _MOST_NAMED)}.")
         return " ".join(messages)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        judged = _all_judged(scored)
-        known = _all_judged([one for one in scored if one.details.get("passages_known", True)])
+        with_passages = [one for one in scored if one.details.get("passages_known", True)]
+        judged, known = (
+            [_judged(s) for one in answers for s in one.details["sub_questions"]] for answers in (scored, with_passages)
+        )
         passages = self.passages and any(j.retrieved for j in known)
-        of_answers = self._renamed(coverage_measures(judged), passages=False)
-        of_passages = {n: v for n, v in coverage_measures(known).items() if n in _BY_PASSAGES} if passages else {}
-        shares = {type: scenarios(known, type) for type in SubQuestionType} if passages else {}
-        return {
-            **{
-                f"pooled_{name}" if name in self.measures else name: value
-                for name, value in {**of_answers, **of_passages}.items()
-            },
-            **{
-                f"{type.name.lower()}_{scenario.name.lower()}": share
-                for type, table in shares.items()
-                for scenario, share in (table or {}).items()
-            },
-        }
+        measures = _rename_measures(coverage_measures(judged), passages=False)
+        if passages:
+            measures |= {n: v for n, v in coverage_measures(known).items() if n in _BY_PASSAGES}
+        pooled = {f"pooled_{name}" if name in self.measures else name: value for name, value in measures.items()}
+        for type in SubQuestionType if passages else ():
+            for scenario, share in (scenarios(known, type) or {}).items():
+                pooled[f"{type.name.lower()}_{scenario.name.lower()}"] = share
+        return pooled
 
     def sub_questions(self, example: dspy.Example) -> tuple[SubQuestion, ...]:
         """The example's own sub-questions, or else its question decomposed and typed."""
@@ -326,7 +297,7 @@ class SubQuestionCoverage(Metric):
         types = self.typer(question=example.question, sub_questions=texts).types
         return tuple(SubQuestion(text, type) for text, type in zip(texts, types, strict=True))
 
-    def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
+    def _judge_texts(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
         """Each sub-question with its verdicts as JSON values: the words of the answer that cover it, and whether each
         passage does.
         """
@@ -351,13 +322,10 @@ class SubQuestionCoverage(Metric):
             for sub_question, by_answer, *by_passages in zip(sub_questions, answer, *behind, strict=True)
         ]
 
-    def _of_one_answer(self, judged: Sequence[Judged], passages: bool) -> dict[str, float]:
-        measures = self._renamed(coverage_measures(judged), passages)
-        return {name: value for name, value in measures.items() if name in self.measures}
 
-    def _renamed(self, measures: Mapping[str, float], passages: bool) -> dict[str, float]:
-        defined = measures if passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
-        return {name.removeprefix("answered_"): value for name, value in defined.items()}
+def _rename_measures(measures: Mapping[str, float], passages: bool) -> dict[str, float]:
+    defined = measures if passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
+    return {name.removeprefix("answered_"): value for name, value in defined.items()}
 
 
 _OF_ONE_ANSWER = tuple(type.name.lower() for type in SubQuestionType)
@@ -373,27 +341,6 @@ _BY_PASSAGES = {
 
 _MOST_NAMED = 4
 """The most sub-questions of a kind that feedback names."""
-
-
-def _lost_by(
-    call: PredictorCall, core: Sequence[tuple[str, Judged]], passages: Sequence[Passage], question: str
-) -> list[str]:
-    """The core sub-questions that the call's sources answer and the answer does not."""
-    lost = [(text, j) for text, j in core if j.scenario is Scenario.RETRIEVED_ONLY]
-    if call.role is Role.COMBINER:
-        return [text for text, _ in lost if touched(text, call.sources, question)]
-    shown = [_is_seen(passage, call.sources) for passage in passages]
-    return [text for text, j in lost if any(s and r for s, r in zip(shown, j.retrieved, strict=True))]
-
-
-def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
-    # a prompt shows the first words of a passage
-    text = " ".join(passage.text.split())
-    return any(source.strip() and text.startswith(" ".join(source.split())) for source in sources)
-
-
-def _all_judged(scored: Sequence[Scored]) -> list[Judged]:
-    return [_judged(s) for one in scored for s in one.details["sub_questions"]]
 
 
 def _judged(one: Mapping[str, Any]) -> Judged:

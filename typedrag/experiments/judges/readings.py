@@ -14,7 +14,7 @@ from typedrag.experiments.judges.records import Bench, Scorer
 from typedrag.metrics import Metric
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Relevance
 from typedrag.metrics.judges.linkage import QUALITY, Convention, Linkage
-from typedrag.metrics.judges.preference import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
+from typedrag.metrics.judges.preference import POINTS_OF_FIRST, PairwiseJudge, Verdicts, compare_in_both_orders
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.similarity import BERTScore, Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
@@ -138,7 +138,7 @@ def preferences(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> tuple[li
     readings = {
         "pairwise, both orders": [verdicts.outcome.points for _, verdicts in judged.judgments],
         "pairwise, one order": [
-            points_of_first(verdicts.forward) if _better_is_first(pair) else 1 - points_of_first(verdicts.backward)
+            POINTS_OF_FIRST[verdicts.forward] if _better_is_first(pair) else 1 - POINTS_OF_FIRST[verdicts.backward]
             for pair, verdicts in judged.judgments
         ],
     }

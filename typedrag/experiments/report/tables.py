@@ -18,7 +18,7 @@ from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Ru
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.report.question_details import sub_questions
 from typedrag.metrics.estimate import bootstrap_estimate
-from typedrag.metrics.judges.linkage import Convention, chance_mpr, chance_mrr
+from typedrag.metrics.judges.linkage import Convention, chance_measures
 from typedrag.metrics.sub_question_coverage import Judged, Scenario, scenarios
 from typedrag.text.words import question_key
 
@@ -173,15 +173,15 @@ def only_columns(grid: Grid, parts: Sequence[Stratum]) -> Grid:
 
 
 def _chance(runs: Sequence[Run], measure: str, parts: Sequence[Stratum]) -> tuple[float | None, ...]:
-    levels = {MRR: chance_mrr, MPR: chance_mpr}
-    if measure not in levels:
+    names = {MRR: "mrr", MPR: "mpr"}
+    if measure not in names:
         return ()
     by_question: dict[str, tuple[QuestionResult, float]] = {}
     for q in (q for run in runs for q in run.questions):
         details = q.metrics[_LINKAGE].details if _LINKAGE in q.metrics else {}
         if labels := details.get("labels"):
             convention = Convention(details.get("convention", Convention.TYPED_RAG))
-            by_question[q.id] = (q, levels[measure](len(labels), convention))
+            by_question[q.id] = (q, chance_measures(len(labels), convention)[names[measure]])
     levels_of_parts = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
     return tuple(fmean(part) if part else None for part in levels_of_parts) if by_question else ()
 

@@ -1,9 +1,15 @@
-"""LINKAGE: the rank of an answer among references in descending order of quality (Typed-RAG, section 4)."""
+"""LINKAGE: the rank of an answer among references in descending order of quality (Typed-RAG, section 4).
+
+Ranks count from 1, the best. The worst rank among n references depends on the convention: n, as in
+Typed-RAG, where the candidate shares a place with the worst reference, or n + 1, as in the LINKAGE
+paper, where it can come after all of them. Ranks of the two conventions do not compare. Expected
+ranks need not be whole.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from statistics import fmean
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -25,12 +31,7 @@ from typedrag.text.words import content_words
 
 
 class Convention(StrEnum):
-    """A convention of the ranks that an answer can have among n references.
-
-    Example:
-        >>> [c.worst_rank(4) for c in Convention]
-        [4, 5]
-    """
+    """A convention of the ranks that an answer can have among n references."""
 
     TYPED_RAG = "typed-rag"
     LINKAGE = "linkage"
@@ -40,66 +41,39 @@ class Convention(StrEnum):
         return references if self is Convention.TYPED_RAG else references + 1
 
 
-def reciprocal_rank(rank: float) -> float:
-    """The reciprocal of a rank: 1 for the best."""
-    _check_rank(rank)
-    return 1 / rank
-
-
 def percentile_rank(rank: float, references: int) -> float:
     """A rank's place within a list of references, in percent: 100 for the best (eq. 4, one term).
 
     Of n references, rank n gets 100/n, and rank n + 1 gets 0.
     """
-    _check_rank(rank)
-    if rank > references + 1:
-        raise ValueError(f"rank {rank} is beyond {references} references")
+    if not 1 <= rank <= references + 1:
+        raise ValueError(f"rank {rank} is beyond {references} references: ranks count from 1")
     return (1 - (rank - 1) / references) * 100
 
 
-def mrr(ranks: Iterable[float]) -> float:
-    """Mean reciprocal rank, from 0 to 1 (eq. 3)."""
-    return fmean(reciprocal_rank(rank) for rank in ranks)
-
-
-def mpr(ranks: Iterable[tuple[float, int]]) -> float:
-    """Mean percentile rank, from 0 to 100 (eq. 4)."""
-    return fmean(percentile_rank(rank, references) for rank, references in ranks)
-
-
-def chance_mrr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
-    """The mean reciprocal rank of a judge who draws ranks at random."""
-    return mrr(_all_ranks(references, convention))
-
-
-def chance_mpr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
-    """The mean percentile rank of a judge who draws ranks at random."""
-    return mpr((rank, references) for rank in _all_ranks(references, convention))
+def chance_measures(references: int, convention: Convention = Convention.TYPED_RAG) -> dict[str, float]:
+    """The mean measures of a judge who draws ranks at random: `mrr` (eq. 3), `mpr` (eq. 4) and `rank`."""
+    if references < 1:
+        raise ValueError(f"{references} references leave nothing to rank among")
+    ranks = range(1, convention.worst_rank(references) + 1)
+    return {
+        "mrr": fmean(1 / rank for rank in ranks),
+        "mpr": fmean(percentile_rank(rank, references) for rank in ranks),
+        "rank": (1 + ranks[-1]) / 2,
+    }
 
 
 def expected_rank(probabilities: Mapping[int, float]) -> float:
     """The mean of the allowed ranks, weighted by the judge's probabilities of them."""
     for rank, probability in probabilities.items():
-        _check_rank(rank)
-        if probability < 0:
-            raise ValueError(f"rank {rank} has the probability {probability}")
+        if not rank >= 1 or probability < 0:
+            raise ValueError(f"rank {rank} has the probability {probability}: ranks count from 1")
     # scaled by the greatest first, so that tiny probabilities are not lost in the sum
     greatest = max(probabilities.values(), default=0.0)
     if not greatest > 0:
         raise ValueError("no allowed rank has a probability above 0")
     weights = {rank: probability / greatest for rank, probability in probabilities.items()}
     return sum(rank * weight for rank, weight in weights.items()) / sum(weights.values())
-
-
-def _all_ranks(references: int, convention: Convention) -> range:
-    if references < 1:
-        raise ValueError(f"{references} references leave nothing to rank among")
-    return range(1, convention.worst_rank(references) + 1)
-
-
-def _check_rank(rank: float) -> None:
-    if not rank >= 1:
-        raise ValueError(f"{rank} is no rank: ranks count from 1")
 
 
 MOST_REFERENCES = 8
@@ -279,32 +253,37 @@ class Linkage(Metric):
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         references = draw_references(example, self.seed, self.max_references)
         if self.make == "lm":
-            return self._ranked(example, prediction, references)
+            return self._rank(example, prediction, references)
         value = quality(example.question, prediction.answer, example.references)
-        feedback = _on_quality(value, references, example.question, prediction.answer)
+        feedback = _quality_feedback(value, references, example.question, prediction.answer)
         if self.make == "combined":
             return Scored(value, feedback, {QUALITY: value})
-        by_lm = self._ranked(example, prediction, references)
+        by_lm = self._rank(example, prediction, references)
         return Scored(value, f"{feedback} {by_lm.feedback}", {**by_lm.measures, QUALITY: value}, by_lm.details)
 
-    def _ranked(self, example: dspy.Example, prediction: dspy.Prediction, references: Sequence[Reference]) -> Scored:
+    def _rank(self, example: dspy.Example, prediction: dspy.Prediction, references: Sequence[Reference]) -> Scored:
         inputs = {
             "question": example.question,
             "references": [r.text for r in references],
             "candidate": prediction.answer,
         }
-        rank, probabilities = self._judge(inputs)
+        first = self.judge(**inputs)
+        rank: int = first.rank
         worst = self.convention.worst_rank(len(references))
+        probabilities: dict[int, float] = first.probabilities
+        if not probabilities:
+            drawn = [rank, *(self.judge(**inputs, draw=n).rank for n in range(1, self.draws))]
+            probabilities = {rank: drawn.count(rank) / len(drawn) for rank in range(1, worst + 1)}
         expected = expected_rank(probabilities)
         return Scored(
             score=(worst - expected) / (worst - 1),
-            feedback=_in_words(rank, expected, worst, references, example.question, prediction.answer),
+            feedback=_rank_feedback(rank, expected, worst, references, example.question, prediction.answer),
             measures={
                 "rank": float(rank),
-                "mrr": reciprocal_rank(rank),
+                "mrr": 1 / rank,
                 "mpr": percentile_rank(rank, len(references)),
                 "expected_rank": expected,
-                "expected_mrr": sum(p * reciprocal_rank(k) for k, p in probabilities.items()),
+                "expected_mrr": sum(p / k for k, p in probabilities.items()),
             },
             details={
                 "convention": self.convention.value,
@@ -345,22 +324,8 @@ class Linkage(Metric):
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
         if self.make == "combined":
             return {}
-        lengths = [len(s.details["labels"]) for s in scored]
-        return {
-            "chance_mrr": fmean(chance_mrr(n, self.convention) for n in lengths),
-            "chance_mpr": fmean(chance_mpr(n, self.convention) for n in lengths),
-            "chance_rank": fmean((1 + self.convention.worst_rank(n)) / 2 for n in lengths),
-        }
-
-    def _judge(self, inputs: dict[str, Any]) -> tuple[int, dict[int, float]]:
-        """The rank that the judge names, and the probability of each rank, in their order."""
-        first = self.judge(**inputs)
-        worst = self.convention.worst_rank(len(inputs["references"]))
-        if first.probabilities:
-            return first.rank, first.probabilities
-        drawn = [first.rank, *(self.judge(**inputs, draw=n).rank for n in range(1, self.draws))]
-        frequencies = Counter(drawn)
-        return first.rank, {rank: frequencies[rank] / len(drawn) for rank in range(1, worst + 1)}
+        chances = [chance_measures(len(s.details["labels"]), self.convention) for s in scored]
+        return {f"chance_{name}": fmean(one[name] for one in chances) for name in ("mrr", "mpr", "rank")}
 
 
 def _better(references: Sequence[Reference], value: float) -> list[str]:
@@ -372,7 +337,7 @@ def _place(value: float) -> str:
     return f"The answer is worth {value:.2f}, where the worst references are worth 0 and the best 1."
 
 
-def _on_quality(value: float, references: Sequence[Reference], question: str, answer: str) -> str:
+def _quality_feedback(value: float, references: Sequence[Reference], question: str, answer: str) -> str:
     messages = [_place(value)]
     better = _better(references, value)
     if better:
@@ -387,7 +352,7 @@ def _on_quality(value: float, references: Sequence[Reference], question: str, an
     return " ".join(messages)
 
 
-def _in_words(
+def _rank_feedback(
     rank: int, expected: float, worst: int, references: Sequence[Reference], question: str, answer: str
 ) -> str:
     messages = [

@@ -26,7 +26,7 @@ from typedrag.signatures.judging import Verdict
 from typedrag.text.words import question_key
 
 TIED = 0.5
-_POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}
+POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}
 
 
 class PairwiseOutcome(StrEnum):
@@ -120,27 +120,20 @@ class Verdicts(NamedTuple):
         return TIED if self.preference == TIED else float(self.preference > TIED)
 
 
-def points_of_first(verdict: Verdict) -> float:
-    """The points of a verdict for the answer in the first place."""
-    return _POINTS_OF_FIRST[verdict]
-
-
 def compare_in_both_orders(judge: dspy.Module, question: str, answer: str, other: str) -> Verdicts:
     """Compare two answers in both orders. Equal answers are a tie; no LM is asked."""
     if answer == other:
         return Verdicts("tie", "tie", TIED)
     forward = judge(question=question, first_answer=answer, second_answer=other)
     backward = judge(question=question, first_answer=other, second_answer=answer)
-    for_one, for_other = _expected_points(forward.probabilities), _expected_points(backward.probabilities)
-    preference = None if for_one is None or for_other is None else (for_one + 1 - for_other) / 2
+    preference = None
+    if forward.probabilities and backward.probabilities:
+        for_one, for_other = (
+            sum(POINTS_OF_FIRST[verdict] * probability for verdict, probability in reply.probabilities.items())
+            for reply in (forward, backward)
+        )
+        preference = (for_one + 1 - for_other) / 2
     return Verdicts(forward.verdict, backward.verdict, preference)
-
-
-def _expected_points(probabilities: Mapping[str, float] | None) -> float | None:
-    """The expected points of the answer in the first place; None without probabilities."""
-    if not probabilities:
-        return None
-    return sum(_POINTS_OF_FIRST[verdict] * probability for verdict, probability in probabilities.items())
 
 
 Array = NDArray[np.float64]
@@ -185,7 +178,7 @@ class Preference(Metric):
     """Prefers by the rating, and compares with what people prefer among the dataset's own answers to a question.
 
     It measures the weights of the rating, whatever a program answers: `evaluate` it with the program `reference`, or
-    `sweep` over the knobs `rating.core`, `rating.background` and `rating.follow_up`. Two answers to a question are
+    `sweep` over the parameters `rating.core`, `rating.background` and `rating.follow_up`. Two answers to a question are
     compared if the dataset says which is better (`webgpt`, `pairs`); where references have labels, one of each label,
     all with all.
 
@@ -237,7 +230,16 @@ class Preference(Metric):
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         answers = _rated_answers(example, self.candidates, self.seed)
-        covered = self._coverage(example, [text for text, _ in answers])
+        sub_questions = self.coverage.sub_questions(example)
+        judged = run_concurrently(
+            lambda text: self.coverage.judge(text=text, sub_questions=[s.text for s in sub_questions]).verdicts,
+            [text for text, _ in answers],
+            self.coverage.threads,
+        )
+        covered = []  # the shares of each type's sub-questions that each answer covers; 0 of a type without any
+        for verdicts in judged:
+            one = [Judged(s.type, v.answered) for s, v in zip(sub_questions, verdicts, strict=True)]
+            covered.append(np.array([answer_coverage(one, type_) or 0.0 for type_ in SubQuestionType]))
         pairs = [
             (i, j) if answers[i][1] > answers[j][1] else (j, i)
             for i, j in combinations(range(len(answers)), 2)
@@ -271,20 +273,6 @@ class Preference(Metric):
             **({} if accuracy is None else {"cross_validated": accuracy}),
             **{f"best_{type_.name.lower()}": weight for type_, weight in best.items()},
         }
-
-    def _coverage(self, example: dspy.Example, texts: Sequence[str]) -> list[np.ndarray[Any, Any]]:
-        """The shares of each type's sub-questions that each text covers; 0 of a type without any."""
-        coverage = self.coverage
-        sub_questions = coverage.sub_questions(example)
-        judged = run_concurrently(
-            lambda text: coverage.judge(text=text, sub_questions=[s.text for s in sub_questions]).verdicts,
-            texts,
-            coverage.threads,
-        )
-        covered = (
-            [Judged(s.type, v.answered) for s, v in zip(sub_questions, verdicts, strict=True)] for verdicts in judged
-        )
-        return [np.array([answer_coverage(one, type_) or 0.0 for type_ in SubQuestionType]) for one in covered]
 
 
 def _rated_answers(example: dspy.Example, most: int, seed: int) -> list[tuple[str, float]]:
