@@ -49,7 +49,7 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
     texts = tuple(r.text for r in references)
     near = cosines(answer, texts)
     nearest = max(near[i] for i in good)
-    to_good = _nearness_to(texts, tuple(good))
+    to_good = _nearness(texts, tuple(good))
     say = [math.exp(cosine / _NEARNESS) for cosine in near]
 
     topic = content_words(question)
@@ -99,7 +99,7 @@ def worths(references: Sequence[Reference]) -> list[float]:
 
 
 @lru_cache(maxsize=1024)
-def _nearness_to(texts: tuple[str, ...], good: tuple[int, ...]) -> list[float]:
+def _nearness(texts: tuple[str, ...], good: tuple[int, ...]) -> list[float]:
     """The highest cosine of each text with another good one; NaN if there is no other."""
     cosine = {i: cosines(texts[i], texts) for i in good}
     return [max((cosine[j][i] for j in good if j != i), default=math.nan) for i in range(len(texts))]

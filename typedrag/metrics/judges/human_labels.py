@@ -21,8 +21,6 @@ from typedrag.datasets.dataset import text_hash
 from typedrag.metrics.estimate import ordered_pairs
 from typedrag.metrics.judges.linkage import Convention, draw_references, expected_rank
 from typedrag.metrics.metric import MOST_QUOTED, Metric, PredictorCall, Scored, quoted
-from typedrag.signatures.fields import Verdict
-from typedrag.sub_questions.coverage_judge import Coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,12 @@ def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswe
     by_lot = sorted(others.values(), key=lambda r: text_hash(f"candidate {example.id}:{r.text}", seed))
     first = {r.label: r.text for r in reversed(by_lot)}
 
-    def known(candidate: Reference) -> dspy.Example:
+    cases = []
+    for candidate in by_lot:
         hidden = {**first, candidate.label: candidate.text}.values()
-        return example.copy(references=tuple(r for r in example.references if r.text not in hidden))
-
-    return [LabelledAnswer(known(r), r, drawn) for r in by_lot]
+        known = tuple(r for r in example.references if r.text not in hidden)
+        cases.append(LabelledAnswer(example.copy(references=known), candidate, drawn))
+    return cases
 
 
 def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:
@@ -108,7 +107,7 @@ class RankLabels(HumanLabels):
         self.convention = convention
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        predicted, right = _expected(prediction), example.rank
+        predicted, right = _expect_rank(prediction), example.rank
         both = self.convention is Convention.LINKAGE and example.tied
         off = max(right - predicted, predicted - right - both, 0)
         worst = self.convention.worst_rank(len(example.references))
@@ -119,7 +118,7 @@ class RankLabels(HumanLabels):
         return Scored(1 - off / (worst - 1), f"{text}; {judged}.", {"off": float(off)})
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
-        return _ordered([-_expected(j) for j in judgments], [c.label for c in cases], [""] * len(cases))
+        return _ordered_share([-_expect_rank(j) for j in judgments], [c.label for c in cases], [""] * len(cases))
 
     def comparable(self, cases: Sequence[dspy.Example]) -> bool:
         return len({case.label for case in cases}) > 1
@@ -140,18 +139,22 @@ class VerdictLabels(HumanLabels):
         people, predicted = list(example.verdicts.values()), prediction.verdicts
         right = [p.answered == g.answered for p, g in zip(people, predicted, strict=True)]
         shares = [[r for r, p in zip(right, people, strict=True) if p.answered is kind] for kind in (True, False)]
-        wrong = [
-            _on_verdict(text, p, g)
-            for text, p, g, r in zip(example.sub_questions.values(), people, predicted, right, strict=True)
-            if not r
-        ]
+        wrong = []
+        for text, p, g, r in zip(example.sub_questions.values(), people, predicted, right, strict=True):
+            if r:
+                continue
+            if p.answered:
+                missed = " (the words quoted do not stand in the text)" if g.invalid else ""
+                wrong.append(f"{quoted(text)} is answered by {quoted(p.fragment, 25)}{missed}.")
+            else:
+                wrong.append(f"{quoted(text)} is not answered; {quoted(g.fragment, 25)} does not do so.")
         score = fmean(fmean(share) for share in shares if share)
-        return Scored(score, _on_wrong(wrong, len(right)), {"accuracy": fmean(right)})
+        return Scored(score, _list_wrong(wrong, len(right)), {"accuracy": fmean(right)})
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
         people = [int(verdict.answered) for case in cases for verdict in case.verdicts.values()]
         judged = [int(verdict.answered) for judgment in judgments for verdict in judgment.verdicts]
-        return _ordered(judged, people, [case.text for case in cases for _ in case.verdicts])
+        return _ordered_share(judged, people, [case.text for case in cases for _ in case.verdicts])
 
     def comparable(self, cases: Sequence[dspy.Example]) -> bool:
         kinds: dict[str, set[bool]] = defaultdict(set)
@@ -175,7 +178,7 @@ class TypeLabels(HumanLabels):
             f"{quoted(text)} is {people}, taken for {guess}." for text, people, guess in compared if people != guess
         ]
         share = 1 - len(wrong) / len(compared)
-        return Scored(share, _on_wrong(wrong, len(compared)), {"accuracy": share})
+        return Scored(share, _list_wrong(wrong, len(compared)), {"accuracy": share})
 
 
 class Agreement(Metric):
@@ -196,24 +199,17 @@ class Agreement(Metric):
         return Scored(self.labels.agreement(example.cases, prediction.judgments))
 
 
-def _ordered(scores: Sequence[float], labels: Sequence[float], groups: Sequence[str]) -> float:
+def _ordered_share(scores: Sequence[float], labels: Sequence[float], groups: Sequence[str]) -> float:
     counts = ordered_pairs(scores, labels, groups).values()
     return sum(right for right, _ in counts) / sum(of for _, of in counts)
 
 
-def _expected(prediction: dspy.Prediction) -> float:
+def _expect_rank(prediction: dspy.Prediction) -> float:
     probabilities: Mapping[int, float] | None = prediction.get("probabilities")
     return expected_rank(probabilities) if probabilities else float(prediction.rank)
 
 
-def _on_verdict(sub_question: str, people: Verdict, predicted: Coverage) -> str:
-    if people.answered:
-        missed = " (the words quoted do not stand in the text)" if predicted.invalid else ""
-        return f"{quoted(sub_question)} is answered by {quoted(people.fragment, 25)}{missed}."
-    return f"{quoted(sub_question)} is not answered; {quoted(predicted.fragment, 25)} does not do so."
-
-
-def _on_wrong(wrong: Sequence[str], count: int) -> str:
+def _list_wrong(wrong: Sequence[str], count: int) -> str:
     if not wrong:
         return "All as people have it."
     more = f" And {len(wrong) - MOST_QUOTED} more." if len(wrong) > MOST_QUOTED else ""

@@ -95,10 +95,11 @@ _LOOKED_THROUGH = 30
 
 
 class LinkageJudge(dspy.Module):
-    """Ranks a candidate among references.
+    """Ranks a candidate among references, given best first: its `rank`, and the `probabilities` of all ranks if known.
 
-    The type of the field that the LM fills allows only the ranks among these references. The signature
-    that is compiled and saved allows any rank.
+    `draw` 0 asks at the LM's own temperature; each other number draws another answer at Typed-RAG's temperature. The
+    type of the field that the LM fills allows only the ranks among these references. The signature that is compiled
+    and saved allows any rank.
 
     Args:
         convention: Whether the worst rank among n references is n or n + 1.

@@ -53,7 +53,7 @@ class PairwiseOutcome(StrEnum):
 
 
 class PairwiseJudge(dspy.Module):
-    """Says which of two answers is better, in one order.
+    """Says which of two answers is better, in one order: its `verdict`, and the `probabilities` of all three if known.
 
     Judges favour a place, mostly the first: use `compare_in_both_orders`.
 
