@@ -19,9 +19,10 @@ from typedrag.datasets.dataset import load_dataset
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.overlap import best_references
-from typedrag.runs.stages import Stages
-from typedrag.signatures import DivideAnswer, predictor
+from typedrag.runs.work import Stages
+from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import AnswerPart, AnswerParts
+from typedrag.signatures.richrag import DivideAnswer
 from typedrag.text.sentences import sentences
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from typedrag.core.errors import StepFailed
 from typedrag.datasets.dataset import load_dataset, sample, text_hash
-from typedrag.runs.stages import Failed, Stages
+from typedrag.runs.work import Failed, Stages
 
 Row = dict[str, Any]
 """A row of plain JSON values."""

@@ -24,9 +24,9 @@ from typedrag.datasets.dataset import make_id, text_hash
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.retrieval import Retriever, build_index, open_retriever, read_passages
-from typedrag.runs.stages import Stages
-from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
+from typedrag.runs.work import Stages
 from typedrag.signatures.fields import number_passages
+from typedrag.signatures.generation import AskOfOnePassage, AskOfTwoPassages
 from typedrag.text.words import content_words, first_words
 
 _RELATED = 10

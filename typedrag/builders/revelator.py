@@ -32,7 +32,7 @@ from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, t
 from typedrag.lms.lm import use_lm
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.options import Options
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 from typedrag.text.words import question_key
 

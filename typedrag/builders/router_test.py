@@ -13,7 +13,7 @@ from typedrag.builders.revelator import role_row
 from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.datasets.dataset import load_dataset, text_hash
 from typedrag.datasets.open_domain import read_single_hop
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 from typedrag.text.words import question_key
 
 

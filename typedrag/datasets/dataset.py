@@ -15,7 +15,7 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError
-from typedrag.core.registry import check_options, declared, loaded, refused
+from typedrag.core.registry import check_options, entry_point_error, find_entry_points, load_entry_point
 from typedrag.datasets.reading import Entry, misfit
 from typedrag.text.words import question_key
 
@@ -269,10 +269,10 @@ def sources() -> list[Source]:
         InputError: If a package's dataset cannot be loaded, or its name is taken.
     """
     ours = [name for name, known in _SOURCES.items() if known.load.__module__.startswith("typedrag.")]
-    for name, point in declared("datasets", ours).items():
-        loaded(point)  # this imports the module, which calls `source`
+    for name, point in find_entry_points("datasets", ours).items():
+        load_entry_point(point)  # this imports the module, which calls `source`
         if name not in _SOURCES:
-            raise refused(point, f"it registers no dataset '{name}'")
+            raise entry_point_error(point, f"it registers no dataset '{name}'")
     return [_SOURCES[name] for name in sorted(_SOURCES)]
 
 

@@ -16,7 +16,7 @@ import dspy
 import regex
 
 from typedrag.core.records import CUT_OFF, Passage
-from typedrag.core.specs import SpecGrammar
+from typedrag.core.registry import SpecGrammar
 from typedrag.metrics.judges.support import Support, open_support
 from typedrag.metrics.metric import Metric, Scored, listed, metric, quoted
 from typedrag.signatures.judging import SupportVerdict

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.core.errors import NotMeasurable
-from typedrag.core.extras import importing
+from typedrag.core.extras import import_extras
 from typedrag.core.question_types import QuestionType
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric
 from typedrag.metrics.overlap import token_f1
@@ -144,7 +144,7 @@ def query_match(written: Sequence[str], expected: Sequence[str]) -> float:
     """
     if not written or not expected:
         return 0.0
-    with importing("scipy"):
+    with import_extras("scipy"):
         from scipy.optimize import linear_sum_assignment
 
     table = [[token_f1(query, [other]) for other in expected] for query in written]

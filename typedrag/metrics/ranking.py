@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from typedrag.core.errors import InputError, NotMeasurable
-from typedrag.core.extras import importing
+from typedrag.core.extras import import_extras
 from typedrag.core.records import ELSEWHERE, Passage, Step
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric
 from typedrag.metrics.overlap import needed_passages
@@ -81,7 +81,7 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
     If an id is ranked twice, the first place counts. Passages with a label above 0 are relevant, and nDCG uses it as
     gain; those without a label are not.
     """
-    with importing("ir_measures"):
+    with import_extras("ir_measures"):
         from ir_measures import AP, RR, R, calc_aggregate, nDCG
 
     if not any(label > 0 for label in relevance.values()):

@@ -30,12 +30,11 @@ from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.estimate import FEWEST_UNITS, percentiles
-from typedrag.optimizers.list_ranker.evaluate import rank_pool
-from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
+from typedrag.optimizers.list_ranker.measures import pool_measures, rank_pool, utility_table
 from typedrag.papers.config import PaperTable, RankersConfig, Where
 from typedrag.retrieval import open_reranker
 from typedrag.runs import Progress
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key, split_words
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
@@ -49,7 +48,7 @@ class Hooks:
 
     progress: Callable[[Progress], None] = lambda progress: None
     notice: Callable[[str], None] = lambda notice: None
-    listener: Listener = unheard
+    listener: Listener = ignore_progress
     watch: Stopwatch = field(default_factory=Stopwatch)
 
 

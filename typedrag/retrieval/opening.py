@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError, RetrievalError
-from typedrag.core.specs import SpecGrammar
+from typedrag.core.registry import SpecGrammar
 from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.index.bm25_part import has_bm25, read_manifest
 from typedrag.retrieval.index.dense_part import has_dense, read_dense_manifest

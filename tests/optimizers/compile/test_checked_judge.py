@@ -17,8 +17,8 @@ from typedrag.experiments.resources import with_judges
 from typedrag.metrics import build_metric
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.optimizers.compile.checked_judge import check_saved_judge
-from typedrag.optimizers.compile.targets import LinkageJudgeTarget
+from typedrag.optimizers.compile.held_out import check_saved_judge
+from typedrag.optimizers.compile.labelled_targets import LinkageJudgeTarget
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 
 SCORER = Scorer("learning", learning_lm())

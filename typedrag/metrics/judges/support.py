@@ -15,14 +15,14 @@ from itertools import product
 from typing import Any, Protocol
 
 from typedrag.core.errors import InputError, Unavailable
-from typedrag.core.specs import SpecGrammar
+from typedrag.core.registry import SpecGrammar
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.metrics.overlap import in_digits
 from typedrag.retrieval.local_models import loading, local_model, locate_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
-from typedrag.signatures import JudgeSupport, predictor
-from typedrag.signatures.fields import exactly, keyed, values
-from typedrag.signatures.judging import SupportVerdict
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fields import add_keys, require_keys, values
+from typedrag.signatures.judging import JudgeSupport, SupportVerdict
 from typedrag.text.sentences import sentences as split_sentences
 from typedrag.text.sentences import without_item_number
 from typedrag.text.words import content_words, first_words, split_words
@@ -220,9 +220,9 @@ class LMSupport:
             "judge support",
             with_settings(self.check, allow_tokens(len(sentences) * _TOKENS_A_VERDICT)),
             retries=self._retries,
-            signature=exactly(self.check.signature, keyed(sentences)),
+            signature=require_keys(self.check.signature, add_keys(sentences)),
             sources=[first_words(source, _SOURCE_WORDS) for source in sources[:_MOST_SOURCES]],
             question=question,
-            sentences=keyed(sentences),
+            sentences=add_keys(sentences),
         ).prediction
         return [SupportVerdict(v) for v in values(reply.verdicts)]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from typedrag.core.errors import InputError, RetrievalError, unusable
+from typedrag.core.errors import InputError, RetrievalError, path_error
 from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
 from typedrag.lms.models import MODELS
@@ -162,7 +162,7 @@ def write_dense(
         part.mkdir(exist_ok=True)
         held = _whole_rows(part, settings.dimensions)
     except OSError as error:
-        raise unusable(index, error) from error
+        raise path_error(index, error) from error
     if held:
         check_encoder(encoder, folder, settings)
     for batch in batches(passages, _ROWS):

@@ -15,8 +15,7 @@ from typing import Any
 
 from typedrag.core.errors import RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
-from typedrag.core.specs import Spec, SpecGrammar
+from typedrag.core.registry import NoDeepcopy, Spec, SpecGrammar
 from typedrag.files.digests import hash_files
 from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import LocalModel, loading, local_model, locate_model
@@ -138,7 +137,7 @@ class NoReranker:
         return list(passages[:k])
 
 
-class ModelReranker(Shared):
+class ModelReranker(NoDeepcopy):
     """A reranker with a model of its own; by default the model scores passages for a query.
 
     Args:

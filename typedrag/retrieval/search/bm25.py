@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from typedrag.core.errors import RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.index.analyzers import java_analyzer, split_unspaced
 from typedrag.retrieval.index.bm25_part import LUCENE, Manifest, check_parameters, read_bm25_manifest
 from typedrag.retrieval.index.generations import open_current
@@ -25,7 +25,7 @@ _MAX_KEPT = 10_000
 than anything else done with it."""
 
 
-class BM25Retriever(Shared):
+class BM25Retriever(NoDeepcopy):
     """A `Retriever` over an index made by `build_index`.
 
     Queries are bags of words in the index's language: operators and quotes have no meaning.

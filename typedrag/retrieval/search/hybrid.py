@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.protocols import IndexRetriever, Retriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, weighted_fusion
 
@@ -16,7 +16,7 @@ FUSION_DEPTH = 100
 middle of both lists can be the best."""
 
 
-class HybridRetriever(Shared):
+class HybridRetriever(NoDeepcopy):
     """A `Retriever` that fuses the results of BM25 and of the dense part of the same index.
 
     Args:

@@ -12,12 +12,8 @@ from typedrag.lms.lm import use_lm
 from typedrag.metrics import Objective
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import Convention
-from typedrag.optimizers.compile.targets import (
-    CoverageJudgeTarget,
-    LinkageJudgeTarget,
-    SubQuestionTyperTarget,
-)
-from typedrag.optimizers.compile.teleprompters.scoring import read_call
+from typedrag.optimizers.compile.labelled_targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
+from typedrag.optimizers.compile.teleprompters.candidates import read_call
 
 TARGETS = [
     pytest.param(LinkageJudgeTarget(), ranked(), id="linkage"),
