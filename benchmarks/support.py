@@ -41,7 +41,7 @@ from typedrag.metrics.gold import best_references, good_references
 from typedrag.metrics.judges import support
 from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support import EmbeddingSupport
-from typedrag.retrieval.rerank.rerankers import cosines
+from typedrag.retrieval.rerankers import cosines
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.text.sentences import sentences
 

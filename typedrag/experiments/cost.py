@@ -13,7 +13,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Usage
 from typedrag.experiments.evaluate.batch import SPENT, answers_of, spent_of_line
 from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, SpendingRecords, read_records
-from typedrag.files.journal import Journal
+from typedrag.files.text_files import Journal
 from typedrag.lms.cost import LEDGER, Price, Spending
 from typedrag.runs.folder import FILE
 

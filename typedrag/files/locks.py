@@ -35,12 +35,7 @@ def lock_file(file: Path) -> Iterator[None]:
 
 @contextmanager
 def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Wait until no other process makes the same file.
-
-    Args:
-        file: The file.
-        on_wait: Called once if there is something to wait for.
-    """
+    """Wait until no other process makes the same file; `on_wait` is called once if there is something to wait for."""
     with _held(file.with_name(f".{file.name}.lock"), file, on_wait):
         yield
 
@@ -58,14 +53,8 @@ def join_workers(folder: Path) -> Iterator[bool]:
         yield is_alone
 
 
-def check_free(folder: Path) -> None:
-    """Refuse a folder that another process is `lock_folder` at this moment."""
-    if is_locked(folder):
-        raise _busy(folder)
-
-
 def is_locked(folder: Path) -> bool:
-    """True if another process is `lock_folder` a folder at this moment."""
+    """True if another process holds the lock of a folder at this moment."""
     file = folder / ".lock"
     if not file.exists():
         return False
@@ -88,7 +77,7 @@ def _held(file: Path, place: Path, on_wait: Callable[[], None] | None = None) ->
         lock.acquire(timeout=_PATIENCE)
     except Timeout:
         if on_wait is None:
-            raise _busy(place) from None
+            raise InputError(f"another process is writing {place}", "Wait for it, or name another --out") from None
         on_wait()
         lock.acquire()
     try:
@@ -97,7 +86,3 @@ def _held(file: Path, place: Path, on_wait: Callable[[], None] | None = None) ->
         with suppress(OSError):  # a FileLock that waited for this file notices that it is gone
             file.unlink()
         lock.release()
-
-
-def _busy(place: Path) -> InputError:
-    return InputError(f"another process is writing {place}", "Wait for it, or name another --out")

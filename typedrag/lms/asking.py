@@ -19,7 +19,7 @@ from typedrag.lms.lm import role_of
 from typedrag.lms.replies import forget_unreadable
 from typedrag.lms.streaming import stream_answer
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
-from typedrag.text.repetitions import without_repetitions
+from typedrag.text.sentences import without_repetitions
 from typedrag.text.words import beginning, printable
 
 logger = logging.getLogger(__name__)

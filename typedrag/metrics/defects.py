@@ -13,9 +13,8 @@ from typedrag.metrics.contradictions import contradictions, contradictions_by
 from typedrag.metrics.feedback import listed, quoted
 from typedrag.metrics.judges.support_judges import open_support
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.text.citations import used_passages
 from typedrag.text.language import detect_language, detect_main_language
-from typedrag.text.repetitions import repeated_sentences
+from typedrag.text.sentences import repeated_sentences, used_passages
 
 BY_WORDS = "words"
 _QUOTED = 20

@@ -17,7 +17,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Step, Usage
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
-from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.local_models import LogisticModel
 from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
 from typedrag.signatures.fields import exactly, keyed, values
 from typedrag.sub_questions.evidence import Evidence, find_evidence

@@ -12,7 +12,7 @@ from typedrag.lms import models
 from typedrag.metrics import Linkage, build_metric, build_objective
 from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.combined import WEIGHTS, features, quality
-from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.local_models import LogisticModel
 from typedrag.signatures import RankAmongReferences
 from typedrag.signatures.roles import Role
 

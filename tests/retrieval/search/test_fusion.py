@@ -25,11 +25,6 @@ def test_the_scores_are_the_paper_s():
     assert [p.score for p in reciprocal_rank_fusion([[a, b]], constant=0)] == [1, 0.5]
 
 
-def test_nothing_fuses_to_nothing():
-    assert reciprocal_rank_fusion([]) == []
-    assert reciprocal_rank_fusion([[], []]) == []
-
-
 @given(rankings)
 def test_each_passage_is_there_once_by_falling_score(lists):
     fused = reciprocal_rank_fusion(lists)
@@ -46,11 +41,6 @@ def test_ties_keep_the_order_in_which_passages_were_first_seen(lists):
     for earlier, later in pairwise(fused):
         if earlier.score == later.score:
             assert first_seen.index(earlier.id) < first_seen.index(later.id)
-
-
-@given(ranking)
-def test_one_list_keeps_its_order(passages):
-    assert ids(reciprocal_rank_fusion([passages])) == ids(passages)
 
 
 @given(ranking, st.integers(1, 4))

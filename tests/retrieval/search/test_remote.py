@@ -71,11 +71,6 @@ def test_passages_order_and_scores_are_those_of_the_retriever_in_the_server(both
         assert copy.deepcopy(there) is there or isinstance(there, HybridRetriever)
 
 
-@pytest.mark.parametrize("query", HARD)
-def test_hard_queries_too(bm25_url, sample_retriever, query):
-    assert open_retriever(bm25_url).search([query], 5) == sample_retriever.search([query], 5)
-
-
 def test_half_a_character_is_left_out(bm25_url, sample_retriever):
     assert open_retriever(bm25_url).search(["half bread \ud83d"], 5) == sample_retriever.search(["half bread "], 5)
 

@@ -19,7 +19,7 @@ from typedrag.metrics import build_metric
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.artifact.compiled import Verdict
 from typedrag.retrieval.local_models import locate_model
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+from typedrag.retrieval.rerankers import BI_ENCODER
 
 OBJECTIVE = "objective"
 SCORE = f"{OBJECTIVE}/score"

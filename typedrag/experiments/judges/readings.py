@@ -19,7 +19,7 @@ from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.similarity import BERTScore, Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+from typedrag.retrieval.rerankers import BI_ENCODER
 
 
 class Reading(NamedTuple):

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from typedrag.metrics.judges.short_gold import in_digits
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
+from typedrag.retrieval.rerankers import BI_ENCODER, cosines
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.text.sentences import sentences, without_item_number
 from typedrag.text.words import content_words, split_words

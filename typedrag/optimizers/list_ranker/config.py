@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from typedrag.experiments.evaluate.config import CLOSED, LMConfig, TrackingConfig
-from typedrag.retrieval.rerank.list_ranker.texts import ListRankerSettings
+from typedrag.retrieval.list_network import ListRankerSettings
 
 
 class TrainingSettings(BaseModel):

@@ -24,8 +24,8 @@ from typedrag.optimizers.list_ranker.config import PreferenceSettings
 from typedrag.optimizers.list_ranker.utility import candidates_of, utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
-from typedrag.retrieval.rerank.list_ranker.model import NOTHING
-from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
+from typedrag.retrieval.list_network import NOTHING
+from typedrag.retrieval.list_ranker import ListRanker
 from typedrag.runs import Progress, Store, work
 from typedrag.signatures import AnswerRichly
 

@@ -15,8 +15,7 @@ from typedrag.core.redaction import redactor_for
 from typedrag.datasets.pools import Pool, read_pools
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
-from typedrag.files.digests import hash_files
-from typedrag.files.text_files import write_json
+from typedrag.files.text_files import hash_files, write_json
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import use_lm
@@ -37,8 +36,8 @@ from typedrag.optimizers.list_ranker.training import (
 )
 from typedrag.optimizers.list_ranker.utility import check_worth
 from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
+from typedrag.retrieval.list_ranker import ListRanker, is_list_ranker, start_list_ranker
 from typedrag.retrieval.local_models import accelerator, loading
-from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
 from typedrag.runs import Progress, RunFolder, Store
 from typedrag.runs.stages import Listener, unheard
 from typedrag.text.words import question_key

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from typedrag.core.errors import InputError
 from typedrag.datasets.pools import Pool
 from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking, ncom, ranking_measures
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates
+from typedrag.retrieval.list_network import Candidates
 
 MEASURES = ("ndcg", "map", "ncom")
 """nDCG@k takes labels as gains; MAP takes passages with a label of `relevant_from` or more as relevant."""

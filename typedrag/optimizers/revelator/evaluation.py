@@ -24,7 +24,7 @@ from typedrag.core.sharing import Shared
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import hash_of
 from typedrag.datasets.splits import group_of
-from typedrag.files.digests import hash_files
+from typedrag.files.text_files import hash_files
 from typedrag.lms.lm import TOKENS
 from typedrag.metrics import Estimate, mean_estimate
 from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion

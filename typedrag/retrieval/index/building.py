@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.index.analyzers import check_language
-from typedrag.retrieval.index.approximate import check_factory
+from typedrag.retrieval.index import dense_part
 from typedrag.retrieval.index.bm25_part import (
     K1,
     LUCENE,
@@ -24,15 +23,7 @@ from typedrag.retrieval.index.bm25_part import (
     read_bm25_manifest,
     write_bm25,
 )
-from typedrag.retrieval.index.dense_part import (
-    DENSE,
-    DenseManifest,
-    EncoderSettings,
-    keep_rows,
-    read_generation_dense,
-    stored_passages,
-    write_dense,
-)
+from typedrag.retrieval.index.dense_part import DENSE, DenseManifest, EncoderSettings, read_generation_dense
 from typedrag.retrieval.index.generations import (
     MANIFEST,
     Kind,
@@ -41,7 +32,8 @@ from typedrag.retrieval.index.generations import (
     make_generation,
     open_current,
 )
-from typedrag.retrieval.index.passages import Fingerprint, Stage, repeated_error, require_passages, unique
+from typedrag.retrieval.index.lucene import check_language
+from typedrag.retrieval.index.passages import Fingerprint, Stage, check_ids, repeated_error, require_passages
 from typedrag.retrieval.search.bm25 import generation_passages
 from typedrag.runs.folder import RunFolder
 from typedrag.runs.store import Result
@@ -114,7 +106,7 @@ def build_index(
         encoder=encoder,
         approximate=approximate or "",
     )
-    return plan.carry_out(out, require_passages(passages, sources), stage, threads, resume=resume, force=force)
+    return plan.make(out, require_passages(passages, sources), stage, threads, resume=resume, force=force)
 
 
 def append_index(
@@ -146,7 +138,7 @@ def append_index(
         encoder=base.dense.encoder.encoder() if base.dense else None,
         approximate=base.dense.approximate if base.dense else "",
     )
-    return plan.carry_out(out, require_passages(passages, sources), stage, threads, resume=resume, force=force)
+    return plan.make(out, require_passages(passages, sources), stage, threads, resume=resume, force=force)
 
 
 def embed_index(
@@ -157,7 +149,7 @@ def embed_index(
     force: bool = False,
     stage: Stage = lambda unit: nullcontext(lambda rows: None),
 ) -> Built:
-    """Embed the passages of an index's BM25 part. What is embedded already, also by an interrupted call, is kept.
+    """Embed the passages of an index. What is embedded already, also by an interrupted call, is kept.
 
     Args:
         out: Folder of the index.
@@ -168,23 +160,21 @@ def embed_index(
 
     Raises:
         InputError: If another model embedded them before.
-        RetrievalError: If there is no index with a BM25 part, or the encoder fails.
+        RetrievalError: If there is no index, or the encoder fails.
     """
     base = open_current(out, read_parts)
     held = None if force else base.dense
-    if base.bm25 is None:
-        open_current(out, read_bm25_manifest)
     if held and approximate is None:
         approximate = held.approximate
     plan = _Plan(
         kind="index embed",
         sources=(),
-        bm25="keep",
+        bm25="keep" if base.bm25 else None,
         dense="append" if held else "build",
         encoder=encoder,
         approximate=approximate or "",
     )
-    return plan.carry_out(out, iter(()), stage, None, resume=not force, force=force)
+    return plan.make(out, iter(()), stage, None, resume=not force, force=force)
 
 
 def read_parts(folder: Path) -> Built:
@@ -197,27 +187,22 @@ def read_parts(folder: Path) -> Built:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A plan of the next generation of an index: which parts it gets, and from where.
-
-    Attributes:
-        kind: The kind of work.
-        sources: The sources of the passages that are read.
-        bm25: Whether the BM25 part is built from these, gets these, or stays as it is; None if there is to be none.
-        settings: Of a BM25 part that is built.
-        dense: Likewise of the dense part; it embeds the passages of the BM25 part if there is one.
-        encoder: Of the dense part.
-        approximate: The factory of its approximate index; empty if there is to be none.
-    """
+    """A plan of the next generation of an index: which parts it gets, and from where."""
 
     kind: Kind
     sources: tuple[str, ...]
+    """Of the passages that are read."""
     bm25: How | None
+    """Whether the BM25 part is built from these, gets these, or stays as it is; None if there is to be none."""
     dense: How | None
+    """Likewise of the dense part; it embeds the passages of the BM25 part if there is one."""
     encoder: Encoder | None
     approximate: str
+    """The factory of the dense part's approximate index; empty if there is to be none."""
     settings: dict[str, Any] | None = None
+    """Of a BM25 part that is built."""
 
-    def carry_out(
+    def make(
         self,
         index: Path,
         passages: Iterator[Passage],
@@ -230,7 +215,7 @@ class _Plan:
         """Make the generation, unless it is there already; returns the parts of the index."""
         encoder = EncoderSettings.of(self.encoder) if self.encoder else None
         if encoder:
-            check_factory(self.approximate, encoder.dimensions)
+            dense_part.check_factory(self.approximate, encoder.dimensions)
         identity = {
             "sources": [str(Path(source).resolve()) for source in self.sources],
             "bm25": self.settings,
@@ -242,7 +227,7 @@ class _Plan:
             base = current_generation(index)
             begun = {result.item for result in run.store.read().results}
             if not begun and base:
-                self._begin(base, run.path, encoder)
+                self._link_parts(base, run.path, encoder)
             if self.bm25 in ("build", "append") and "bm25" not in begun:
                 with stage("passages") as on_progress:
                     write_bm25(
@@ -261,7 +246,7 @@ class _Plan:
         make_generation(index, self.kind, identity, make, resume=resume, force=force)
         return open_current(index, read_parts)
 
-    def _begin(self, base: Path, folder: Path, encoder: EncoderSettings | None) -> None:
+    def _link_parts(self, base: Path, folder: Path, encoder: EncoderSettings | None) -> None:
         """Begin a generation with those parts of the one before it that stay or are added to."""
         if self.bm25 in ("append", "keep"):
             link_files(base / LUCENE, folder / LUCENE)
@@ -279,7 +264,7 @@ class _Plan:
                 )
             link_files(base / DENSE, folder / DENSE)
             (folder / DENSE / MANIFEST).unlink()
-            keep_rows(folder, held.passages, encoder.dimensions)
+            dense_part.keep_rows(folder, held.passages, encoder.dimensions)
 
     def _embed(
         self,
@@ -291,18 +276,31 @@ class _Plan:
         begun: set[str],
     ) -> None:
         sources, digest = self.sources, Fingerprint()
+        fingerprint = digest.hexdigest
         if self.bm25:
-            held = read_bm25_manifest(run.path)
-            sources, fingerprint = held.sources, lambda: held.fingerprint
-            passages = generation_passages(run.path)
-        elif base and self.dense == "append":
-            before = read_generation_dense(base)
-            sources, digest = (*before.sources, *sources), Fingerprint(before.fingerprint)
-            there = {p.id for p in islice(stored_passages(base), before.passages)}
-            new = _without(there, unique(passages, digest))
-            passages, fingerprint = chain(islice(stored_passages(base), before.passages), new), digest.hexdigest
+            bm25 = read_bm25_manifest(run.path)
+            sources, fingerprint, passages = bm25.sources, lambda: bm25.fingerprint, generation_passages(run.path)
+        elif base and self.kind in ("index append", "index embed"):
+            before, new = read_generation_dense(base), passages
+
+            def stored() -> Iterator[Passage]:
+                return islice(dense_part.stored_passages(base), before.passages)
+
+            if self.kind == "index embed":
+                passages, sources, fingerprint = stored(), before.sources, lambda: before.fingerprint
+            else:
+                digest, there = Fingerprint(before.fingerprint), {p.id for p in stored()}
+
+                def check_new() -> Iterator[Passage]:
+                    for passage in check_ids(new, digest):
+                        if passage.id in there:
+                            raise repeated_error([passage.id])
+                        yield passage
+
+                passages, sources = chain(stored(), check_new()), (*before.sources, *sources)
+                fingerprint = digest.hexdigest
         else:
-            passages, fingerprint = unique(passages, digest), digest.hexdigest
+            passages = check_ids(passages, digest)
         with stage("passages embedded") as on_progress:
 
             def show(rows: int) -> None:
@@ -311,7 +309,7 @@ class _Plan:
                     run.store.add(Result("dense", "embed"))
                 on_progress(rows)
 
-            write_dense(
+            dense_part.write_dense(
                 passages,
                 run.path,
                 encoder,
@@ -320,11 +318,3 @@ class _Plan:
                 approximate=self.approximate,
                 on_progress=show,
             )
-
-
-def _without(ids: set[str], passages: Iterable[Passage]) -> Iterator[Passage]:
-    """The same passages, after a check that none has one of the ids."""
-    for passage in passages:
-        if passage.id in ids:
-            raise repeated_error([passage.id])
-        yield passage

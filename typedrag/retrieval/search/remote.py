@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.core.sharing import Shared
-from typedrag.files.text_files import WholeText, without_half_characters
+from typedrag.files.text_files import WholeText, drop_half_characters
 from typedrag.retrieval.index.bm25_part import check_parameters
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS, BM25Setting
 from typedrag.retrieval.search.hybrid import HybridRetriever
@@ -74,25 +74,21 @@ class SearchReply(BaseModel):
 
 
 class ServedIndex(BaseModel):
-    """The index and retriever that a server has open, with its limits.
-
-    Attributes:
-        identity: The identity of the server's retriever, which remote retrievers share.
-        retriever: The spec of the retriever: `bm25`, `dense`, `hybrid` or `hybrid:WEIGHT`.
-        weight: The weight of the dense part; None if ranks are fused or there is one part.
-        language: The language of the passages; empty if there is no BM25 part.
-        passages: The number of passages.
-        batch: The most queries of a request.
-        manifest: The manifest that `typedrag index info` prints, without the names of files.
-    """
+    """The index and retriever that a server has open, with its limits."""
 
     identity: dict[str, Any]
+    """The identity of the server's retriever, which remote retrievers share."""
     retriever: str
+    """Its spec: `bm25`, `dense`, `hybrid` or `hybrid:WEIGHT`."""
     weight: float | None
+    """The weight of the dense part; None if ranks are fused or there is one part."""
     language: str
+    """The language of the passages; empty if there is no BM25 part."""
     passages: int
     batch: int
+    """The most queries of a request."""
     manifest: dict[str, Any]
+    """The manifest that `typedrag index info` prints, without the names of files."""
 
 
 class Batcher(Generic[K, R]):
@@ -155,12 +151,7 @@ def check_address(address: str) -> None:
 
 
 def open_remote(address: str, bm25: Mapping[BM25Setting, float]) -> RemoteRetriever | RemoteHybrid:
-    """Connect to an index server; returns a retriever that searches there.
-
-    Args:
-        address: The server's address, such as `http://localhost:8010`.
-        bm25: The settings of BM25 that differ from the index's.
-    """
+    """A retriever that searches on an index server; `bm25` are the settings that differ from the index's."""
     check_parameters(bm25.get("k1", 0), bm25.get("b", 0))
     whole = RemoteRetriever(_IndexServer(address, bm25))
     return RemoteHybrid(whole) if whole.served.retriever.startswith("hybrid") else whole
@@ -182,7 +173,7 @@ class _IndexServer:
 
     def _search(self, kind: tuple[int, Part | None], queries: list[str]) -> list[list[Passage]]:
         k, part = kind
-        body = {"queries": list(map(without_half_characters, queries)), "k": k, "bm25": self._bm25, "part": part}
+        body = {"queries": list(map(drop_half_characters, queries)), "k": k, "bm25": self._bm25, "part": part}
         reply = self._ask(SearchReply, "POST", "/v1/search", json=body)
         if reply.index != self.served.identity["index"]:
             raise RetrievalError(f"{self.address} serves another index than before", "Begin the run anew")
@@ -202,7 +193,12 @@ class _IndexServer:
             except ValidationError as error:
                 raise self._stranger_error() from error
             else:
-                failure = self._refusal_error(reply)
+                try:
+                    failure = self._error(f"refuses: {reply.json()['error']['message']}")
+                except (ValueError, KeyError, TypeError):
+                    failure = self._stranger_error(f" (status {reply.status_code})")
+                if reply.status_code in (401, 403):
+                    raise self._error("lets in nobody without a key", f"Set {KEY} to one that typedrag keys has made")
                 if reply.status_code not in (429, 503):
                     raise failure
                 later = reply.headers.get("Retry-After", "")
@@ -210,14 +206,6 @@ class _IndexServer:
             if attempt + 1 < tries:
                 time.sleep(wait)
         raise failure
-
-    def _refusal_error(self, reply: httpx.Response) -> RetrievalError:
-        if reply.status_code in (401, 403):
-            return self._error("lets in nobody without a key", f"Set {KEY} to one that typedrag keys has made")
-        try:
-            return self._error(f"refuses: {reply.json()['error']['message']}")
-        except (ValueError, KeyError, TypeError):
-            return self._stranger_error(f" (status {reply.status_code})")
 
     def _stranger_error(self, reason: str = "") -> RetrievalError:
         problem = f"what answers at {self.address} is no index server of this typedrag{reason}"
@@ -239,7 +227,6 @@ class RemoteRetriever(Shared):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The identity of the server's retriever: the same index gives the same results wherever it is searched."""
         return self.served.identity
 
     @property
@@ -249,7 +236,6 @@ class RemoteRetriever(Shared):
         return {"k1": manifest["k1"], "b": manifest["b"]} if "k1" in manifest else None
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         if k > MAX_PASSAGES:
@@ -276,9 +262,7 @@ class RemoteHybrid(HybridRetriever):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The identity of the server's retriever."""
         return self._whole.identity
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find the `k` best passages for each query, which the server fuses."""
         return self._whole.search(queries, k)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.retrieval.index.test_sources import pdf_of, write
-from typedrag.retrieval.index.documents.pdf import join_words, read_pdf
+from typedrag.retrieval.index.pdf import join_words, read_pdf
 
 LEFT = [
     "Fermentation is slow in cold kit-",

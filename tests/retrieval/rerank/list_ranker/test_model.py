@@ -9,9 +9,8 @@ import torch
 from torch.nn import functional
 
 from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, save_start, tiny_ranker
-from typedrag.retrieval.rerank.list_ranker.model import NOTHING, States
-from typedrag.retrieval.rerank.list_ranker.ranker import start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates, Reader
+from typedrag.retrieval.list_network import NOTHING, Candidates, Reader, States
+from typedrag.retrieval.list_ranker import start_list_ranker
 
 TEXTS = [p.text for p in PASSAGES[:6]]
 ASPECTS = [("oven",), (), ("oven", "salt"), (), ("salt",), ()]

@@ -15,8 +15,7 @@ from dspy.utils.callback import BaseCallback
 from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError
-from typedrag.files.journal import Journal
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import Journal, write_text
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 from typedrag.programs.artifact.state import Fields, State, fields_of, fingerprint, restore, state_of

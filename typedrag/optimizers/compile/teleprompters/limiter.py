@@ -22,7 +22,7 @@ from dspy.utils.exceptions import LMUnsupportedFeatureError
 from typedrag.core.call_context import set_context
 from typedrag.core.errors import CallFailed, LMUnavailable, RetrievalError
 from typedrag.core.sharing import Shared
-from typedrag.files.journal import Journal
+from typedrag.files.text_files import Journal
 from typedrag.lms.asking import unavailable_error
 from typedrag.lms.cost import CostTracker, Spending
 from typedrag.runs import Progress, Stopper
