@@ -30,12 +30,12 @@ from benchmarks.calibration import expected_calibration_error
 from typedrag.cli.script import run
 from typedrag.core.records import Passage, Usage, total_usage
 from typedrag.datasets import load_dataset
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import collect_steps, run_concurrently
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.metrics.text_overlap import contains
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.overlap import contains
 from typedrag.programs import Options
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.local_models import LogisticModel
@@ -220,7 +220,7 @@ def main() -> None:
     for (name, file, index), off in [*((on, False) for on in arguments.on), *((away, True) for away in arguments.off)]:
         dataset = load_dataset(name, None if name == "sample" else Path(file))
         examples = dataset.split("test") if name == "antique" else dataset.examples
-        drawn = sorted(examples, key=lambda e: hash_of(e.id))
+        drawn = sorted(examples, key=lambda e: text_hash(e.id))
         pools = found_for(
             drawn,
             Path(index),

@@ -95,7 +95,7 @@ def _build(
     from typedrag.lms.cost import track_calls
     from typedrag.lms.lm import open_lm
     from typedrag.lms.replies import use_reply_store
-    from typedrag.runs.stages import Stages
+    from typedrag.runs.work import Stages
 
     claim_file(out)
     caps = {name.removeprefix("caps__"): flags.pop(name) for name in [n for n in flags if n.startswith("caps__")]}

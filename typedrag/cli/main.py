@@ -15,8 +15,8 @@ import click
 
 from typedrag import __version__
 from typedrag.cli.commands import Commands, read_environment
-from typedrag.core.errors import InputError, TypedRAGError, Unavailable, unusable
-from typedrag.core.extras import missing_extras_named
+from typedrag.core.errors import InputError, TypedRAGError, Unavailable, path_error
+from typedrag.core.extras import name_missing_extras
 from typedrag.core.redaction import without_keys
 
 COMMANDS = (
@@ -88,7 +88,7 @@ class _Commands(Commands):
 def errors_said() -> Iterator[None]:
     """Turn typedrag's errors, and those of unusable files, into a message and an exit status."""
     try:
-        with missing_extras_named():
+        with name_missing_extras():
             yield
     except TypedRAGError as error:
         click.echo(f"Error: {error}", err=True)
@@ -102,7 +102,7 @@ def errors_said() -> Iterator[None]:
             with suppress(OSError):  # flushing stdout at exit would fail again
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         with errors_said():
-            raise unusable(error.filename or "what was to be written", error) from error
+            raise path_error(error.filename or "what was to be written", error) from error
 
 
 class _Lines(logging.Formatter):

@@ -16,7 +16,7 @@ from typedrag.cli.options import assignments, nested, timeout_option, tracking_o
 if TYPE_CHECKING:
     import dspy
 
-    from typedrag.optimizers.list_ranker.evaluate import RankerReport
+    from typedrag.optimizers.list_ranker.measures import RankerReport
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -107,15 +107,15 @@ def pools(
     """
     from typedrag.core.errors import InputError
     from typedrag.datasets.dataset import load_dataset, sample
-    from typedrag.datasets.pools import write_pools
+    from typedrag.datasets.richrag import write_pools
     from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.optimizers.list_ranker.pools import (
+        find_scale,
         golden_aspects,
         has_sub_answers,
         pools_from_labels,
         pools_from_runs,
         pools_from_sub_answers,
-        scale_of,
     )
     from typedrag.retrieval import open_retriever
 
@@ -145,7 +145,7 @@ def pools(
                 "questions without sub_answers are searched for as they are", "Leave out --aspects and --merge"
             )
         else:
-            built = list(pools_from_labels(drawn, searched, scale_of(loaded.examples), depth=depth, missed=missed))
+            built = list(pools_from_labels(drawn, searched, find_scale(loaded.examples), depth=depth, missed=missed))
         left_out = len(drawn) - len(built)
         if left_out:
             say(f"{left_out} of {len(drawn)} questions have no relevant passage there, and make no pool")
@@ -163,7 +163,7 @@ def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> 
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
-    from typedrag.runs.stages import Stages
+    from typedrag.runs.work import Stages
 
     source = program_source(program)
     built = source.without_index(source.options(as_published=False))
@@ -209,8 +209,7 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     """
     from typedrag.cli.progress import RunsProgress, counting
     from typedrag.experiments.evaluate.config_file import read_into
-    from typedrag.optimizers.list_ranker.config import RankerTrainConfig
-    from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
+    from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainingProgress, train_ranker
 
     known = RankerTrainConfig.model_fields
     paths = [s if s.partition("=")[0].partition(".")[0] in known else f"training.{s}" for s in settings]
@@ -272,9 +271,9 @@ def evaluate(
     from contextlib import nullcontext
 
     from typedrag.cli.progress import counting
-    from typedrag.datasets.pools import read_pools
+    from typedrag.datasets.richrag import read_pools
     from typedrag.lms.lm import open_lm, use_lm
-    from typedrag.optimizers.list_ranker.evaluate import evaluate_rankers
+    from typedrag.optimizers.list_ranker.measures import evaluate_rankers
     from typedrag.retrieval import open_reranker
 
     data_pools = read_pools(data)[:limit]
@@ -301,7 +300,7 @@ def evaluate(
 def _draw(report: RankerReport) -> None:
     from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.formats import format_estimate, format_p
-    from typedrag.optimizers.list_ranker.utility import MEASURES
+    from typedrag.optimizers.list_ranker.measures import MEASURES
 
     console = wide_console(160)
     heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}

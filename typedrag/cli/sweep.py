@@ -48,7 +48,7 @@ class _RunByDefault(click.Group):
 def _show_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from typedrag.optimizers.sweep.files import sweep_schema
+    from typedrag.optimizers.sweep.space import sweep_schema
 
     click.echo(json.dumps(sweep_schema(), indent=1))
     ctx.exit()
@@ -113,7 +113,7 @@ def run(
 
     FILE describes the sweep. The exit status is 1 if another limit than that of trials has stopped it.
     """
-    from typedrag.optimizers.sweep.files import keep_file, read_sweep
+    from typedrag.optimizers.sweep.config import keep_file, read_sweep
 
     config = read_sweep(file, _flags(storage, fields), settings)
     run_it = _runner(executor, workers)
@@ -151,10 +151,10 @@ def best(
     """
     from typedrag.experiments.evaluate.config import SpendingCaps
     from typedrag.optimizers.sweep import open_sweep
-    from typedrag.optimizers.sweep.best import choose, measure_best, parse_within
-    from typedrag.optimizers.sweep.files import read_kept
+    from typedrag.optimizers.sweep.best import choose, measure_best, parse_share
+    from typedrag.optimizers.sweep.config import read_kept
 
-    share = parse_within(within) if within is not None else None
+    share = parse_share(within) if within is not None else None
     config = read_kept(folder, _flags(storage, fields), settings)
     with open_sweep(config, folder) as sweep, RunsProgress() as display:
         chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
@@ -190,7 +190,7 @@ def report(
     STUDY is the --out of a sweep. Figures are written into its folder figures. No LM is needed.
     """
     from typedrag.optimizers.sweep import view_sweep
-    from typedrag.optimizers.sweep.files import read_kept
+    from typedrag.optimizers.sweep.config import read_kept
     from typedrag.optimizers.sweep.report import sweep_page, write_figures
 
     config = read_kept(folder, _flags(storage, fields), settings)
@@ -264,11 +264,10 @@ def _run(
 
 
 def _trial(trial: FrozenTrial, config: SweepConfig) -> str:
-    from typedrag.optimizers.sweep.pruning import mean_of
-    from typedrag.optimizers.sweep.study import PROBLEM, values_of_trial
+    from typedrag.optimizers.sweep.study import PROBLEM, mean_value, values_of_trial
 
     values = values_of_trial(trial)
-    means = ((o.measure, mean_of(values, o.measure)) for o in config.objectives)
+    means = ((o.measure, mean_value(values, o.measure)) for o in config.objectives)
     measured = ", ".join(f"{measure} {mean:.4g}" for measure, mean in means if mean is not None)
     ended = f" (pruned: {trial.user_attrs[PROBLEM]})" if PROBLEM in trial.user_attrs else ""
     return f"trial {trial.number}: {_point(trial.params)}: {measured}{ended}"

@@ -14,7 +14,7 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
-from typedrag.core.redaction import Redactor, redactor_for
+from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.answers_file import AnswersFile, read_answers
@@ -157,7 +157,7 @@ class Resources:
     def redactor(self) -> Redactor:
         """A redactor of the keys and addresses of both LMs and of the index servers."""
         lms = [lm for lm in (self.answering_lm, self.scorer) if lm]
-        return redactor_for(lms, addresses=self.addresses)
+        return make_redactor(lms, addresses=self.addresses)
 
     @cached_property
     def dataset(self) -> Dataset:

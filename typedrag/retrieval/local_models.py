@@ -15,15 +15,15 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from typedrag.core.errors import RetrievalError, TypedRAGError, Unavailable, first_line
-from typedrag.core.extras import importing
-from typedrag.core.sharing import Shared
+from typedrag.core.extras import import_extras
+from typedrag.core.registry import NoDeepcopy
 from typedrag.files.text_files import write_text
 from typedrag.lms import models
 
 T = TypeVar("T")
 
 
-class LocalModel(Shared, Generic[T]):
+class LocalModel(NoDeepcopy, Generic[T]):
     """A model that is loaded at its first use; within `with`, one thread has it: transformers' tokenizers serve one.
 
     If loading fails, the next use tries again.
@@ -70,7 +70,7 @@ def local_model(load: Callable[..., T]) -> Callable[..., LocalModel[T]]:
 def locate_model(name: str) -> str:
     """The name or path for sentence-transformers of a model that `typedrag models` knows, a folder, or a hub name."""
     if name in models.MODELS:
-        return str(models.MODELS[name].fetched(RetrievalError))
+        return str(models.MODELS[name].require(RetrievalError))
     return str(Path(name).expanduser())
 
 
@@ -87,7 +87,7 @@ def loading(
 ) -> Iterator[None]:
     """Load a model of transformers within, without its progress bars; if it cannot be loaded, raise `error`."""
     try:
-        with importing("sentence_transformers"):
+        with import_extras("sentence_transformers"):
             from transformers.utils import logging
 
             logging.disable_progress_bar()

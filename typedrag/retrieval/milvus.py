@@ -26,7 +26,7 @@ from typedrag.core.errors import InputError, RetrievalError, first_line
 from typedrag.core.extras import require
 from typedrag.core.records import Passage
 from typedrag.core.redaction import without_keys
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.files.text_files import drop_half_characters
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.index.bm25_part import K1, B, check_parameters, contents
@@ -227,7 +227,7 @@ def open_milvus(rest: str) -> IndexRetriever:
     return HybridRetriever(*parts, weight=weight)
 
 
-class MilvusRetriever(Shared):
+class MilvusRetriever(NoDeepcopy):
     """A `Retriever` over one part of an index in Milvus.
 
     BM25 is Milvus's own, from the terms of its own analyzer: its scores and those of Lucene do not compare. Dense

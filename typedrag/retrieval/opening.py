@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError, RetrievalError
-from typedrag.core.specs import SpecGrammar
+from typedrag.core.registry import SpecGrammar
 from typedrag.datasets.sample import PASSAGES
 from typedrag.files.locks import wait_for_lock
 from typedrag.files.text_files import hash_files

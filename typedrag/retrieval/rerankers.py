@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 
 from typedrag.core.errors import RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
-from typedrag.core.specs import Spec, SpecGrammar
+from typedrag.core.registry import NoDeepcopy, Spec, SpecGrammar
 from typedrag.files.text_files import hash_files
 from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading, local_model, locate_model
@@ -128,7 +127,7 @@ class NoReranker:
         return list(passages[:k])
 
 
-class ModelReranker(Shared):
+class ModelReranker(NoDeepcopy):
     """A reranker with a model of its own, in a folder or on the hub; by default it scores passages for a query."""
 
     def __init__(self, name: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from typedrag.core.errors import InputError, unusable
+from typedrag.core.errors import InputError, path_error
 from typedrag.files.locks import wait_for_lock
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class KeyFile:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise unusable(self.path, error) from error
+            raise path_error(self.path, error) from error
         except ValidationError:
             raise InputError(f"{self.path} holds no keys of typedrag", "Make one: typedrag keys add NAME") from None
 
@@ -98,7 +98,7 @@ class KeyFile:
             with wait_for_lock(self.path):
                 yield
         except OSError as error:
-            raise unusable(self.path, error) from error
+            raise path_error(self.path, error) from error
 
     def _write(self, keys: Sequence[Key]) -> None:
         handle, part = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)  # with mode 0600

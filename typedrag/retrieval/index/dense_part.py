@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from typedrag.core.errors import InputError, RetrievalError, first_line, unusable
+from typedrag.core.errors import InputError, RetrievalError, first_line, path_error
 from typedrag.core.extras import require
 from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
@@ -169,7 +169,7 @@ def write_dense(
         keep_rows(folder, min(len(line_ends(part / PASSAGES)), rows), settings.dimensions)  # of a killed process
         held = {p.id: hash(p) for p in stored_passages(folder)}
     except OSError as error:
-        raise unusable(index, error) from error
+        raise path_error(index, error) from error
     if held:
         check_encoder(encoder, folder, settings)
     for batch in batches(passages, _ROWS):

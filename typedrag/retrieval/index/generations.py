@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from typedrag.core.errors import InputError, RetrievalError, unusable
+from typedrag.core.errors import InputError, RetrievalError, path_error
 from typedrag.files.locks import is_locked, lock_folder
 from typedrag.files.text_files import write_text
 from typedrag.runs.folder import RunFolder, is_run, read_folder
@@ -90,7 +90,7 @@ def make_generation(
                 return
             run = _open_run(folder, kind, identity, "Continue it as it was begun, or give it up with --force")
         except OSError as error:
-            raise unusable(index, error) from error
+            raise path_error(index, error) from error
         try:
             with run:
                 make(run)
@@ -101,7 +101,7 @@ def make_generation(
         try:
             write_text(index / CURRENT, f"{folder.name}\n")
         except OSError as error:
-            raise unusable(index, error) from error
+            raise path_error(index, error) from error
         for other in _generations(index):
             if other != folder:
                 _delete(other)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.index.bm25_part import LUCENE, Manifest, check_parameters, read_bm25_manifest
 from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.index.lucene import analyzer_class, in_java, java_class, java_path, jvm_lock, split_unspaced
@@ -26,7 +26,7 @@ _MAX_KEPT = 10_000
 than anything else done with it."""
 
 
-class BM25Retriever(Shared):
+class BM25Retriever(NoDeepcopy):
     """A `Retriever` over an index made by `build_index`.
 
     Queries are bags of words in the index's language: operators and quotes have no meaning.
@@ -137,7 +137,7 @@ def _parse(raw: str) -> Passage:
     return Passage(id=row["id"], text=text, title=title)
 
 
-class GoldRetriever(Shared):
+class GoldRetriever(NoDeepcopy):
     """A `Retriever` of the ideal context: whatever the query, the labelled passages of the question that is answered.
 
     So any program is measured as if retrieval made no mistake (PreQRAG, appendix B.2). The labels are the field

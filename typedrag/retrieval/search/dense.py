@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from typedrag.core.errors import RetrievalError
 from typedrag.core.extras import require
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.encoder import Embeddings
 from typedrag.retrieval.index.dense_part import (
     APPROXIMATE,
@@ -68,7 +68,7 @@ class ApproximateSearch:
         return scores, rows
 
 
-class DenseRetriever(Shared):
+class DenseRetriever(NoDeepcopy):
     """A `Retriever` over the dense part of an index: inner products, by FAISS, of embeddings that stay in their file.
 
     All passages are compared, unless the part has an approximate index. Its scores are cosines, unless the model is for

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.protocols import IndexRetriever, Retriever
 
 FUSION_DEPTH = 100
@@ -103,7 +103,7 @@ def _best_first(passages: Iterable[Passage], scores: Mapping[str, float]) -> lis
     return [replace(p, score=scores[p.id]) for p in sorted(passages, key=lambda p: -scores[p.id])]
 
 
-class HybridRetriever(Shared):
+class HybridRetriever(NoDeepcopy):
     """A `Retriever` that fuses the results of BM25 and of the dense part of the same index.
 
     Args:
