@@ -5,14 +5,12 @@ import copy
 import pytest
 
 from tests.retrieval.berts import save_bert
-from tests.scripted import gone, scripted
+from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import LMUnavailable, RetrievalError
 from typedrag.core.records import Passage, fallbacks, total_usage
 from typedrag.lms import models
 from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
-from typedrag.retrieval import rerankers
-from typedrag.retrieval.local_models import LogisticModel, local_model
+from typedrag.retrieval.local_models import LogisticModel
 from typedrag.retrieval.relevance_filter import (
     CascadeFilter,
     Features,
@@ -84,11 +82,6 @@ def test_the_lm_is_not_asked_with_the_call_that_the_answer_takes():
     with scripted(verdicts(False, False, False, False, False)) as engine, limit_calls(2), reserve_calls(1):
         assert lm_filter().relevant(QUESTION, PASSAGES) == PASSAGES
     assert engine.prompts == []
-
-
-def test_an_lm_that_is_gone_is_a_fault():
-    with scripted({s.JudgePassages: gone()}), pytest.raises(LMUnavailable):
-        lm_filter().relevant(QUESTION, PASSAGES)
 
 
 def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
@@ -166,13 +159,6 @@ def test_score_knows_nothing_of_questions_in_other_languages():
     with collect_steps() as steps:
         assert ScoreFilter(0.9).relevant("Warum geht das Brot beim Backen auf?", [CATS]) == [CATS]
     assert "not in English" in steps[0].steps[0].output
-
-
-def test_score_names_the_mend_where_the_encoder_is_absent(tmp_path, monkeypatch):
-    monkeypatch.setattr(rerankers, "_shared", local_model(rerankers.open_reranker))
-    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
-        ScoreFilter(0.2).relevant(QUESTION, [BREAD])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, ReadWriteLock, Timeout
@@ -19,25 +19,21 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made if need be. A folder that stays empty is removed again."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _held(folder / ".lock", folder):
+        with _hold(folder / ".lock", folder):
             yield
     finally:
         with suppress(OSError):  # the folder is not empty
             folder.rmdir()
 
 
-@contextmanager
-def lock_file(file: Path) -> Iterator[None]:
+def lock_file(file: Path) -> AbstractContextManager[None]:
     """Keep out other processes that would write the same file."""
-    with _held(file.with_name(f".{file.name}.lock"), file):
-        yield
+    return _hold(file.with_name(f".{file.name}.lock"), file)
 
 
-@contextmanager
-def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
     """Wait until no other process makes the same file; `on_wait` is called once if there is something to wait for."""
-    with _held(file.with_name(f".{file.name}.lock"), file, on_wait):
-        yield
+    return _hold(file.with_name(f".{file.name}.lock"), file, on_wait)
 
 
 @contextmanager
@@ -70,7 +66,7 @@ def is_locked(folder: Path) -> bool:
 
 
 @contextmanager
-def _held(file: Path, place: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def _hold(file: Path, place: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold a lock; without `on_wait` nobody waits long for it."""
     lock = FileLock(file)
     try:

@@ -112,19 +112,14 @@ def drop_half_characters(text: str) -> str:
     return _SURROGATE.sub("", text)
 
 
-def has_swallowed_rows(cells: Sequence[str], delimiter: str) -> bool:
-    """True if a row of a table holds others: a literal quote at the beginning of a cell hides the columns and
-    lines up to the next quote. For commas this cannot be told, since texts of several lines have them too.
+def swallowed_rows_problem(cells: Sequence[str], delimiter: str, last: int) -> str:
+    """The problem of a row of a table that ends in line `last` and holds others; empty if it holds none.
 
-    Example:
-        >>> has_swallowed_rows(["1", "Heroes\\tA\\n2\\tSecond"], "\\t"), has_swallowed_rows(["1", "two\\nlines"], "\\t")
-        (True, False)
+    A literal quote at the beginning of a cell hides the columns and lines up to the next quote. For commas this cannot
+    be told, since texts of several lines have them too.
     """
-    return delimiter == "\t" and any("\n" in cell and "\t" in cell for cell in cells)
-
-
-def swallowed(last: int) -> str:
-    """The problem of a row that holds others, up to the line of this number."""
+    if delimiter != "\t" or not any("\n" in cell and "\t" in cell for cell in cells):
+        return ""
     hint = 'write a quote that is text as "" in a quoted cell'
     return f"its quote is closed only in line {last}, after other columns; {hint}"
 

@@ -30,8 +30,8 @@ from typedrag.files.locks import wait_for_lock
 from typedrag.files.text_files import hash_files
 from typedrag.lms.models import cache_dir
 from typedrag.retrieval.index.bm25_part import has_bm25, read_manifest
-from typedrag.retrieval.index.building import build_index
-from typedrag.retrieval.index.dense_part import has_dense, read_dense_manifest
+from typedrag.retrieval.index.building import build_index, read_parts
+from typedrag.retrieval.index.dense_part import read_dense_manifest
 from typedrag.retrieval.index.generations import FORMAT, open_current
 from typedrag.retrieval.index.sources import read_passages
 from typedrag.retrieval.protocols import IndexRetriever
@@ -164,7 +164,8 @@ def _warn_sample() -> None:
 
 def _open_folder(kind: str, index: Path, weight: float | None, settings: Mapping[BM25Setting, float]) -> IndexRetriever:
     if kind == "auto":
-        kind = "bm25" if not has_dense(index) else "hybrid" if has_bm25(index) else "dense"
+        bm25, dense = open_current(index, read_parts)
+        kind = "hybrid" if bm25 and dense else "dense" if dense else "bm25"
     if kind == "dense":
         return DenseRetriever(index)
     sparse = BM25Retriever(index, k1=settings.get("k1"), b=settings.get("b"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.documents import make_pdf
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
 from typedrag.files import text_files
@@ -27,27 +28,6 @@ def refusal(*sources: Path, fields: FieldMap | None = None) -> str:
     with pytest.raises(InputError) as refused:
         list(read_passages(sources, fields))
     return str(refused.value)
-
-
-def pdf_of(*lines: str, title: str = "", content: str = "") -> bytes:
-    """A PDF of one page, written by hand: objects, then the table of their offsets."""
-    shown = " T* ".join(f"({line}) Tj" for line in lines)
-    content = content or f"BT /F1 12 Tf 14 TL 72 720 Td {shown} ET"
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
-        "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
-        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
-        f"<< /Title ({title}) >>",
-    ]
-    pdf, offsets = "%PDF-1.4\n", []
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(pdf))
-        pdf += f"{number} 0 obj\n{body}\nendobj\n"
-    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
-    end = f"xref\n0 6\n0000000000 65535 f \n{table}trailer << /Size 6 /Root 1 0 R /Info 5 0 R >>\n"
-    return f"{pdf}{end}startxref\n{len(pdf)}\n%%EOF\n".encode()
 
 
 # rows: JSONL and TSV
@@ -192,7 +172,7 @@ def test_a_folder_of_documents_is_split_and_named_by_path(tmp_path):
         "intro\n\n# Kneading *dough*\n\nBody.",
     )
     write(tmp_path / "c.html", "<title> Page </title><script>no()</script><nav>menu</nav><p>Hello <b>w</b>orld.</p>")
-    write(tmp_path / "d.pdf", pdf_of("Ovens need steam.", title="On Ovens"))
+    write(tmp_path / "d.pdf", make_pdf([(72, 720, "Ovens need steam.")], "On Ovens"))
     write(tmp_path / "e.HTM", "<p>Untitled.</p>")
     passages = list(read_passages([tmp_path]))
     assert [(p.id, p.title) for p in passages] == [
@@ -284,7 +264,7 @@ def test_a_row_that_is_not_utf8_is_named_by_its_line(tmp_path, name):
     assert f"{source}, line 2 cannot be used: it is not UTF-8" in refusal(source)
 
 
-@pytest.mark.parametrize("content", [b"%PDF-1.4\nnonsense", b"", pdf_of("cut off")[:300]])
+@pytest.mark.parametrize("content", [b"%PDF-1.4\nnonsense", b"", make_pdf([(72, 720, "cut off")])[:300]])
 def test_a_broken_pdf_is_named(tmp_path, content):
     write(tmp_path / "a.txt", "Text.")
     source = write(tmp_path / "broken.pdf", content)

@@ -60,12 +60,6 @@ def test_the_result_is_a_permutation_s_prefix_by_falling_score(reranker):
         assert reranker.rerank("yeast and salt", PASSAGES, k) == full[:k]
 
 
-def test_scores_of_the_bi_encoder_are_cosines(bi_encoder):
-    [same] = bi_encoder.rerank("on bread fish", [Passage("1", "on bread fish")], 1)
-    assert same.score == pytest.approx(1)
-    assert all(-1 <= p.score <= 1 for p in bi_encoder.rerank("yeast", PASSAGES, 99))
-
-
 @pytest.mark.parametrize(
     ("name", "prompts"),
     [("tiny-e5-v2", None), ("own", {"query": "moon ", "document": "sun "})],
@@ -111,9 +105,3 @@ def test_a_model_that_cannot_be_loaded_is_a_line(kind, tmp_path, monkeypatch):
 def test_a_classifier_of_several_labels_is_no_cross_encoder(tmp_path):
     with pytest.raises(RetrievalError, match="cannot be loaded: it gives 3 scores, not one"):
         open_reranker("cross-encoder:" + save_bert(tmp_path / "nli", labels=3))
-
-
-def test_a_known_model_that_is_not_fetched_says_how_to_fetch_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    with pytest.raises(RetrievalError, match=r"not on this machine \(84 MB\)\. Fetch it: typedrag models fetch"):
-        open_reranker("bi-encoder")

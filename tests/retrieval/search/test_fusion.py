@@ -73,12 +73,6 @@ def scored(**scores: float) -> list[Passage]:
     return [Passage(i, f"text {i}", score=s) for i, s in scores.items()]
 
 
-def test_scores_are_brought_to_one_scale_and_weighted():
-    fused = weighted_fusion([scored(a=12, b=9, c=8), scored(b=0.8, d=0.6)], [0.4, 0.6])
-    assert {p.id: p.score for p in fused} == pytest.approx({"b": 0.4 * 0.25 + 0.6, "a": 0.4, "c": 0, "d": 0})
-    assert ids(fused) == ["b", "a", "c", "d"]
-
-
 def test_negative_scores_single_ones_and_equal_ones_have_their_place():
     assert ids(weighted_fusion([scored(a=-0.1, b=-0.9)], [1])) == ["a", "b"]
     assert [p.score for p in weighted_fusion([scored(a=-3)], [0.5])] == [0.5]

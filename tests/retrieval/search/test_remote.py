@@ -131,19 +131,6 @@ def test_a_reply_has_a_bounded_number_of_passages(sample_retriever, monkeypatch)
                 assert found == sample_retriever.search(QUESTIONS, 30)
 
 
-def test_requests_that_wait_are_searched_together(slow):
-    with served_index(slow) as serving, ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(_post, serving.url, query) for query in QUESTIONS[:8]]
-        while serving.service._under_way < 8:
-            time.sleep(0.01)
-        slow.may.set()
-        replies = [future.result().json()["passages"][0] for future in asked]
-    assert slow.calls == [1, 7]
-    assert [[p["id"] for p in reply] for reply in replies] == [
-        [p.id for p in passages] for passages in slow._retriever.search(QUESTIONS[:8], 3)
-    ]
-
-
 def test_a_query_with_half_a_character_is_refused_and_harms_no_other(bm25_url):
     """Other clients' searches are made in the same call as its own would be."""
     body = json.dumps({"queries": ["bread", "half bread \ud83d"], "k": 1})

@@ -71,11 +71,7 @@ def has_bm25(index: Path) -> bool:
 
 
 def read_manifest(index: Path) -> Manifest:
-    """The manifest of an index.
-
-    Raises:
-        RetrievalError: If there is no index, it has no BM25 part, or its format is newer.
-    """
+    """The manifest of an index with a BM25 part."""
     return open_current(index, read_bm25_manifest)
 
 

@@ -13,25 +13,10 @@ from typing import Any, Literal, NamedTuple
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.index import dense_part
-from typedrag.retrieval.index.bm25_part import (
-    K1,
-    LUCENE,
-    B,
-    Manifest,
-    check_parameters,
-    read_bm25_manifest,
-    write_bm25,
-)
-from typedrag.retrieval.index.dense_part import DENSE, DenseManifest, EncoderSettings, read_generation_dense
-from typedrag.retrieval.index.generations import (
-    MANIFEST,
-    Kind,
-    current_generation,
-    link_files,
-    make_generation,
-    open_current,
-)
+from typedrag.retrieval.index import bm25_part, dense_part, generations
+from typedrag.retrieval.index.bm25_part import K1, B, Manifest
+from typedrag.retrieval.index.dense_part import DenseManifest, EncoderSettings
+from typedrag.retrieval.index.generations import MANIFEST, open_current
 from typedrag.retrieval.index.lucene import check_language
 from typedrag.retrieval.index.passages import Fingerprint, Stage, check_ids, repeated_error, require_passages
 from typedrag.retrieval.search.bm25 import generation_passages
@@ -73,10 +58,9 @@ def build_index(
         passages: Passages in a fixed order, with unique ids.
         out: Folder of the index.
         sources: Their origin, for the manifest.
-        k1: BM25's default for searches.
-        b: BM25's default for searches.
+        k1: BM25's default for searches, as `b`.
         language: ISO 639 code of the passages' language; by default that of most of the first passages.
-        bm25: If True, the index gets a BM25 part.
+        bm25: Whether the index gets a BM25 part.
         encoder: Makes the dense part; by default there is none.
         approximate: FAISS's factory string of an approximate index, such as `IVF4096,PQ48`, or `auto`, by the number
             of passages; by default there is none.
@@ -84,17 +68,12 @@ def build_index(
         resume: Continue an interrupted build; one that is finished stays as it is.
         threads: Threads of Lucene's writer; all processors by default.
         stage: Shows the progress of each part.
-
-    Raises:
-        InputError: If there is an index already, no part is asked for, a passage's id occurs twice, there is no
-            passage, the build that is resumed has other sources or settings, or a setting is out of range.
-        RetrievalError: If Lucene or the encoder fails.
     """
     if encoder is None and not bm25:
         raise InputError("an index needs a part to be searched by", "Name a model: --dense MODEL")
     if approximate is not None and encoder is None:
         raise InputError("only a dense part has an approximate index", "Name a model: --dense MODEL")
-    check_parameters(k1, b)
+    bm25_part.check_parameters(k1, b)
     if language:
         check_language(language)
     plan = _Plan(
@@ -124,10 +103,6 @@ def append_index(
     The index then answers like one built from all passages; until all are added it answers as before.
 
     The arguments are those of `build_index`: passages whose ids are new; `force` gives up an interrupted addition.
-
-    Raises:
-        InputError: If a passage's id is in the index or occurs twice, or there is no passage.
-        RetrievalError: If there is no index, or Lucene or the encoder fails.
     """
     base = open_current(out, read_parts)
     plan = _Plan(
@@ -149,18 +124,9 @@ def embed_index(
     force: bool = False,
     stage: Stage = lambda unit: nullcontext(lambda rows: None),
 ) -> Built:
-    """Embed the passages of an index. What is embedded already, also by an interrupted call, is kept.
+    """Embed the passages of an index. What is embedded already, also by an interrupted call, is kept unless forced.
 
-    Args:
-        out: Folder of the index.
-        encoder: Embeds them.
-        approximate: See `build_index`; by default as before.
-        force: Embed all of them anew.
-        stage: Shows the progress.
-
-    Raises:
-        InputError: If another model embedded them before.
-        RetrievalError: If there is no index, or the encoder fails.
+    `approximate` is that of `build_index`; by default it stays as it is.
     """
     base = open_current(out, read_parts)
     held = None if force else base.dense
@@ -180,8 +146,8 @@ def embed_index(
 def read_parts(folder: Path) -> Built:
     """The manifests of a generation's parts."""
     return Built(
-        read_bm25_manifest(folder) if (folder / MANIFEST).exists() else None,
-        read_generation_dense(folder) if (folder / DENSE / MANIFEST).exists() else None,
+        bm25_part.read_bm25_manifest(folder) if (folder / MANIFEST).exists() else None,
+        dense_part.read_generation_dense(folder) if (folder / dense_part.DENSE / MANIFEST).exists() else None,
     )
 
 
@@ -189,7 +155,7 @@ def read_parts(folder: Path) -> Built:
 class _Plan:
     """A plan of the next generation of an index: which parts it gets, and from where."""
 
-    kind: Kind
+    kind: generations.Kind
     sources: tuple[str, ...]
     """Of the passages that are read."""
     bm25: How | None
@@ -224,17 +190,17 @@ class _Plan:
         }
 
         def make(run: RunFolder) -> None:
-            base = current_generation(index)
+            base = generations.current_generation(index)
             begun = {result.item for result in run.store.read().results}
             if not begun and base:
                 self._link_parts(base, run.path, encoder)
             if self.bm25 in ("build", "append") and "bm25" not in begun:
                 with stage("passages") as on_progress:
-                    write_bm25(
+                    bm25_part.write_bm25(
                         passages,
                         run.path,
                         sources=self.sources,
-                        base=read_bm25_manifest(base) if base and self.bm25 == "append" else None,
+                        base=bm25_part.read_bm25_manifest(base) if base and self.bm25 == "append" else None,
                         threads=threads,
                         on_progress=on_progress,
                         **(self.settings or {"k1": K1, "b": B, "language": None}),
@@ -243,17 +209,17 @@ class _Plan:
             if self.encoder:
                 self._embed(run, base, passages, stage, self.encoder, begun)
 
-        make_generation(index, self.kind, identity, make, resume=resume, force=force)
+        generations.make_generation(index, self.kind, identity, make, resume=resume, force=force)
         return open_current(index, read_parts)
 
     def _link_parts(self, base: Path, folder: Path, encoder: EncoderSettings | None) -> None:
         """Begin a generation with those parts of the one before it that stay or are added to."""
         if self.bm25 in ("append", "keep"):
-            link_files(base / LUCENE, folder / LUCENE)
+            generations.link_files(base / bm25_part.LUCENE, folder / bm25_part.LUCENE)
         if self.bm25 == "keep":
             shutil.copy2(base / MANIFEST, folder / MANIFEST)
         if self.dense == "append" and encoder:
-            held = read_generation_dense(base)
+            held = dense_part.read_generation_dense(base)
             if held.encoder.model_copy(update={"model": encoder.model}) != encoder:
                 before, now = (s.model_dump(exclude={"model"}) for s in (held.encoder, encoder))
                 others = [f"{name} {before[name]!r}, now {now[name]!r}" for name in now if before[name] != now[name]]
@@ -262,8 +228,8 @@ class _Plan:
                     f"{', '.join(others)}",
                     "Use the same model, or build again with --force",
                 )
-            link_files(base / DENSE, folder / DENSE)
-            (folder / DENSE / MANIFEST).unlink()
+            generations.link_files(base / dense_part.DENSE, folder / dense_part.DENSE)
+            (folder / dense_part.DENSE / MANIFEST).unlink()
             dense_part.keep_rows(folder, held.passages, encoder.dimensions)
 
     def _embed(
@@ -278,10 +244,10 @@ class _Plan:
         sources, digest = self.sources, Fingerprint()
         fingerprint = digest.hexdigest
         if self.bm25:
-            bm25 = read_bm25_manifest(run.path)
+            bm25 = bm25_part.read_bm25_manifest(run.path)
             sources, fingerprint, passages = bm25.sources, lambda: bm25.fingerprint, generation_passages(run.path)
         elif base and self.kind in ("index append", "index embed"):
-            before, new = read_generation_dense(base), passages
+            before, new = dense_part.read_generation_dense(base), passages
 
             def stored() -> Iterator[Passage]:
                 return islice(dense_part.stored_passages(base), before.passages)

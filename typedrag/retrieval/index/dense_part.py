@@ -31,7 +31,7 @@ from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
 from typedrag.lms.models import MODELS
 from typedrag.retrieval.encoder import NAMED, Embeddings, Encoder, open_encoder
-from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_generation, open_current, read_manifest_file
+from typedrag.retrieval.index.generations import FORMAT, MANIFEST, open_current, read_manifest_file
 from typedrag.retrieval.index.passages import batches
 
 DENSE = "dense"
@@ -69,7 +69,6 @@ class EncoderSettings(BaseModel):
 
     @classmethod
     def of(cls, encoder: Encoder) -> EncoderSettings:
-        """The settings of an encoder."""
         return cls(
             model=encoder.name,
             dimensions=encoder.encode_queries(["?"]).shape[1],
@@ -82,10 +81,7 @@ class EncoderSettings(BaseModel):
         """The encoder with these settings.
 
         An index may be a stranger's: the model that it names is fetched, or asked if it is an API, only if the user
-        names it too.
-
-        Args:
-            model: The model as the user names it; by default `TYPEDRAG_ENCODER`, unless the model comes with typedrag.
+        names it too, here or by `TYPEDRAG_ENCODER`, unless it comes with typedrag.
         """
         if self.model not in MODELS:
             model = model or os.environ.get(NAMED)
@@ -122,18 +118,8 @@ class DenseManifest(BaseModel):
     """The versions of typedrag, sentence-transformers, torch and FAISS."""
 
 
-def has_dense(index: Path) -> bool:
-    """True if an index has a dense part."""
-    folder = current_generation(index)
-    return folder is not None and (folder / DENSE / MANIFEST).is_file()
-
-
 def read_dense_manifest(index: Path) -> DenseManifest:
-    """The manifest of an index's dense part.
-
-    Raises:
-        RetrievalError: If there is no index, it has no dense part, or its format is newer.
-    """
+    """The manifest of an index's dense part."""
     return open_current(index, read_generation_dense)
 
 

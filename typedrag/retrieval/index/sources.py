@@ -47,9 +47,6 @@ class FieldMap:
     def parse(cls, mapping: str) -> FieldMap:
         """A mapping written as `text=body,id=docno`.
 
-        Raises:
-            InputError: If it has another form, or names another target than id, title and text.
-
         Example:
             >>> FieldMap.parse("text=body,id=docno")
             FieldMap(id='docno', title='title', text='body')
@@ -114,10 +111,6 @@ def read_passages(
         fields: The names of the fields of JSONL and TSV rows.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
         indexed: The sources of the index that passages are added to: files of the same name get other ids.
-
-    Raises:
-        InputError: If a source is missing or of another kind, or files or rows cannot be used; the message
-            names all such files, and the line of the first such row of each.
     """
     for placed in read_placed(sources, fields, skip_bad=skip_bad, indexed=indexed):
         yield placed.passage
@@ -165,10 +158,8 @@ def read_placed(
 def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterator[Placed]:
     """Stream the passages of the questions of files, each once: its id is the hash of its title and text.
 
-    Args:
-        sources: Files such as musique_ans_v1.0_dev.jsonl, hotpot_dev_distractor_v1.json or 2WikiMultihopQA's dev.json;
-            a .json file is read whole.
-        skip_bad: Leave out questions whose contexts cannot be used, with a warning each.
+    The files are such as musique_ans_v1.0_dev.jsonl, hotpot_dev_distractor_v1.json or 2WikiMultihopQA's dev.json; a
+    .json file is read whole.
     """
     problems, ids = _Problems(skip_bad), set[str]()
     for source in sources:  # all are checked before hours are spent on the first
@@ -314,8 +305,8 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
                 cells, problem = [], str(error)
             if cells and len(cells) != len(header):
                 problem = "its number of columns differs from the header's"
-            elif text_files.has_swallowed_rows(cells or (), "\t"):
-                problem = text_files.swallowed(rows.line_num)
+            elif not problem:
+                problem = text_files.swallowed_rows_problem(cells or (), "\t", rows.line_num)
             if broken:
                 yield from broken
                 broken.clear()

@@ -36,10 +36,6 @@ class BM25Retriever(NoDeepcopy):
         k1: Term frequency saturation, at least 0; the manifest's by default.
         b: Length normalisation, 0 to 1; the manifest's by default.
         threads: Threads for batches of queries; all processors by default.
-
-    Raises:
-        InputError: If k1 or b is out of range.
-        RetrievalError: If there is no finished index that can be read.
     """
 
     def __init__(

@@ -17,17 +17,8 @@ from typedrag.core.extras import require
 from typedrag.core.records import Passage
 from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.encoder import Embeddings
-from typedrag.retrieval.index.dense_part import (
-    APPROXIMATE,
-    DENSE,
-    PASSAGES,
-    DenseManifest,
-    check_encoder,
-    line_ends,
-    parse_passage,
-    read_embeddings,
-    read_generation_dense,
-)
+from typedrag.retrieval.index import dense_part
+from typedrag.retrieval.index.dense_part import DenseManifest
 from typedrag.retrieval.index.generations import open_current
 
 _DEPTH, _LEAST = 10, 200
@@ -49,9 +40,11 @@ class ApproximateSearch:
         import faiss
 
         self._embeddings = embeddings
-        self._index = faiss.read_index(str(folder / APPROXIMATE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        self._index = faiss.read_index(
+            str(folder / dense_part.APPROXIMATE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY
+        )
         if self._index.ntotal != len(embeddings):
-            raise ValueError(f"{APPROXIMATE} holds {self._index.ntotal} embeddings")
+            raise ValueError(f"{dense_part.APPROXIMATE} holds {self._index.ntotal} embeddings")
         if lists := faiss.try_extract_index_ivf(self._index):
             lists.nprobe = min(max(_FEWEST_LISTS, lists.nlist // 16), _MOST_LISTS)
 
@@ -77,10 +70,6 @@ class DenseRetriever(NoDeepcopy):
     Args:
         index: The index folder.
         model: The model, if it is to be fetched or has moved since the part was built.
-
-    Raises:
-        InputError: If the part was built with another model.
-        RetrievalError: If there is no finished dense part that can be read, or the model is missing.
     """
 
     def __init__(self, index: Path | str, *, model: str | None = None) -> None:
@@ -114,19 +103,19 @@ class DenseRetriever(NoDeepcopy):
         require("faiss")
         import faiss
 
-        self.manifest: DenseManifest = read_generation_dense(folder)
+        self.manifest: DenseManifest = dense_part.read_generation_dense(folder)
         self.encoder = self.manifest.encoder.encoder(self._model)
-        check_encoder(self.encoder, folder, self.manifest.encoder)
+        dense_part.check_encoder(self.encoder, folder, self.manifest.encoder)
         rows, dimensions = self.manifest.passages, self.manifest.encoder.dimensions
         try:
-            self._embeddings = read_embeddings(folder, rows, dimensions)
+            self._embeddings = dense_part.read_embeddings(folder, rows, dimensions)
             if self.manifest.approximate:
-                self._search: Any = ApproximateSearch(folder / DENSE, self._embeddings).search
+                self._search: Any = ApproximateSearch(folder / dense_part.DENSE, self._embeddings).search
             else:  # read from the file as they are searched: an index of FAISS's own would hold them all a second time
                 self._search = partial(faiss.knn, xb=self._embeddings, metric=faiss.METRIC_INNER_PRODUCT)
-            with (folder / DENSE / PASSAGES).open("rb") as file:
+            with (folder / dense_part.DENSE / dense_part.PASSAGES).open("rb") as file:
                 self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._ends = line_ends(folder / DENSE / PASSAGES)
+            self._ends = dense_part.line_ends(folder / dense_part.DENSE / dense_part.PASSAGES)
         except (OSError, ValueError, RuntimeError) as error:  # FAISS raises the last
             raise RetrievalError(
                 f"the dense part of {self.index} cannot be opened: {error}", "Build it again with --force"
@@ -138,4 +127,4 @@ class DenseRetriever(NoDeepcopy):
             )
 
     def _read(self, row: int) -> Passage:
-        return parse_passage(self._lines[self._ends[row - 1] if row else 0 : self._ends[row]])
+        return dense_part.parse_passage(self._lines[self._ends[row - 1] if row else 0 : self._ends[row]])

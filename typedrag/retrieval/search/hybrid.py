@@ -31,9 +31,6 @@ def reciprocal_rank_fusion(
         constant: The larger, the less the first ranks stand out; 60 is the paper's.
         weights: One for each list, by default 1; below 0 for a list whose passages are to come last.
 
-    Raises:
-        ValueError: If the numbers of lists and weights differ.
-
     Example:
         >>> a, b, c = (Passage(id=i, text=i) for i in "abc")
         >>> [p.id for p in reciprocal_rank_fusion([[a, b], [b, c]])]
@@ -74,13 +71,6 @@ def weighted_fusion(rankings: Sequence[Sequence[Passage]], weights: Sequence[flo
     do not compare; a list of equal scores gives 1 to each. A passage that is not in a list has 0 there (Bruch et al.
     2023, https://doi.org/10.1145/3596512: a convex combination of min-max normalised scores). Ties keep the order in
     which the passages were first seen.
-
-    Args:
-        rankings: Lists of passages with their retriever's scores.
-        weights: One for each list.
-
-    Raises:
-        ValueError: If the numbers of lists and weights differ.
 
     Example:
         >>> sparse = [Passage("a", "", score=12.0), Passage("b", "", score=9.0), Passage("c", "", score=8.0)]

@@ -93,15 +93,6 @@ def test_the_list_is_written_greedily_and_without_repetition(ranker):
     assert sorted(ranker.model.write(states, 99)[0].tolist()) == list(range(6))
 
 
-def test_the_repeating_variant_takes_the_likeliest_each_time(ranker):
-    states = states_of(ranker)
-    [written] = ranker.model.write(states, 8, repeat=True).tolist()
-    assert len(written) == 8
-    for place, n in enumerate(written):
-        options = [slow_log_probability(ranker, states, [*written[:place], m], repeat=True) for m in range(6)]
-        assert n == max(range(6), key=lambda m: options[m])
-
-
 def test_lists_are_drawn_by_their_probabilities(ranker):
     states = states_of(ranker)
     many = States(states.questions.repeat(400, 1), states.candidates.repeat(400, 1, 1), states.there.repeat(400, 1))
