@@ -299,8 +299,8 @@ class ListRankerModel(nn.Module):
             scores = self.scores(states, lists[:, : place + 1])[:, -1]
             if not repeat:
                 before = lists[:, :place]
-                taken = functional.one_hot(before.clamp(min=0), scores.shape[1]).bool() & (before >= 0)[..., None]
-                scores = scores.masked_fill(taken.any(dim=1), -torch.inf)
+                earlier = functional.one_hot(before.clamp(min=0), scores.shape[1]).bool() & (before >= 0)[..., None]
+                scores = scores.masked_fill(earlier.any(dim=1), -torch.inf)
             if place == written:
                 rest = scores.argsort(dim=1, descending=True, stable=True)[:, : k - written]
                 lists[:, written:] = rest.masked_fill(scores.gather(1, rest).isneginf(), NOTHING)

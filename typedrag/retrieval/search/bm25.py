@@ -58,6 +58,7 @@ class BM25Retriever(NoDeepcopy):
         self._kept: dict[int, Passage] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """The `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"index {self.index} cannot be searched"):
@@ -71,12 +72,14 @@ class BM25Retriever(NoDeepcopy):
 
     @property
     def identity(self) -> dict[str, Any]:
+        """Values that tell its results from another retriever's."""
         settings: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
         own = {name: value for name, value in settings.items() if value != getattr(self.manifest, name)}
         language = {"language": self.manifest.language} if self.manifest.language != ENGLISH else {}
         return {"index": self.manifest.fingerprint, **({"bm25": own} if own else {}), **language}
 
     def passages(self) -> Iterator[Passage]:
+        """All passages of the index, in Lucene's order."""
         return _passages(self._searcher, self.manifest.passages)
 
     def passage(self, passage_id: str) -> Passage | None:

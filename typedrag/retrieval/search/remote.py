@@ -74,21 +74,25 @@ class SearchReply(BaseModel):
 
 
 class ServedIndex(BaseModel):
-    """The index and retriever that a server has open, with its limits."""
+    """The index and retriever that a server has open, with its limits.
+
+    Attributes:
+        identity: The identity of the server's retriever, which remote retrievers share.
+        retriever: The spec of the retriever: `bm25`, `dense`, `hybrid` or `hybrid:WEIGHT`.
+        weight: The weight of the dense part; None if ranks are fused or there is one part.
+        language: The language of the passages; empty if there is no BM25 part.
+        passages: The number of passages.
+        batch: The most queries of a request.
+        manifest: The manifest that `typedrag index info` prints, without the names of files.
+    """
 
     identity: dict[str, Any]
-    """The identity of the server's retriever, which remote retrievers share."""
     retriever: str
-    """Its spec: `bm25`, `dense`, `hybrid` or `hybrid:WEIGHT`."""
     weight: float | None
-    """The weight of the dense part; None if ranks are fused or there is one part."""
     language: str
-    """The language of the passages; empty if there is no BM25 part."""
     passages: int
     batch: int
-    """The most queries of a request."""
     manifest: dict[str, Any]
-    """The manifest that `typedrag index info` prints, without the names of files."""
 
 
 class Batcher(Generic[K, R]):
