@@ -25,13 +25,7 @@ import torch
 from dspy.lm15 import Message, Request, Response, Usage
 from peft import AutoPeftModelForCausalLM
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq, TrainingArguments, set_seed
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole

@@ -16,14 +16,9 @@ from tests.optimizers.tiny import OPTIONS, AnswerTiny, Engine, Tiny, request_for
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module
-from typedrag.optimizers.compile.teleprompters import (
-    best_so_far,
-    build_optimizer,
-    optimizer_class,
-    optimizer_names,
-)
+from typedrag.optimizers.compile.teleprompters import build_optimizer, optimizer_class, optimizer_names
 from typedrag.optimizers.compile.teleprompters.any_of_dspy import usable_names
-from typedrag.optimizers.compile.teleprompters.candidates import CANDIDATES, Candidate
+from typedrag.optimizers.compile.teleprompters.candidates import CANDIDATES, Candidate, best_so_far
 from typedrag.optimizers.compile.teleprompters.dspy_internals import INTERNALS
 from typedrag.programs.artifact.state import fields_of, fingerprint, restore, state_of
 from typedrag.runs import MaxCalls

@@ -16,9 +16,9 @@ from typedrag.core.errors import CallFailed, InputError, LMUnavailable, NotMeasu
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, estimate_compile
-from typedrag.optimizers.compile.targets import Focused
-from typedrag.optimizers.compile.teleprompters import best_so_far, build_optimizer
-from typedrag.optimizers.compile.teleprompters.candidates import BEST, CANDIDATES
+from typedrag.optimizers.compile.targets import PredictorSubset
+from typedrag.optimizers.compile.teleprompters import build_optimizer
+from typedrag.optimizers.compile.teleprompters.candidates import BEST, CANDIDATES, best_so_far
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.runs import MaxCalls
 
@@ -149,7 +149,7 @@ def test_a_judge_whose_lm_is_down_ends_it(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in tiny.OPTIONS if name != "dspy:LabeledFewShot"])  # none has labels
 def test_every_optimizer_compiles_a_part_of_a_program_whose_other_predictors_run(name, tmp_path):
-    part = Focused(Tiny(), ["answerers['cat']", "answerers['dog']"])
+    part = PredictorSubset(Tiny(), ["answerers['cat']", "answerers['dog']"])
     optimizer = build_optimizer(name, tiny.OPTIONS[name])
     outcome = compile_module(request_for(tmp_path, Engine(), student=part), optimizer)
     assert outcome.best_candidate.score >= outcome.base_candidate.score

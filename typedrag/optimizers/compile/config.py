@@ -22,7 +22,7 @@ from typedrag.experiments.evaluate.config import (
 )
 from typedrag.metrics import DEFAULT_OBJECTIVE, parse_objective
 from typedrag.optimizers.compile.labelled_targets import ALONE
-from typedrag.optimizers.compile.teleprompters import BudgetName
+from typedrag.optimizers.compile.teleprompters.base import BudgetName
 
 
 class WeightedMetric(MetricConfig):

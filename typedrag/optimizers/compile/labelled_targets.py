@@ -32,10 +32,10 @@ from typedrag.optimizers.compile.targets import (
     ProgramTarget,
     SearchTarget,
     Target,
-    needed,
-    of_kind,
+    check_kind,
+    copy_unmarked,
+    require_program,
     transfer,
-    unfrozen,
 )
 from typedrag.programs import HANRAG, Options, PreQRAG, Program, RichRAG, TypedRAG
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
@@ -57,14 +57,14 @@ class PartTarget(Target):
     def student(self, program: Program | None = None) -> dspy.Module:
         """A copy of the program's module; a new one without a program, or if the program's is of another class."""
         if program and (own := self.part(self.checked(program))):
-            return unfrozen(own)
+            return copy_unmarked(own)
         return self.new(program.options if program else Options())
 
-    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        copy = self.asking(self.checked(needed(program, self.name)))
+    def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        copy = self.asking(self.checked(require_program(program, self.name)))
         part = self.part(copy)
         assert part is not None, "it is asked"
-        transfer(of_kind(compiled, self.kind, self.name), part)
+        transfer(check_kind(compiled, self.kind, self.name), part)
         return copy
 
     def checked(self, program: Program) -> Program:
@@ -79,7 +79,7 @@ class PartTarget(Target):
         return self.kind(options)
 
     def asking(self, program: Program) -> Program:
-        return unfrozen(program)
+        return copy_unmarked(program)
 
 
 class ClassifierTarget(PartTarget):
@@ -87,7 +87,7 @@ class ClassifierTarget(PartTarget):
 
     def tested(self, module: dspy.Module) -> dspy.Module:
         """The program's own classifier, of any class."""
-        classifier: dspy.Module = self.checked(needed(module, self.name)).classifier
+        classifier: dspy.Module = self.checked(require_program(module, self.name)).classifier
         return classifier
 
     @abstractmethod
@@ -97,7 +97,7 @@ class ClassifierTarget(PartTarget):
     def asking(self, program: Program) -> Program:
         """A copy of the program that classifies by the LM; options change only if it does not do so already."""
         if self.part(program):
-            return unfrozen(program)
+            return copy_unmarked(program)
         copy = type(program)(program.retriever, program.reranker, self.options_asking(program.options))
         transfer(program, copy)
         return copy
@@ -257,8 +257,8 @@ class JudgeTarget(Target):
     def student(self, program: Program | None = None) -> dspy.Module:
         return self.kind(**self.options)
 
-    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        return unfrozen(of_kind(compiled, self.kind, self.name))
+    def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        return copy_unmarked(check_kind(compiled, self.kind, self.name))
 
     def test_metric(self) -> Metric:
         return Agreement(self.metric())

@@ -32,6 +32,7 @@ from typedrag.lms.cost import LEDGER, CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import run_concurrently
+from typedrag.optimizers.compile.teleprompters.base import Compilation, CompileRequest, Optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Scoring, find_best
 from typedrag.optimizers.compile.teleprompters.limiter import (
     CallLimiter,
@@ -41,7 +42,6 @@ from typedrag.optimizers.compile.teleprompters.limiter import (
     Stopped,
     closing,
 )
-from typedrag.optimizers.compile.teleprompters.optimizer import Compilation, CompileRequest, Optimizer
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
 

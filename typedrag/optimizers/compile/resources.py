@@ -39,7 +39,8 @@ from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.labelled_targets import JudgeTarget, find_target
 from typedrag.optimizers.compile.targets import Target
-from typedrag.optimizers.compile.teleprompters import BUDGET_CALLS, CompileRequest, Optimizer, build_optimizer
+from typedrag.optimizers.compile.teleprompters import Optimizer, build_optimizer
+from typedrag.optimizers.compile.teleprompters.base import BUDGET_CALLS, CompileRequest
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.optimizers.compile.teleprompters.limiter import Ledger, read_spending
 from typedrag.programs import Program

@@ -31,15 +31,9 @@ from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out, held_out_alone, is_changed, keep_check
-from typedrag.optimizers.compile.optimize import (
-    KIND,
-    CompileEstimate,
-    CompileOutcome,
-    compile_module,
-    estimate_compile,
-)
+from typedrag.optimizers.compile.optimize import KIND, CompileEstimate, CompileOutcome, compile_module, estimate_compile
 from typedrag.optimizers.compile.resources import COMPILE, CompileResources
-from typedrag.optimizers.compile.teleprompters import Candidate, best_so_far, read_candidates
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, read_candidates
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs import Program
 from typedrag.programs.answering import unguarded
@@ -238,12 +232,12 @@ class _Compile:
         def on_candidate(candidate: Candidate) -> None:
             best = best_so_far(self.folder, request.student) if candidate.best else None
             if best is not None:
-                self._save(target.put_back(base, best))
+                self._save(target.merge_into(base, best))
             self.watching.candidate(target.name, candidate)
             log_candidates(self.tracker, read_candidates(self.folder), target.name)
 
         outcome = compile_module(request, parts.optimizer, parts.stop, on_candidate=on_candidate)
-        compiled = target.put_back(base, outcome.best)
+        compiled = target.merge_into(base, outcome.best)
         self._save(compiled)
         before = target.student() if base is None else base
         if names := unguarded(state_of(before), state_of(compiled)):

@@ -50,7 +50,7 @@ def test_a_judge_that_learns_scores_better_by_people_s_labels(target, dataset):
 
 @pytest.mark.parametrize(("target", "dataset"), TARGETS)
 def test_what_is_put_back_is_the_judge_that_metrics_ask(target, dataset):
-    judge = target.put_back(None, taught(target))
+    judge = target.merge_into(None, taught(target))
     assert type(judge) is target.kind
     [example, *_], agreement = target.test_examples(dataset), target.test_metric()
     with use_lm(learning_lm()):

@@ -10,7 +10,7 @@ from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.loading import load_program
 from typedrag.optimizers.compile.labelled_targets import ALONE, find_target
-from typedrag.optimizers.compile.targets import MODULES, Focused, ProgramTarget, SearchTarget, list_modules
+from typedrag.optimizers.compile.targets import MODULES, PredictorSubset, ProgramTarget, SearchTarget, list_modules
 from typedrag.programs import (
     HANRAG,
     RAG,
@@ -99,7 +99,7 @@ def test_what_was_compiled_is_put_back_into_a_copy():
     predictor.demos = [dspy.Example(question="Why?", sub_queries=["Why does a rise?", "Why does b rise?"])]
     student.program.strategies["debate"].decomposer.demos = []  # nothing that was to be compiled
     student._compiled = True
-    made = target.put_back(program, student)
+    made = target.merge_into(program, student)
     assert isinstance(made, TypedRAG) and state_of(program) == before
     after = state_of(made)
     assert {name for name in before if after[name] != before[name]} == {"strategies['reason'].decomposer"}
@@ -126,7 +126,7 @@ def test_what_cannot_be_compiled_is_refused():
     with pytest.raises(InputError, match="Modules: "):
         find_target("answer,nonsense")
     with pytest.raises(InputError, match="put back"):
-        ProgramTarget().put_back(PROGRAMS[0], dspy.Module())
+        ProgramTarget().merge_into(PROGRAMS[0], dspy.Module())
 
 
 def test_all_targets_say_what_they_are():
@@ -138,7 +138,7 @@ def test_all_targets_say_what_they_are():
         target = find_target(name)
         assert isinstance(target.student(PROGRAMS[1] if isinstance(target, SearchTarget) else None), dspy.Module)
     assert not set(ALONE) & set(MODULES)
-    assert issubclass(Focused, dspy.Module)
+    assert issubclass(PredictorSubset, dspy.Module)
 
 
 SIX = {
@@ -159,7 +159,7 @@ def test_each_module_of_the_user_s_program_is_a_signature_that_is_compiled_by_na
         student = ProgramTarget([module]).student(program)
         [(_, predictor), *_] = student.named_parameters()
         predictor.signature = predictor.signature.with_instructions(f"The {module}.")
-        program = ProgramTarget([module]).put_back(program, student)
+        program = ProgramTarget([module]).merge_into(program, student)
     save_compiled(program, tmp_path / "six")
     saved = load_program(tmp_path / "six", retriever=WordRetriever())
     told = {module: named_predictors(saved)[there[module][0]].signature.instructions for module in SIX}

@@ -73,7 +73,7 @@ def test_what_was_compiled_is_put_back_into_a_copy(role):
     program, target = HANRAG(Numbered()), RevelatorTarget(role)
     student = target.student(program)
     student.predict.signature = student.predict.signature.with_instructions("Do it otherwise.")
-    made = target.put_back(program, student)
+    made = target.merge_into(program, student)
     changed = {r for r, m in made.revelator().items() if m.predict.signature.instructions == "Do it otherwise."}
     assert changed == {role}
     assert program.revelator()[role].predict.signature.instructions != "Do it otherwise."
@@ -83,7 +83,7 @@ def test_only_a_program_with_the_role_takes_it():
     target = RevelatorTarget(RevelatorRole.ROUTER)
     for program in (RAG(Numbered()), HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule")))):
         with pytest.raises(InputError, match="has no router"):
-            target.put_back(program, RevelatorModule(RevelatorRole.ROUTER, Options()))
+            target.merge_into(program, RevelatorModule(RevelatorRole.ROUTER, Options()))
         with pytest.raises(InputError, match="has no router"):  # before anything is paid
             target.student(program)
 

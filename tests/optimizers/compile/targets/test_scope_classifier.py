@@ -55,18 +55,18 @@ def test_it_learns_from_questions_whose_subset_is_their_scope(data):
 def test_what_was_compiled_is_put_back_and_the_lm_is_asked(before, after):
     program = PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier=before, prompt_style="D")))
     untouched = state_of(program)
-    made = TARGET.put_back(program, compiled(TARGET.student(program)))
+    made = TARGET.merge_into(program, compiled(TARGET.student(program)))
     assert made.options.preqrag == PreQRAGOptions(classifier=after, prompt_style="D")
     assert made.classifier.classify.signature.instructions == "Say it."
     assert state_of(program) == untouched
     with pytest.raises(InputError, match="Use preqrag"):
-        TARGET.put_back(RAG(WordRetriever()), LMScopeClassifier(Options()))
+        TARGET.merge_into(RAG(WordRetriever()), LMScopeClassifier(Options()))
     with pytest.raises(InputError, match="Use preqrag"):
         TARGET.student(RAG(WordRetriever()))
 
 
 def test_the_benchmark_shows_each_make(data, tmp_path, capsys, monkeypatch):
-    program = TARGET.put_back(PreQRAG(WordRetriever()), compiled(TARGET.student()))
+    program = TARGET.merge_into(PreQRAG(WordRetriever()), compiled(TARGET.student()))
     save_compiled(program, tmp_path / "program")
 
     def said(prompt):

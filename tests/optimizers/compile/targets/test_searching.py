@@ -118,13 +118,13 @@ def test_gepa_reflects_on_it_and_its_proposal_goes_back_into_the_program():
         compiled = gepa.compile(REASON.student(program), trainset=examples[:1], valset=examples)
     assert set(engine.asked()) == {"DecomposeReason"}
     assert "Dropped before the search: «Where do penguins live? (off the topic)»." in reflecting.prompts[0]
-    assert REASON.put_back(program, compiled).strategies["reason"].decomposer.demos
+    assert REASON.merge_into(program, compiled).strategies["reason"].decomposer.demos
 
 
 def test_what_was_compiled_goes_back_into_the_whole_program(program):
     student = REASON.student(program)
     student.predictors()[0].signature = student.predictors()[0].signature.with_instructions("Ask about yeast.")
-    made = REASON.put_back(program, student)
+    made = REASON.merge_into(program, student)
     assert made.strategies["reason"].decomposer.signature.instructions == "Ask about yeast."
     with scripted() as engine:
         made(question="How do I paint a room?")

@@ -88,9 +88,9 @@ def test_what_was_compiled_is_put_back_into_a_copy():
     untouched = state_of(program)
     student = TARGET.student(program)
     student.predict.demos = [dspy.Example(question="What is jazz?", sub_aspects=SubAspects(ASPECTS))]
-    made = TARGET.put_back(program, student)
+    made = TARGET.merge_into(program, student)
     assert made.strategy.explorer.predict.demos == student.predict.demos
     assert state_of(program) == untouched
-    for act in (TARGET.student, lambda other: TARGET.put_back(other, SubAspectExplorer(Options()))):
+    for act in (TARGET.student, lambda other: TARGET.merge_into(other, SubAspectExplorer(Options()))):
         with pytest.raises(InputError, match="program 'rag' has no sub-aspect explorer"):
             act(RAG(Numbered()))

@@ -56,7 +56,7 @@ def test_a_compiled_classifier_is_put_into_a_program_that_asks_it():
     program.strategies["reason"].decomposer.demos = []
     student = TARGET.student(program)
     student.classify.signature = student.classify.signature.with_instructions("Name its type.")
-    made = TARGET.put_back(program, student)
+    made = TARGET.merge_into(program, student)
     assert made.options == program.options.model_copy(update={"type_classifier": "lm"})
     assert made.classifier.classify.signature.instructions == "Name its type."
     before, after = state_of(program), state_of(made)
@@ -67,6 +67,6 @@ def test_a_compiled_classifier_is_put_into_a_program_that_asks_it():
 
 def test_where_it_cannot_go_back_is_said():
     with pytest.raises(InputError, match="no type classifier"):
-        TARGET.put_back(RAG(WordRetriever()), TARGET.student())
+        TARGET.merge_into(RAG(WordRetriever()), TARGET.student())
     with pytest.raises(InputError, match="put back"):
-        TARGET.put_back(TypedRAG(WordRetriever(), options=Options()), dspy.Module())
+        TARGET.merge_into(TypedRAG(WordRetriever(), options=Options()), dspy.Module())

@@ -15,12 +15,7 @@ from dspy import teleprompt
 from pydantic import ConfigDict
 
 from typedrag.core.errors import InputError, TypedRAGError, first_line
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    Compilation,
-    Optimizer,
-    OptimizerSettings,
-    optimizer_names,
-)
+from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer, OptimizerSettings, optimizer_names
 
 logger = logging.getLogger(__name__)
 

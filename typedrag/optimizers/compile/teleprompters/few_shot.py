@@ -13,14 +13,14 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.balance import in_turn, question_type_of
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
-from typedrag.optimizers.compile.teleprompters.optimizer import (
+from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
     Optimizer,
     OptimizerSettings,
     by_budget,
     optimizer,
 )
+from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
 
 logger = logging.getLogger("dspy.typedrag")  # DSPy's loggers write to the log of the compile
 

@@ -17,14 +17,14 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.balance import question_type_of
 from typedrag.lms.lm import PerLMAdapter
-from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
-from typedrag.optimizers.compile.teleprompters.optimizer import (
+from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
     Optimizer,
     OptimizerSettings,
     by_budget,
     optimizer,
 )
+from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
 
 
 class GEPASettings(OptimizerSettings):

@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 
 from typedrag import signatures
 from typedrag.core.errors import InputError
-from typedrag.optimizers.compile.teleprompters.optimizer import (
+from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
     CompileRequest,
     Optimizer,

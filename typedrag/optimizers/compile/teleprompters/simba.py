@@ -12,7 +12,7 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from pydantic import NonNegativeInt, PositiveInt
 
-from typedrag.optimizers.compile.teleprompters.optimizer import (
+from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
     Optimizer,
     OptimizerSettings,
