@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,25 +104,25 @@ def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stoppe
     """
     with _begun(request, optimizer, stop) as (run, store):
         spent = [Spending.from_dict(known) for known in store.read().notes.get(_SAMPLE, [])]
+
+        def run_once(example: dspy.Example) -> None:
+            with track_cost(CostTracker()) as account:
+                try:
+                    run.scoring(example, run.student(**example.inputs()))
+                except Faulted as fault:
+                    raise fault.error from None
+                except (InputError, StepFailed, CallFailed):
+                    pass
+                finally:
+                    spent.append(account.spent)
+
         if not spent:
             with suppress(LimitReached):
-                run_concurrently(partial(_run_once, run, spent), list(run.valset[:SAMPLE]), request.threads)
+                run_concurrently(run_once, list(run.valset[:SAMPLE]), request.threads)
                 run.limiter.faults.finish()
                 store.note(_SAMPLE, [of_one.to_dict() for of_one in spent])
     runs = optimizer.planned_runs(*optimizer.sizes(request))
     return CompileEstimate(runs, estimate_cost([("runs", of_one) for of_one in spent], runs or 1))
-
-
-def _run_once(run: Compilation, spent: list[Spending], example: dspy.Example) -> None:
-    with track_cost(CostTracker()) as account:
-        try:
-            run.scoring(example, run.student(**example.inputs()))
-        except Faulted as fault:
-            raise fault.error from None
-        except (InputError, StepFailed, CallFailed):
-            pass
-        finally:
-            spent.append(account.spent)
 
 
 def _compile(run: Compilation, optimizer: Optimizer) -> str:
@@ -203,8 +202,9 @@ def compile_identity(request: CompileRequest, optimizer: Optimizer) -> dict[str,
         "seed": request.seed,
         "student": fingerprint(state_of(request.student)),
         "modules": {
-            name: [type(part).__qualname__, _module_options(part)]
+            name: [type(part).__qualname__, options.model_dump(mode="json") if isinstance(options, BaseModel) else None]
             for name, part in request.student.named_sub_modules(dspy.Module)
+            for options in [getattr(part, "options", None)]
         },
         "trainset": _fingerprint(request.trainset),
         "valset": _fingerprint(request.valset),
@@ -214,21 +214,15 @@ def compile_identity(request: CompileRequest, optimizer: Optimizer) -> dict[str,
     }
 
 
-def _module_options(part: dspy.Module) -> Any:
-    options = getattr(part, "options", None)
-    return options.model_dump(mode="json") if isinstance(options, BaseModel) else None
-
-
 def _fingerprint(examples: Sequence[dspy.Example]) -> str:
-    texts = [json.dumps(e.toDict(), sort_keys=True, default=_as_json) for e in examples]
+    def as_json(value: Any) -> Any:
+        try:
+            return plain(value)
+        except TypeError:
+            return repr(value)
+
+    texts = [json.dumps(e.toDict(), sort_keys=True, default=as_json) for e in examples]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-
-
-def _as_json(value: Any) -> Any:
-    try:
-        return plain(value)
-    except TypeError:
-        return repr(value)
 
 
 @contextmanager
@@ -250,8 +244,6 @@ def _dspy_logged(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
 
 
 class _Redacted(io.TextIOBase):
-    """A file that gets texts without keys and addresses."""
-
     def __init__(self, file: io.TextIOBase, redact: Callable[[str], str]) -> None:
         self._file, self._redact = file, redact
 

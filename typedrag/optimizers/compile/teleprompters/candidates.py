@@ -38,23 +38,20 @@ class Scoring:
     def __init__(self, metric: Metric, limiter: CallLimiter) -> None:
         self._metric = metric
         self._limiter = limiter
-        self._base: dict[int, float] | None = None
+        self._base: dict[int, float] = {}
+        self.has_base = False
         self.base_mean = 0.0
         """The base program's mean score over the examples that could be judged."""
         self.watch: Callable[[dspy.Prediction, float], None] = lambda prediction, score: None
         """Called with each prediction and its score."""
 
     def set_base(self, scores: Mapping[int, float]) -> None:
-        self._base = dict(scores)
+        self._base, self.has_base = dict(scores), True
         self.base_mean = fmean(scores.values()) if scores else 0.0
-
-    @property
-    def has_base(self) -> bool:
-        return self._base is not None
 
     def base_score(self, example: dspy.Example) -> float:
         """The base program's score of an example; its mean score if that is not known."""
-        return (self._base or {}).get(id(example), self.base_mean)
+        return self._base.get(id(example), self.base_mean)
 
     def __call__(
         self,
@@ -91,19 +88,14 @@ def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
     role = lm_role(predictor.signature)
     if role is None:
         return None
+    parts = inputs.get("sub_answers") or inputs.get("perspectives") or ()
     return PredictorCall(
         role=role,
         question=str(inputs.get("question") or ""),
-        sources=_sources(inputs),
+        sources=tuple([p.text for p in inputs.get("passages") or ()] or [a.answer for a in parts]),
         written=str(outputs.get("answer") or ""),
         outputs=dict(outputs.items()),
     )
-
-
-def _sources(inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    passages: Sequence[Any] = inputs.get("passages") or ()
-    answers: Sequence[Any] = inputs.get("sub_answers") or inputs.get("perspectives") or ()
-    return tuple([p.text for p in passages] or [a.answer for a in answers])
 
 
 CANDIDATES, BEST = "candidates.jsonl", "best.json"
@@ -146,10 +138,6 @@ class Candidate:
     @property
     def full_valset(self) -> bool:
         return self.n == self.of
-
-    def same(self, other: Candidate) -> bool:
-        """True if both are the same program, made in the same way and evaluated on as many examples."""
-        return (self.state, self.how, self.n) == (other.state, other.how, other.n)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Candidate:
@@ -245,20 +233,20 @@ class CandidateLog(BaseCallback):
                 tokens=spent.tokens,
                 best=False,
             )
-            repeated = next((c for c in self._repeats if c.same(candidate)), None)
+            made = (candidate.state, how, candidate.n)
+            repeated = next((c for c in self._repeats if (c.state, c.how, c.n) == made), None)
             if repeated:
                 self._repeats.remove(repeated)
-            else:
-                self._keep(candidate, state)
-
-    def _keep(self, candidate: Candidate, state: State) -> None:
-        best = find_best(self.candidates)
-        if candidate.full_valset and (best is None or candidate.score > best.score):
-            candidate = replace(candidate, best=True)
-            write_best(self._folder, state, self._fields)  # first, so that a kill leaves no record of a missing best
-        self.candidates.append(candidate)
-        self._journal.append(asdict(candidate))
-        self._on_candidate(candidate)
+                return
+            best = find_best(self.candidates)
+            if candidate.full_valset and (best is None or candidate.score > best.score):
+                candidate = replace(candidate, best=True)
+                # first, so that a kill leaves no record of a missing best
+                text = _Best(state=state, fields=self._fields).model_dump_json(indent=1)
+                write_text(self._folder / BEST, text + "\n")
+            self.candidates.append(candidate)
+            self._journal.append(asdict(candidate))
+            self._on_candidate(candidate)
 
 
 def find_best(candidates: Iterable[Candidate]) -> Candidate | None:
@@ -274,10 +262,6 @@ class _Best(BaseModel):
 
     state: State
     fields: Mapping[str, Fields]
-
-
-def write_best(folder: Path, state: State, fields: Mapping[str, Fields]) -> None:
-    write_text(folder / BEST, _Best(state=state, fields=fields).model_dump_json(indent=1) + "\n")
 
 
 def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:

@@ -136,10 +136,9 @@ def _in_words(prediction: dspy.Prediction | None) -> dspy.Prediction | None:
     """The texts, labels and counts of a prediction, which SIMBA shows to the prompt model."""
     if prediction is None:
         return None
-    return dspy.Prediction(**{name: value for name, value in prediction.items() if _is_said(value)})
-
-
-def _is_said(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(isinstance(item, str) for item in value)
-    return isinstance(value, str | int)
+    shown = {
+        name: value
+        for name, value in prediction.items()
+        if all(isinstance(item, str | int) for item in (value if isinstance(value, list | tuple) else [value]))
+    }
+    return dspy.Prediction(**shown)
