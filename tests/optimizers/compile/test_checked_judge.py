@@ -19,7 +19,6 @@ from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.held_out import check_saved_judge
 from typedrag.optimizers.compile.labelled_targets import LinkageJudgeTarget
-from typedrag.sub_questions.coverage_judge import CoverageJudge
 
 SCORER = Scorer("learning", learning_lm())
 
@@ -92,20 +91,6 @@ def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
     assert done.exit_code == 1 and "same, x: not shown to be better" in done.stderr
     done = CliRunner().invoke(cli, [*common, "--compiled", str(tmp_path)])
     assert done.exit_code == 2 and "no compiled judge" in done.stderr
-
-
-def test_a_judge_of_coverage_takes_the_place_of_the_metric_s_own(tmp_path):
-    folder, judge = tmp_path / "judge", CoverageJudge(sub_questions_per_call=5)
-    judge.find.signature = judge.find.signature.with_instructions(LEARNT)
-    save_judge(judge, folder)
-    with pytest.raises(InputError, match=r"1 questions are too few for a verdict, which takes 6.*--limit"):
-        check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER)
-    of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, CheckSettings(limit=9))
-    assert of_one.compiled.value > of_one.base.value and not of_one.is_better  # nobody knows how it does on others
-    found = check_saved_judge(folder, {"sub-question-coverage": covered(32)}, SCORER)
-    assert found.is_better
-    metric = build_metric("coverage", SCORER.lm, **with_judges("coverage", {"judge": folder}, SCORER.lm))
-    assert metric.judge.sub_questions_per_call == 5 and metric.judge.find.signature.instructions == LEARNT
 
 
 def test_p_is_corrected_for_all_judges_that_were_ever_checked_on_the_labels(tmp_path):

@@ -84,15 +84,3 @@ def test_a_call_has_its_sources_and_what_it_wrote():
     assert classifier.outputs["question_type"] is QuestionType.REASON and classifier.sources == ()
     searcher = read_call("any name", [calls[Role.SEARCHER]])
     assert searcher.question == "Why is homemade bread dense?" and "sub_queries" in searcher.outputs
-
-
-def test_the_sides_of_a_debate_are_sources_too():
-    calls = trace_of("Should pupils wear school uniforms?", Options(type_classifier="lm"), "debate")
-    assert read_call("any", [calls[Role.COMBINER]]).sources == ("AnswerFromPerspective says so.",) * 2
-
-
-def test_nothing_is_read_from_calls_that_are_not_known():
-    assert read_call("any", None) is None and read_call("any", []) is None
-    assert (
-        read_call("any", [(dspy.Predict("mood -> colour"), {"mood": "blue"}, dspy.Prediction(colour="blue"))]) is None
-    )

@@ -6,8 +6,7 @@ import pytest
 
 from tests.experiments.tiny import ShortIsTrue
 from tests.mlflow_stores import new_store
-from tests.optimizers.sweep.test_run import complete, long_where_few
-from typedrag.core.errors import InputError
+from tests.optimizers.sweep.test_run import long_where_few
 from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
@@ -61,22 +60,6 @@ def test_what_is_looked_for_by_default_is_a_mix_with_truthfulness(settings, tmp_
 def test_what_is_looked_for_without_truthfulness_says_what_that_risks(settings, tmp_path, given, risky):
     risk = parts(settings, tmp_path, **given).risk
     assert risk.startswith(f"{risky} without truthfulness pays") if risky else not risk
-
-
-def test_another_measure_of_the_objective_is_refused(settings, tmp_path):
-    with pytest.raises(InputError, match="there is no measure 'objective/mrr'"):
-        parts(settings, tmp_path, objectives=["objective/mrr"]).check()
-
-
-def test_the_weighted_mean_of_all_metrics_is_looked_for(sweep, long_is_wrong):
-    mixed = sweep("mixed", **TOP_K, metrics=["length", "truthfulness"], objectives=["objective/score"])
-    assert mixed.sweep.front[0].params["top_k"] == 5
-    of_five = (0.249 + 1) / 2
-    assert mixed.sweep.front[0].values == [pytest.approx((5 * of_five + 1) / 6, abs=1e-9)]  # a debate has no length
-    metrics = ["length", {"name": "truthfulness", "weight": 0.001}]
-    other = sweep("other", **TOP_K, metrics=metrics, objectives=["objective/score"])
-    of_five = (0.249 + 0.001) / 1.001
-    assert max(t.values[0] for t in complete(other)) == pytest.approx((5 * of_five + 1) / 6, abs=1e-9)
 
 
 def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, settings, long_is_wrong, tmp_path):

@@ -45,15 +45,12 @@ def utility_table(pool: Pool) -> NDArray[np.float64]:
 
 def check_worth(pool: Pool) -> None:
     """Refuse a pool that has no `utility_table`, without computing one."""
-    if not (pool.passages[0].coverage or pool.sub_answers or has_relevant(pool)):
+    relevant = any((p.label or 0) >= pool.relevant_from for p in pool.passages)
+    if not (pool.passages[0].coverage or pool.sub_answers or relevant):
         raise InputError(
             f"pool '{pool.id}' says nothing of what its passages are worth",
             "Give them a coverage or labels, or the pool sub_answers",
         )
-
-
-def has_relevant(pool: Pool) -> bool:
-    return any((p.label or 0) >= pool.relevant_from for p in pool.passages)
 
 
 def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int = 1) -> NDArray[np.float64]:
@@ -103,8 +100,8 @@ def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int 
     labels = {p.id: p.label or 0 for p in pool.passages}
     if any(labels.values()):
         measures["ndcg"] = ranking_measures(ids, labels, k)["ndcg"]
-    if has_relevant(pool):
-        relevant = {i: int(label >= pool.relevant_from) for i, label in labels.items()}
+    relevant = {i: int(label >= pool.relevant_from) for i, label in labels.items()}
+    if any(relevant.values()):
         measures["map"] = ranking_measures(ids, relevant, k)["map"]
     if table is not None and (value := ncom(ranking[:k], table)) is not None:
         measures["ncom"] = value

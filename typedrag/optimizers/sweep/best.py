@@ -19,11 +19,11 @@ from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Estimate
 from typedrag.experiments.compare.compare import COSTS, Difference, compare
 from typedrag.experiments.compare.objective import RIGHT, TRUTH, verdict_of, with_objective, with_truthfulness
-from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, SpendingCaps
+from typedrag.experiments.evaluate.config import CapsConfig, SpendingCaps
 from typedrag.experiments.evaluate.evaluate import run_evaluation
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.held_out import check_enough
-from typedrag.experiments.resources import reranker_of
+from typedrag.experiments.resources import bm25_of, reranker_of
 from typedrag.experiments.tracking.registry import check_registration, log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
@@ -113,6 +113,10 @@ def read_best(out: Path) -> Best | None:
 
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
     """Choose the best trial by the first objective, or another that is nearly as good and costs less."""
+
+    def as_chosen(trial: FrozenTrial, how: str) -> Best:
+        return Best(trial.number, dict(trial.params), how, (), sweep.parts.out / FOLDER / PROGRAM)
+
     objective, *_ = sweep.parts.config.objectives
     complete = sweep.trials(TrialState.COMPLETE)
     allowed = [t for t in complete if is_feasible(t)]
@@ -120,24 +124,24 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
         matches = [t for t in complete if t.number == number]
         if not matches:
             raise InputError(f"trial {number} is not complete", "See: typedrag sweep report")
-        return _chosen(matches[0], f"trial {number}, as was wanted", sweep)
+        return as_chosen(matches[0], f"trial {number}, as was wanted")
     if not allowed:
         why = "no trial is complete" if not complete else "no trial keeps to the constraints"
         raise InputError(f"{why}: there is no best", "Let the sweep go on")
     best = sweep.front[0]
     if within is None and not cheapest:
-        return _chosen(best, f"the best at {objective.measure}", sweep)
+        return as_chosen(best, f"the best at {objective.measure}")
     least = objective.sign * best.values[0] - abs(best.values[0]) * (within or 0.0) - 1e-12
     near = [t for t in allowed if objective.sign * t.values[0] >= least]
     near_best = f"{within or 0:.3g} of the best at {objective.measure}"
     if not cheapest:
-        return _chosen(min(near, key=lambda t: t.number), f"the first within {near_best}", sweep)
+        return as_chosen(min(near, key=lambda t: t.number), f"the first within {near_best}")
 
     def tokens(trial: FrozenTrial) -> float:
         mean = mean_value(values_of_trial(trial), "cost/tokens")
         return float("inf") if mean is None else mean
 
-    return _chosen(min(near, key=lambda t: (tokens(t), t.number)), f"the cheapest within {near_best}", sweep)
+    return as_chosen(min(near, key=lambda t: (tokens(t), t.number)), f"the cheapest within {near_best}")
 
 
 def parse_share(text: str) -> float:
@@ -174,7 +178,9 @@ def measure_best(
     named = parts.base.config.metrics
     metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
     measurable = measurable_ids(parts.base.metrics.values(), [*parts.base.examples, *questions])
-    programs = _programs(parts.out / HELD_OUT, data.split) | {f"{params_key(point)}-{data.split}"}
+    folder = parts.out / HELD_OUT
+    ever = {f"{params_key(point)}-{data.split}", *(measured.name for measured in folder.glob(f"*-{data.split}"))}
+    programs = ever - {f"{BASE}-{data.split}"}
     if data.limit is None:
         count = len({question_key(e.question) for e in questions})
         hint = f"Hold out more, or measure it without a verdict: --set held_out.limit={count}"
@@ -198,8 +204,17 @@ def measure_best(
                 **({"lm": parts.lm_config(point)} if of_point else {}),
             }
         )
-        evaluated = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
-        return with_objective(evaluated, config.weights, measurable)
+        [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
+        measured = evaluated.run
+        if evaluated.stopped:
+            raise TypedRAGError(f"{name}: {evaluated.stopped}", "Allow more: the same command goes on")
+        failed = sum(
+            q.answer is None or any(r.measurable and r.score is None for r in q.metrics.values())
+            for q in measured.questions
+        )
+        if failed:
+            on_notice(f"{name}: {failed} of {measured.planned} questions have no answer, or lack a judgment of it")
+        return with_objective(measured, config.weights, measurable)
 
     before, base, best = run(False, False), run(False, True), run(True, True)
     columns, ids = values_of_trial(sweep.trials()[chosen.trial]), [q.id for q in parts.base.questions]
@@ -217,33 +232,13 @@ def measure_best(
     differences = {d.measure: replace(d, more_is_better=ups[d.measure]) for d in tested}
     runs = before, base, best
     measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
-    folder = parts.out / FOLDER / PROGRAM
+    saved = parts.out / FOLDER / PROGRAM
     settings = {"held out": data.split, "n": len(best.groups.keys() & base.groups.keys()), "programs": len(programs)}
     verdict = verdict_of(differences.get(first), differences.get(TRUTH))
-    result = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, settings, verdict=verdict)
+    result = Best(chosen.trial, dict(point), chosen.chosen, measured, saved, settings, verdict=verdict)
     _save(sweep, result)
-    write_json(folder.parent / RESULT, result.to_dict())
+    write_json(saved.parent / RESULT, result.to_dict())
     return replace(result, registered=_log(sweep, result, register_as, on_notice))
-
-
-def _evaluated(
-    evaluation: EvaluationConfig,
-    folder: Path,
-    on_progress: Callable[[Progress], None],
-    on_notice: Callable[[str], None],
-) -> Run:
-    [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
-    run = evaluated.run
-    if evaluated.stopped:
-        raise TypedRAGError(f"{run.name}: {evaluated.stopped}", "Allow more: the same command goes on")
-    lacks_judgment = (any(r.measurable and r.score is None for r in q.metrics.values()) for q in run.questions)
-    if failed := sum(q.answer is None or lacks for q, lacks in zip(run.questions, lacks_judgment, strict=True)):
-        on_notice(f"{run.name}: {failed} of {run.planned} questions have no answer, or lack a judgment of it")
-    return run
-
-
-def _programs(folder: Path, split: str) -> set[str]:
-    return {run.name for run in folder.glob(f"*-{split}")} - {f"{BASE}-{split}"}
 
 
 def _measured(
@@ -321,25 +316,12 @@ def _save(sweep: Sweep, best: Best) -> None:
         about,
         reranker=reranker_of(program, source),
         retriever=here.searched_by(program),
-        bm25=parts.bm25_settings(program),
-        redact=parts.redactor,
+        bm25=bm25_of(program, source),
+        redact=parts.base.redactor,
     )
 
 
 def _log(sweep: Sweep, best: Best, register_as: str | None, on_notice: Callable[[str], None]) -> str:
-    tracker = Tracker(sweep.parts.config.tracking, sweep.parts.redactor, on_notice)
-    if tracker.config.enabled:
-        with tracker.attempt("the best", "The same command logs it"):
-            if tracker.resume(sweep.study.user_attrs.get(MLFLOW)):
-                tracker.log(_metrics(best))
-                tracker.tag({"verdict": best.verdict})
-                tracker.artifacts(best.folder.parent, best.folder.parent.name)
-                if register_as:
-                    return log_model(tracker, best.folder, register_as)
-    return ""
-
-
-def _metrics(best: Best) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for m in best.measured:
         by_name = {
@@ -351,8 +333,13 @@ def _metrics(best: Best) -> dict[str, float]:
                 ends = {"": estimate.value, "/low": estimate.low, "/high": estimate.high}
                 known = {end: value for end, value in ends.items() if value is not None}
                 metrics |= {f"best/{m.measure}/{name}{end}": value for end, value in known.items()}
-    return metrics
-
-
-def _chosen(trial: FrozenTrial, how: str, sweep: Sweep) -> Best:
-    return Best(trial.number, dict(trial.params), how, (), sweep.parts.out / FOLDER / PROGRAM)
+    tracker = Tracker(sweep.parts.config.tracking, sweep.parts.base.redactor, on_notice)
+    if tracker.config.enabled:
+        with tracker.attempt("the best", "The same command logs it"):
+            if tracker.resume(sweep.study.user_attrs.get(MLFLOW)):
+                tracker.log(metrics)
+                tracker.tag({"verdict": best.verdict})
+                tracker.artifacts(best.folder.parent, best.folder.parent.name)
+                if register_as:
+                    return log_model(tracker, best.folder, register_as)
+    return ""

@@ -27,7 +27,6 @@ from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.database import Tables
 from typedrag.files.locks import join_workers
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.lms.cost import Spending
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.threads import thread_pool as in_threads
 from typedrag.optimizers.compile.tracking import RISK
@@ -57,7 +56,7 @@ from typedrag.optimizers.sweep.study import (
     without_notices,
 )
 from typedrag.optimizers.sweep.trial import Paused, prune, run_trial
-from typedrag.runs import Progress, RunFolder, Stopper, read_folder
+from typedrag.runs import Progress, RunFolder, read_folder
 from typedrag.runs.folder import check_identity
 from typedrag.text.words import question_key
 
@@ -154,9 +153,16 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
         watching.begun()
         if sweep.parts.risk:
             watching.notice(sweep.parts.risk)
-        tracker = Tracker(config.tracking, sweep.parts.redactor, watching.notice)
-        with wait_for_turn(config, out):
-            begin_sweep(tracker, sweep)
+        tracker = Tracker(config.tracking, sweep.parts.base.redactor, watching.notice)
+        with wait_for_turn(config, out):  # MLflow's run is begun once, and joined by other workers
+            tracker.begin(
+                sweep.study.study_name,
+                sweep.study.user_attrs[IDENTITY],
+                sweep.study.user_attrs.get(MLFLOW),
+                partial(sweep.study.set_user_attr, MLFLOW),
+                tags={RISK: sweep.parts.risk},
+                hint="Name another tracking.uri, or go without: tracking.enabled: false",
+            )
         stopped = "a fault ended it"
         try:
             stopped = _Worker(sweep, tracker, watching).run()
@@ -225,7 +231,7 @@ class _Worker:
             return run_trial(
                 self.sweep,
                 trial,
-                stop=self._stopper(spent),
+                stop=lambda progress: self.limits(replace(progress, spent=spent + progress.spent)),
                 reason_to_stop=self._reason_to_stop,
                 parent=self.tracker.id,
                 on_progress=self.watching.progress,
@@ -235,9 +241,6 @@ class _Worker:
             if not self.sweep.parts.lms_answer():
                 raise
             prune(self.sweep, trial, str(fault))  # the LM refuses what these parameters make of it
-
-    def _stopper(self, others: Spending) -> Stopper:
-        return lambda progress: self.limits(replace(progress, spent=others + progress.spent))
 
     def _project(self) -> None:
         """Say once what all trials will take, as soon as one has come to its end."""
@@ -319,15 +322,6 @@ def run_sweep_on_ray(
                 notify()
             notify()
         return SweepResult(sweep, next(filter(None, (ended.result() for ended in working)), ""))
-
-
-def begin_sweep(tracker: Tracker, sweep: Sweep) -> None:
-    """Begin MLflow's run, or join that of the study's other workers; see `Tracker.begin`."""
-    study, attributes = sweep.study, sweep.study.user_attrs
-    remember = partial(study.set_user_attr, MLFLOW)
-    hint = "Name another tracking.uri, or go without: tracking.enabled: false"
-    tags = {RISK: sweep.parts.risk}
-    tracker.begin(study.study_name, attributes[IDENTITY], attributes.get(MLFLOW), remember, tags=tags, hint=hint)
 
 
 def log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:

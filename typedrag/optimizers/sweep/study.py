@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -166,7 +167,7 @@ def build_sampler(config: SamplerConfig, space: Space, trials: Sequence[FrozenTr
     number = sum(trial.state in BEGUN for trial in trials) + sum(duplicates)
     seed = random.Random(f"{config.seed}:{number}").randrange(2**31)
     with without_notices():
-        if config.name == "grid" or (space.is_finite and duplicates and duplicates[-1]):
+        if config.name == "grid" or (space.size < math.inf and duplicates and duplicates[-1]):
             return optuna.samplers.BruteForceSampler(seed=seed)
         match config.name:
             case "random":

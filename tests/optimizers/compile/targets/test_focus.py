@@ -6,7 +6,7 @@ import pytest
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
-from typedrag.optimizers.compile.targets import PredictorSubset, copy_unmarked, mute_writers
+from typedrag.optimizers.compile.targets import PredictorSubset, mute_writers
 from typedrag.programs import TypedRAG
 from typedrag.programs.artifact.state import state_of
 
@@ -39,20 +39,6 @@ def test_a_teleprompter_changes_the_chosen_alone(program):
     assert changed[DECOMPOSER].demos[0]["question"] == "Why is homemade bread dense?"
 
 
-def test_predictors_can_be_replaced_by_name(program):
-    focused = PredictorSubset(program, [DECOMPOSER])
-    new = dspy.Predict(program.strategies["reason"].decomposer.signature)
-    focused.map_named_predictors(lambda predictor: new)
-    assert focused.program.strategies["reason"].decomposer is new
-
-
-def test_a_copy_sees_its_own_predictors(program):
-    copy = PredictorSubset(program, [DECOMPOSER]).deepcopy()
-    [(_, predictor)] = copy.named_predictors()
-    assert predictor is copy.program.strategies["reason"].decomposer
-    assert predictor is not program.strategies["reason"].decomposer
-
-
 def test_silent_predictors_ask_no_lm():
     published = TypedRAG(WordRetriever(), options=EACH_ANSWERED)
     silent = mute_writers(published)
@@ -67,9 +53,3 @@ def test_silent_predictors_ask_no_lm():
         "AnswerSubQuery",
         "AggregateReasons",
     ]
-
-
-def test_what_was_compiled_can_be_compiled_again(program):
-    program.strategies["reason"]._compiled = True
-    assert DECOMPOSER not in dict(program.named_predictors())
-    assert DECOMPOSER in dict(copy_unmarked(program).named_predictors())

@@ -9,8 +9,8 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.loading import load_program
-from typedrag.optimizers.compile.labelled_targets import ALONE, find_target
-from typedrag.optimizers.compile.targets import MODULES, PredictorSubset, ProgramTarget, SearchTarget, list_modules
+from typedrag.optimizers.compile.labelled_targets import find_target
+from typedrag.optimizers.compile.targets import ProgramTarget, list_modules
 from typedrag.programs import (
     HANRAG,
     RAG,
@@ -57,17 +57,6 @@ NAMES = [
 def test_every_predictor_of_a_program_belongs_to_one_module(program):
     names = [name for names in list_modules(program).values() for name in names]
     assert sorted(names) == sorted(named_predictors(program))
-
-
-def test_a_compiled_program_has_the_same_modules():
-    program = TypedRAG(WordRetriever(), options=PUBLISHED)
-    before = list_modules(program)
-    for predictor in program.predictors():
-        predictor.signature = predictor.signature.with_instructions("Do it otherwise.")
-    assert list_modules(program) == before
-    assert before["reason-sub-queries"] == ("strategies['reason'].decomposer",)
-    assert before["instruction-sub-queries"] == ("strategies['instruction'].decomposer",)
-    assert "debate-mediator" in before and "type-classifier" not in before
 
 
 def test_the_whole_program_is_compiled_by_default():
@@ -129,18 +118,6 @@ def test_what_cannot_be_compiled_is_refused():
         ProgramTarget().merge_into(PROGRAMS[0], dspy.Module())
 
 
-def test_all_targets_say_what_they_are():
-    assert all(
-        target.about and name.removesuffix("-alone") == target.name.removesuffix("-alone")
-        for name, target in ALONE.items()
-    )
-    for name in ALONE:
-        target = find_target(name)
-        assert isinstance(target.student(PROGRAMS[1] if isinstance(target, SearchTarget) else None), dspy.Module)
-    assert not set(ALONE) & set(MODULES)
-    assert issubclass(PredictorSubset, dspy.Module)
-
-
 SIX = {
     "type-classifier": "ClassifyQuestion",
     "keyword-extractor": "ExtractKeywords",
@@ -164,8 +141,3 @@ def test_each_module_of_the_user_s_program_is_a_signature_that_is_compiled_by_na
     saved = load_program(tmp_path / "six", retriever=WordRetriever())
     told = {module: named_predictors(saved)[there[module][0]].signature.instructions for module in SIX}
     assert told == {module: f"The {module}." for module in SIX}
-
-
-def test_a_module_that_an_option_turns_on_is_told():
-    with pytest.raises(InputError, match=r"has no coverage-judge.*-o modules=signatures"):
-        ProgramTarget(["coverage-judge"]).student(TypedRAG(WordRetriever()))

@@ -5,7 +5,6 @@ import pytest
 from dspy.lm15 import Message, Request, Response, Usage
 
 from tests.optimizers.compile.targets.words import WordRetriever
-from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
@@ -51,33 +50,6 @@ def test_better_queries_score_better(program):
     assert scores[1] >= scores[0] and scores[1] > 0
 
 
-def test_a_published_strategy_searches_as_it_does(sample_retriever):
-    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
-    with scripted() as engine:
-        prediction = ALONE["searches-alone"].student(program)(question="Why does homemade bread turn out dense?")
-    assert engine.asked() == ["DecomposeReason"]
-    assert [s.name for s in prediction.steps] == ["classify", "decompose", "retrieve", "sub-queries", "aggregate"]
-
-
-def test_gepa_hears_for_the_sub_query_generator_what_was_not_found(program):
-    [example] = [e for e in REASON.examples(load_sample()) if "bread" in e.question.lower()]
-    student = REASON.student(program)
-    bad = {
-        DecomposeReason: {
-            "sub_queries": ["Where do penguins live?", "Why is bread dense bread?", "Is bread dough wet?"]
-        }
-    }
-    with scripted(bad), dspy.context(trace=[]):
-        prediction = student(question=example.question)
-        [call] = dspy.settings.trace
-    [(name, predictor)] = student.named_predictors()
-    assert call[0] is predictor
-    objective = Objective([(REASON.metric(), 1.0)], read_call)
-    said = objective(example, prediction, [call], name, [call])
-    assert said.score == objective(example, prediction).score
-    assert "Dropped before the search: «Where do penguins live? (off the topic)»" in said.feedback
-
-
 class Reflecting:
     """An LM that proposes the same instruction whatever it is shown."""
 
@@ -119,16 +91,6 @@ def test_gepa_reflects_on_it_and_its_proposal_goes_back_into_the_program():
     assert set(engine.asked()) == {"DecomposeReason"}
     assert "Dropped before the search: «Where do penguins live? (off the topic)»." in reflecting.prompts[0]
     assert REASON.merge_into(program, compiled).strategies["reason"].decomposer.demos
-
-
-def test_what_was_compiled_goes_back_into_the_whole_program(program):
-    student = REASON.student(program)
-    student.predictors()[0].signature = student.predictors()[0].signature.with_instructions("Ask about yeast.")
-    made = REASON.merge_into(program, student)
-    assert made.strategies["reason"].decomposer.signature.instructions == "Ask about yeast."
-    with scripted() as engine:
-        made(question="How do I paint a room?")
-    assert engine.asked() == ["DecomposeInstruction", "AnswerInstruction"]  # it answers
 
 
 def test_questions_without_labelled_passages_are_of_no_use():

@@ -10,11 +10,9 @@ from typedrag import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample
-from typedrag.metrics import Objective
 from typedrag.optimizers.compile.labelled_targets import ALONE
-from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.optimizers.compile.teleprompters.few_shot import usable
-from typedrag.programs import RAG, Options, RichRAG, RichRAGOptions
+from typedrag.programs import RAG, Options, RichRAG
 from typedrag.programs.artifact.state import state_of
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.signatures.fields import SubAspects
@@ -63,24 +61,6 @@ def test_what_it_names_is_scored_by_the_labels_and_nothing_is_searched_for(datas
     assert score("the tour", "recording", "critical reception") == 1
     assert score("recording", "Recording", "reception") == pytest.approx((1 + 2 / 3) / 3)  # the repeated one is dropped
     assert score("apples", "pears") == 0
-
-
-def test_gepa_hears_for_the_explorer_what_was_wanted(dataset):
-    [example, *_] = TARGET.examples(dataset)
-    student = TARGET.student()
-    with scripted(), dspy.context(trace=[]):
-        prediction = student(**example.inputs())
-        [call] = dspy.settings.trace
-    [(name, _)] = student.named_predictors()
-    said = Objective([(TARGET.metric(), 1.0)], read_call)(example, prediction, [call], name, [call])
-    assert "Wanted: «recording»" in said.feedback and "Written: «costs»" in said.feedback
-
-
-def test_of_a_program_that_takes_fewer_no_more_are_scored(dataset):
-    [example, *_] = TARGET.examples(dataset)
-    student = TARGET.student(RichRAG(Numbered(), options=Options(richrag=RichRAGOptions(max_aspects=2))))
-    with scripted({s.ExploreSubAspects: {"sub_aspects": ASPECTS}}):
-        assert TARGET.metric()(example, student(**example.inputs())).score == pytest.approx(2 / 3)
 
 
 def test_what_was_compiled_is_put_back_into_a_copy():

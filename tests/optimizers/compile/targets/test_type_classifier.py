@@ -9,7 +9,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import Dataset
 from typedrag.optimizers.compile.labelled_targets import ALONE
-from typedrag.programs import RAG, Options, TypedRAG
+from typedrag.programs import RAG, TypedRAG
 from typedrag.programs.artifact.state import state_of
 from typedrag.signatures import ClassifyQuestion
 
@@ -63,10 +63,3 @@ def test_a_compiled_classifier_is_put_into_a_program_that_asks_it():
     assert {name for name in after if name not in before or after[name] != before[name]} == {"classifier.classify"}
     again = TARGET.student(made)
     assert again.classify.signature.instructions == "Name its type." and again is not made.classifier
-
-
-def test_where_it_cannot_go_back_is_said():
-    with pytest.raises(InputError, match="no type classifier"):
-        TARGET.merge_into(RAG(WordRetriever()), TARGET.student())
-    with pytest.raises(InputError, match="put back"):
-        TARGET.merge_into(TypedRAG(WordRetriever(), options=Options()), dspy.Module())
