@@ -39,19 +39,13 @@ from typedrag.runs.work import Listener, ignore_progress
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The result of a compiled program on the test split.
+    """The result of a compiled program on the test split."""
 
-    Attributes:
-        comparison: The comparison with the base; None if the compiled program does not differ from it.
-        base: The base's means, by measure.
-        compiled: The compiled program's means, by measure.
-        tests: The number of compiled programs that were ever tested on these questions, including this one.
-    """
-
+    # the comparison with the base; None if the compiled program does not differ from it
     comparison: RunComparison | None
-    base: Mapping[str, Estimate]
-    compiled: Mapping[str, Estimate]
-    tests: int = 1
+    base: Mapping[str, Estimate]  # the base's means, by measure
+    compiled: Mapping[str, Estimate]  # the compiled program's means, by measure
+    tests: int = 1  # the number of compiled programs that were ever tested on these questions, including this one
 
     @property
     def overall(self) -> Difference | None:
@@ -142,7 +136,7 @@ def held_out_alone(
     redact: Redactor | None = None,
 ) -> HeldOut:
     """Compare compiled and base by the target's own metric, with their runs in a folder; see `run_module`."""
-    metric = target.test_metric()
+    metric = target.test_metric
     assert metric is not None, "the target has labels of its own"
     runs = [
         run_module(

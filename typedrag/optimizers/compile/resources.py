@@ -60,7 +60,7 @@ class CompileResources:
         self._types = out / COMPILE / TYPES
         self.target: Target = find_target(config.modules)
         self.judge = isinstance(self.target, JudgeTarget)
-        self.own_labels = self.target.metric() is not None  # it is compiled by these instead of whole answers
+        self.own_labels = self.target.metric is not None  # it is compiled by these instead of whole answers
         self.optimizer = build_optimizer(config.optimizer.name, config.optimizer.options, config.budget.name)
         self.limits = config.budget.lm_calls or BUDGET_CALLS[config.budget.name], config.budget.tokens
         self.risk = objective_risk(m.name for m in config.against)
@@ -166,7 +166,7 @@ class CompileResources:
 
     @cached_property
     def objective(self) -> Objective:
-        if (own := self.target.metric()) is not None:
+        if (own := self.target.metric) is not None:
             return Objective([(own, 1.0)], read_call)
         return Objective([(self.resources.metrics[m.name], m.weight) for m in self.config.against], read_call)
 

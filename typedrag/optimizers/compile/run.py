@@ -48,44 +48,26 @@ BASE, COMPILED = "base", "compiled"
 
 
 class Plan(NamedTuple):
-    """The planned cost of a compile.
+    """The planned cost of a compile."""
 
-    Attributes:
-        estimate: The cost, from three questions.
-        lm_calls: The LM calls after which the compile stops.
-        tokens: The tokens after which it stops; None for no limit.
-        tests: Runs of the program on the test split, which no other number includes.
-        types: Questions whose types the LM names first, within the limits; no other number includes them.
-    """
-
-    estimate: CompileEstimate
-    lm_calls: int
-    tokens: int | None
-    tests: int
-    types: int = 0
+    estimate: CompileEstimate  # the cost, from three questions
+    lm_calls: int  # the LM calls after which the compile stops
+    tokens: int | None  # the tokens after which it stops; None for no limit
+    tests: int  # runs of the program on the test split, which no other number includes
+    types: int = 0  # questions whose types the LM names first, within the limits; no other number includes them
 
 
 @dataclass(frozen=True)
 class CompileResult:
-    """The result of a compile.
+    """The result of a compile."""
 
-    Attributes:
-        folder: The folder of the compiled program or judge.
-        target: The name of what was compiled.
-        outcome: What the optimizer reached.
-        test: The result on the test split.
-        spent: The cost of the compile, without the test.
-        registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
-        risk: The known risk of compiling against these metrics; empty if none.
-    """
-
-    folder: Path
-    target: str
-    outcome: CompileOutcome
-    test: HeldOut
-    spent: Spending
-    registered: str = ""
-    risk: str = ""
+    folder: Path  # the folder of the compiled program or judge
+    target: str  # the name of what was compiled
+    outcome: CompileOutcome  # what the optimizer reached
+    test: HeldOut  # the result on the test split
+    spent: Spending  # the cost of the compile, without the test
+    registered: str = ""  # the version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none
+    risk: str = ""  # the known risk of compiling against these metrics; empty if none
 
     def to_dict(self) -> dict[str, Any]:
         outcome, test = self.outcome, self.test

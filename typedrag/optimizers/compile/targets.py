@@ -27,6 +27,8 @@ class Target(ABC):
     name: str
     about: str
     datasets: tuple[str, ...] = ()
+    metric: Metric | None = None
+    """The target's own metric; None if it is compiled against the user's objective."""
 
     @abstractmethod
     def student(self, program: Program | None = None) -> dspy.Module:
@@ -52,17 +54,14 @@ class Target(ABC):
         """The training examples made from a dataset's example."""
         return (example,)
 
-    def metric(self) -> Metric | None:
-        """The target's own metric; None if it is compiled against the user's objective."""
-        return None
-
     def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
         """The examples of the test split, as the test takes them."""
         return self.examples(dataset, "test")
 
+    @property
     def test_metric(self) -> Metric | None:
         """The metric of the test, as `metric` is that of the compile."""
-        return self.metric()
+        return self.metric
 
     @abstractmethod
     def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
@@ -284,6 +283,7 @@ class SearchTarget(ProgramTarget):
     """
 
     datasets = ("antique", "trec-dl-nf", "wikipassageqa", "researchy-questions", "sample", "file")
+    metric = Rewrite()
 
     def __init__(self, modules: Sequence[str], name: str) -> None:
         super().__init__(modules)
@@ -296,6 +296,3 @@ class SearchTarget(ProgramTarget):
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
         return super().cases(example) if example.get("passage_ids") else ()
-
-    def metric(self) -> Metric:
-        return Rewrite()

@@ -43,59 +43,39 @@ HELD_OUT, BASE, PROGRAM = "held-out", "base", "program"
 
 @dataclass(frozen=True)
 class Measured:
-    """One measure of the best and of the base, on the swept and on the held-out questions.
+    """One measure of the best and of the base, on the swept and on the held-out questions."""
 
-    Attributes:
-        measure: As `METRIC/MEASURE`.
-        maximize: True if more is better.
-        in_sample: The best's value on the swept questions, which chose it.
-        held_out: The best's value on held-out questions, which no trial has seen.
-        base_in_sample: The value of the base, the program as it was, on the swept questions.
-        base_held_out: The base's value on the held-out questions.
-        gain_in_sample: The mean paired gain of the best over the base on the swept questions.
-        gain_held_out: The mean paired gain on the held-out questions.
-        gap: The generalization gap: the gain that is lost on held-out questions; below 0 if the gain grew.
-        p: p-value of the gain on held-out questions, corrected for all trials ever measured on them; that of the first
-            objective, which chose the best, for no other measure. None if it is not tested.
-        gain_answered: The gain over the held-out questions that both answered, if one of the two failed at any.
-    """
-
-    measure: str
-    maximize: bool
-    in_sample: Estimate | None
-    held_out: Estimate | None
-    base_in_sample: Estimate | None
-    base_held_out: Estimate | None
-    gain_in_sample: Estimate | None
-    gain_held_out: Estimate | None
+    measure: str  # as `METRIC/MEASURE`
+    maximize: bool  # true if more is better
+    in_sample: Estimate | None  # the best's value on the swept questions, which chose it
+    held_out: Estimate | None  # the best's value on held-out questions, which no trial has seen
+    base_in_sample: Estimate | None  # the value of the base, the program as it was, on the swept questions
+    base_held_out: Estimate | None  # the base's value on the held-out questions
+    gain_in_sample: Estimate | None  # the mean paired gain of the best over the base on the swept questions
+    gain_held_out: Estimate | None  # the mean paired gain on the held-out questions
+    # the generalization gap: the gain that is lost on held-out questions; below 0 if the gain grew
     gap: Estimate | None
+    # p-value of the gain on held-out questions, corrected for all trials ever measured on them; that of the first
+    # objective, which chose the best, for no other measure. None if it is not tested
     p: float | None = None
     verdict: Verdict = ""
+    # the gain over the held-out questions that both answered, if one of the two failed at any
     gain_answered: Estimate | None = None
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best of a sweep.
-
-    Attributes:
-        point: The values of its knobs.
-        chosen: The way it was chosen, in words.
-        measured: The measures: objectives, then truthfulness if it was measured, then costs.
-        folder: The folder of the saved program.
-        settings: The split and the number of questions that it was measured on, and of trials ever measured on them.
-        verdict: The verdict on the first objective; never `better` if answers are less truthful.
-        registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
-    """
+    """The best of a sweep."""
 
     trial: int
-    point: Mapping[str, Any]
-    chosen: str
-    measured: tuple[Measured, ...]
-    folder: Path
+    point: Mapping[str, Any]  # the values of its knobs
+    chosen: str  # the way it was chosen, in words
+    measured: tuple[Measured, ...]  # the measures: objectives, then truthfulness if it was measured, then costs
+    folder: Path  # the folder of the saved program
+    # the split and the number of questions that it was measured on, and of trials ever measured on them
     settings: Mapping[str, Any] = field(default_factory=dict)
-    registered: str = ""
-    verdict: Verdict = ""
+    registered: str = ""  # the version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none
+    verdict: Verdict = ""  # the verdict on the first objective; never `better` if answers are less truthful
 
     @property
     def truth(self) -> Estimate | None:

@@ -38,7 +38,7 @@ def taught(target) -> dspy.Module:
 
 def mean(target, student, examples) -> float:
     with use_lm(learning_lm()):
-        return sum(target.metric()(e, student(**e.inputs())).score for e in examples) / len(examples)
+        return sum(target.metric(e, student(**e.inputs())).score for e in examples) / len(examples)
 
 
 @pytest.mark.parametrize(("target", "dataset"), TARGETS)
@@ -60,7 +60,7 @@ def test_what_people_said_of_a_question_is_in_one_split(target, dataset):
 @pytest.mark.parametrize(("target", "dataset"), TARGETS)
 def test_a_reflecting_optimizer_hears_what_people_said(target, dataset):
     example, student = target.examples(dataset)[-1], target.student()
-    objective = Objective([(target.metric(), 1.0)], read_call)
+    objective = Objective([(target.metric, 1.0)], read_call)
     with use_lm(learning_lm()), dspy.context(trace=[]):
         prediction = student(**example.inputs())
         call = dspy.settings.trace[0]
@@ -75,7 +75,7 @@ def test_candidates_are_of_all_labels():
         examples = target.examples(ranked(2))
         assert sorted(e.rank for e in examples if e.question == "Why is thing 0 so?") == [1, 2, 3]
         assert all(e.tied and e.candidate not in e.references for e in examples)
-        assert target.student().convention is target.metric().convention is convention
+        assert target.student().convention is target.metric.convention is convention
 
 
 def test_sub_questions_on_which_people_are_divided_teach_nothing():

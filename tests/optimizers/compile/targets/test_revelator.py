@@ -48,7 +48,7 @@ def test_each_role_is_compiled_alone_by_its_own_labels(role, dataset):
     examples = target.examples(dataset)
     signature, reply = RIGHT[role]
     with scripted({signature: reply}):
-        scores = [target.metric()(e, target.student()(**e.inputs())).score for e in examples]
+        scores = [target.metric(e, target.student()(**e.inputs())).score for e in examples]
     assert max(scores) == 1
     if role is not RevelatorRole.DECOMPOSER:
         assert min(scores) < 1

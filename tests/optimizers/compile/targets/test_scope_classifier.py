@@ -39,7 +39,7 @@ def test_it_learns_from_questions_whose_subset_is_their_scope(data):
     assert [e.scope for e in examples] == [row["subset"] for row in ROWS]
     splits = [TARGET.examples(load_dataset("file", data), split) for split in ("train", "validation", "test")]
     assert sum(map(len, splits)) == 16 and all(splits)
-    metric = TARGET.metric()
+    metric = TARGET.metric
     assert [metric(examples[0], dspy.Prediction(scope=scope)).score for scope in (examples[0].scope, "x")] == [1, 0]
     with pytest.raises(InputError, match="Datasets with its labels: file"):
         TARGET.examples(load_sample())

@@ -27,7 +27,7 @@ def program(sample_retriever):
 def test_queries_are_scored_by_what_they_find_and_nobody_answers(program):
     examples = REASON.examples(load_sample())
     assert {e.question_type for e in examples} == {QuestionType.REASON}
-    student, metric = REASON.student(program), REASON.metric()
+    student, metric = REASON.student(program), REASON.metric
     example = next(e for e in examples if question_type_of(dspy.Example(question=e.question)) is QuestionType.REASON)
     with scripted() as engine:
         prediction = student(question=example.question)
@@ -39,7 +39,7 @@ def test_queries_are_scored_by_what_they_find_and_nobody_answers(program):
 
 def test_better_queries_score_better(program):
     [example] = [e for e in REASON.examples(load_sample()) if "bread" in e.question.lower()]
-    student, metric = REASON.student(program), REASON.metric()
+    student, metric = REASON.student(program), REASON.metric
     scores = []
     for sub_queries in (
         ["Why does a cat sleep?", "Why is it bread?"],
@@ -74,7 +74,7 @@ def test_gepa_reflects_on_it_and_its_proposal_goes_back_into_the_program():
     ]
 
     gepa = dspy.GEPA(
-        metric=Objective([(REASON.metric(), 1.0)], read_call),
+        metric=Objective([(REASON.metric, 1.0)], read_call),
         reflection_lm=dspy.LM("scripted/reflecting", engine=reflecting, cache=False),
         max_metric_calls=8,
         reflection_minibatch_size=1,

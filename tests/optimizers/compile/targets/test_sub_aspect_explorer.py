@@ -50,7 +50,7 @@ def test_articles_with_more_aspects_than_an_explorer_may_name_are_left_out(tmp_p
 def test_what_it_names_is_scored_by_the_labels_and_nothing_is_searched_for(dataset):
     [example, *_] = TARGET.examples(dataset)
     retriever = Numbered()
-    student, metric = TARGET.student(RichRAG(retriever)), TARGET.metric()
+    student, metric = TARGET.student(RichRAG(retriever)), TARGET.metric
 
     def score(*aspects: str) -> float:
         with scripted({s.ExploreSubAspects: {"sub_aspects": aspects}}) as engine:

@@ -46,7 +46,7 @@ def test_labelled_questions_make_demonstrations_for_it():
     compiled = dspy.LabeledFewShot(k=2).compile(student, trainset=TARGET.examples(nf_cats("train")))
     with scripted({ClassifyQuestion: {"question_type": "reason"}}) as engine:
         prediction = compiled(question="Why?")
-    assert TARGET.metric()(nf_cats("train").examples[0], prediction).score == 1
+    assert TARGET.metric(nf_cats("train").examples[0], prediction).score == 1
     assert len(engine.prompts) == 1
     assert [set(d) >= {"question", "question_type"} for d in compiled.predictors()[0].demos] == [True, True]
 

@@ -103,37 +103,21 @@ CANDIDATES, BEST = "candidates.jsonl", "best.json"
 
 @dataclass(frozen=True)
 class Candidate:
-    """An evaluation of a candidate program on validation examples.
+    """An evaluation of a candidate program on validation examples."""
 
-    Attributes:
-        number: Its number; 0 is the base, the program before compiling.
-        state: The hash of its instructions and demonstrations, the same for equal candidates.
-        how: Its origin, in words.
-        score: The mean score over the examples, from 0 to 1.
-        base: The base's mean score over the same examples.
-        n: The number of examples that it was evaluated on.
-        of: The number of all validation examples; only a candidate evaluated on all can be the best.
-        failed: The number of examples without an answer; each scores 0.
-        unjudged: The number of examples without a score by the metric; each scores as the base did.
-        changed: The predictors that differ from the base's.
-        lm_calls: LM calls of the compile so far, including this evaluation.
-        tokens: Tokens read and written so far.
-        best: True if it is the best so far.
-    """
-
-    number: int
-    state: str
-    how: str
-    score: float
-    base: float
-    n: int
-    of: int
-    failed: int
-    unjudged: int
-    changed: tuple[str, ...]
-    lm_calls: int
-    tokens: int
-    best: bool
+    number: int  # its number; 0 is the base, the program before compiling
+    state: str  # the hash of its instructions and demonstrations, the same for equal candidates
+    how: str  # its origin, in words
+    score: float  # the mean score over the examples, from 0 to 1
+    base: float  # the base's mean score over the same examples
+    n: int  # the number of examples that it was evaluated on
+    of: int  # the number of all validation examples; only a candidate evaluated on all can be the best
+    failed: int  # the number of examples without an answer; each scores 0
+    unjudged: int  # the number of examples without a score by the metric; each scores as the base did
+    changed: tuple[str, ...]  # the predictors that differ from the base's
+    lm_calls: int  # LM calls of the compile so far, including this evaluation
+    tokens: int  # tokens read and written so far
+    best: bool  # true if it is the best so far
 
     @property
     def full_valset(self) -> bool:
