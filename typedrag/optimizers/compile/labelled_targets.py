@@ -407,9 +407,6 @@ def find_target(spec: str) -> Target:
     if spec in ALONE:
         return ALONE[spec]
     names = [name.strip() for name in spec.split(",") if name.strip()]
-    if names == ["in-order"]:
-        hint = "Compile one --module, then the next of what came out: --program OUT/program"
-        raise InputError("modules are no longer compiled in order by one command", hint)
     if unknown := [name for name in names if name not in MODULES]:
         raise InputError(
             f"nothing that can be compiled is called '{unknown[0]}'",

@@ -110,8 +110,6 @@ def test_what_cannot_be_compiled_is_refused():
         ProgramTarget(["debate-mediator"]).student(PROGRAMS[2])
     with pytest.raises(InputError, match="--program"):
         ProgramTarget(["answer"]).student()
-    with pytest.raises(InputError, match="--program"):
-        find_target("in-order")
     with pytest.raises(InputError, match="Modules: "):
         find_target("answer,nonsense")
     with pytest.raises(InputError, match="put back"):
