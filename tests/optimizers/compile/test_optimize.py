@@ -101,20 +101,6 @@ def test_an_lm_that_fails_at_one_question_after_the_other_ends_it(tmp_path):
         compile_module(request, build_optimizer("dspy:LabeledFewShot"))
 
 
-def test_a_judge_that_fails_at_an_answer_leaves_it_unjudged(tmp_path):
-    slow = []
-
-    def judged(gold):
-        slow[:] = slow or [gold.question]
-        return CallFailed("too slow") if gold.question == slow[0] else None
-
-    outcome = compile_module(
-        request_for(tmp_path, Engine(), metric=Saying(judged)), build_optimizer("dspy:LabeledFewShot")
-    )
-    assert outcome.stopped == ""
-    assert outcome.base_candidate.unjudged == 1
-
-
 def test_a_judge_whose_lm_is_down_ends_it(tmp_path):
     judge_engine = Engine(limit=12)
     judge_engine.error = lambda: LMAuthError("the judge's server is gone")

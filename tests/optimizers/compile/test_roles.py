@@ -7,7 +7,6 @@ from tests.programs.ways import EACH_ANSWERED, PUBLISHED
 from tests.scripted import scripted
 from typedrag import signatures
 from typedrag.core.question_types import QuestionType
-from typedrag.optimizers.compile.targets import MODULES
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.programs import (
     HANRAG,
@@ -24,7 +23,7 @@ from typedrag.programs import (
     RichRAG,
     TypedRAG,
 )
-from typedrag.signatures.roles import Role, lm_role, module_of
+from typedrag.signatures.roles import Role, lm_role
 
 
 def trace_of(question: str, options: Options, question_type: str = "reason"):
@@ -53,20 +52,6 @@ def test_every_predictor_of_the_programs_has_a_role():
         for kind in (HANRAG, AdaptiveRAG, IRCoT):
             program = kind(WordRetriever(), options=Options(answer_length=length))
             assert all(lm_role(predictor.signature) for predictor in program.predictors())
-
-
-def test_compiling_leaves_roles_and_modules():
-    declared = [value for value in vars(signatures).values() if isinstance(value, type) and hasattr(value, "fields")]
-    assert len([signature for signature in declared if lm_role(signature)]) > 40
-    for signature in declared:
-        compiled = signature.with_instructions("Do it otherwise.")
-        assert (lm_role(compiled), module_of(compiled)) == (lm_role(signature), module_of(signature))
-        assert module_of(signature) in ("", *MODULES)
-    assert lm_role(signatures.MediatePerspectives) is Role.COMBINER
-    assert lm_role(signatures.PlaceAmongReferences) is Role.JUDGE
-    for writes_what_is_searched_for in (signatures.DecomposeIntoSubQuestions, signatures.TypeSubQuestions):
-        assert lm_role(writes_what_is_searched_for) is Role.SEARCHER
-    assert lm_role(dspy.Signature("mood -> colour")) is None
 
 
 def test_a_call_has_its_sources_and_what_it_wrote():

@@ -140,19 +140,6 @@ def first_words(call) -> str:
     return passages[0]["text"]
 
 
-def answered_pools(count):
-    """With sub-answers in the place of labels."""
-    return [
-        pool.model_copy(
-            update={
-                "sub_answers": [p.text for p in pool.passages if p.label],
-                "passages": [p.model_copy(update={"label": None}) for p in pool.passages],
-            }
-        )
-        for pool in topic_pools(count)
-    ]
-
-
 def test_what_cannot_be_trained_is_refused(data, tmp_path):
     with pytest.raises(RetrievalError, match=r"start '.*nothing' cannot be loaded"):
         train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "a")

@@ -39,7 +39,6 @@ from typedrag.optimizers.compile.teleprompters.limiter import (
     Ledger,
     LimitReached,
     Stopped,
-    closing,
 )
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
@@ -188,7 +187,7 @@ def _begun(
         callbacks = [limiter, log, *dspy.settings.callbacks]
         settings = {"num_threads": request.threads, "max_errors": _NO_LIMIT, "trace": None}
         stack.enter_context(dspy.context(lm=task, adapter=PerLMAdapter(), callbacks=callbacks, **settings))
-        stack.enter_context(closing(limiter))  # entered last, so that it is left first
+        stack.callback(limiter.end)  # the last callback, so that it comes first
         yield Compilation(**vars(used), scoring=scoring, limiter=limiter, log=log), opened.store
 
 

@@ -22,7 +22,6 @@ from typedrag.optimizers.compile.teleprompters.limiter import (
     Ledger,
     LimitReached,
     Stopped,
-    closing,
 )
 from typedrag.runs import AnyOf, MaxCalls, MaxTokens
 
@@ -158,13 +157,13 @@ def test_an_index_that_fails_closes_the_limiter(tmp_path):
         assert isinstance(asked.limiter.stopped, Faulted)
 
 
-def test_closing_waits_for_what_is_under_way(tmp_path):
+def test_ending_waits_for_what_is_under_way(tmp_path):
     with Asked(tmp_path, Engine(seconds=0.2), AnyOf()) as asked:
-        with closing(asked.limiter):
-            thread = threading.Thread(target=contextvars.copy_context().run, args=[asked.ask])
-            thread.start()
-            while not asked.engine.requests:
-                pass
+        thread = threading.Thread(target=contextvars.copy_context().run, args=[asked.ask])
+        thread.start()
+        while not asked.engine.requests:
+            pass
+        asked.limiter.end()
         assert asked.account.spent.usage.lm_calls == 1
         with pytest.raises(Stopped, match="has ended"):
             asked.ask("Why?")

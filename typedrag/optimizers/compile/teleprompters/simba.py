@@ -93,7 +93,13 @@ class _StepWatcher(BaseCallback):
 
         def apply(bucket: list[dict[str, Any]], system: dspy.Module, **others: Any) -> bool:
             if self._scores:  # the last step has ended
-                self._evaluate_best()
+                self._step += 1
+                best = max(self._scores, key=lambda maker: fmean(self._scores[maker]))
+                program = self._candidates[best]
+                self._candidates.clear()
+                self._scores.clear()
+                self._makers.clear()
+                self._run.evaluate(program, f"best of step {self._step}")
             shown = [{**run, "prediction": _in_words(run["prediction"])} for run in bucket]
             done = strategy(shown, system, **others)
             self._candidates[id(system)] = system
@@ -121,15 +127,6 @@ class _StepWatcher(BaseCallback):
             maker, _ = self._makers.pop(id(prediction), (None, None))
             if maker is not None:
                 self._scores[maker].append(score)
-
-    def _evaluate_best(self) -> None:
-        self._step += 1
-        best = max(self._scores, key=lambda maker: fmean(self._scores[maker]))
-        program = self._candidates[best]
-        self._candidates.clear()
-        self._scores.clear()
-        self._makers.clear()
-        self._run.evaluate(program, f"best of step {self._step}")
 
 
 def _in_words(prediction: dspy.Prediction | None) -> dspy.Prediction | None:
