@@ -28,7 +28,7 @@ from typedrag.programs import build_program, program_names
 from typedrag.core.records import Passage
 from typedrag.retrieval import check_retriever, open_reranker, open_retriever
 from typedrag.retrieval.opening import brings_index
-from typedrag.signatures.roles import lm_role
+from typedrag.signatures.roles import signature_role
 
 assert "two_sentences" in program_names() and "brevity" in metric_names()
 assert source_named("kitchen").licence == "Apache-2.0"
@@ -59,7 +59,7 @@ student = target.student(program)
 predictor.signature = predictor.signature.with_instructions("Be brief.")
 made = target.merge_into(program, student)
 assert made.answer.predict.signature.instructions == "Be brief."
-assert list_modules(made) == list_modules(program) and lm_role(made.answer.predict.signature) == "answerer"
+assert list_modules(made) == list_modules(program) and signature_role(made.answer.predict.signature) == "answerer"
 print("fine")
 """
 

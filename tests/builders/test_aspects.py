@@ -8,7 +8,7 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import build_aspects
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference

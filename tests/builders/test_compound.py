@@ -9,7 +9,7 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.builders.native import publish
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import Compound, build_compound, write_single_hop
 from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import Passage

@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import Fabrications, build_fabrications
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType

@@ -7,7 +7,7 @@ import pytest
 from dspy.utils.exceptions import LMTimeoutError
 
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import select_non_factoid
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import QuestionType as T

@@ -8,7 +8,7 @@ import pytest
 from dspy.utils.exceptions import LMServerError, LMTimeoutError
 
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import PreQRAGQuestions, build_preqrag
 from typedrag.builders.question_categories import CHOICES, draw
 from typedrag.core.errors import InputError, LMUnavailable

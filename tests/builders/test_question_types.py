@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import QuestionTypes, build_question_types
 from typedrag.cli.main import cli
 from typedrag.core.errors import LMUnavailable

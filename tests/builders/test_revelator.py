@@ -7,7 +7,7 @@ import pytest
 from tests.builders.native import COMPOUND, MUSIQUE, publish
 from tests.datasets.files import write_jsonl
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import (
     RevelatorData,
     build_revelator,

@@ -9,7 +9,7 @@ import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.scripted import ScriptedEngine, gone
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import QuestionType

@@ -10,7 +10,7 @@ from tests.builders.native import publish
 from tests.datasets.files import write, write_json, write_questions
 from tests.retrieval.encoders import save_encoder
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.retrieval import Encoder, build_index

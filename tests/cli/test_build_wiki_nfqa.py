@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from tests.builders.test_wiki_nfqa import Writer
 from tests.datasets.files import write_jsonl
 from tests.programs.artifact.test_compiled import ABOUT, compiled
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.experiments import read_run

@@ -3,8 +3,7 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from tests.scripted import scripted
-from typedrag import signatures
+from tests.scripted import scripted, signatures
 from typedrag.core.errors import InputError, Unavailable
 from typedrag.core.records import CUT_OFF, Passage
 from typedrag.experiments.evaluate.results import higher_is_better

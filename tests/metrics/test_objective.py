@@ -22,7 +22,7 @@ from typedrag.metrics import (
 )
 from typedrag.metrics.metric import PredictorCall
 from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
-from typedrag.signatures import RankAmongReferences
+from typedrag.signatures.judging import RankAmongReferences
 from typedrag.signatures.roles import Role
 
 EXAMPLE = dspy.Example(question="Why?", good=1.0).with_inputs("question")

@@ -14,8 +14,13 @@ from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Scored, build_metric
 from typedrag.metrics.metric import PredictorCall
 from typedrag.metrics.sub_question_coverage import Judged, SubQuestionCoverage, coverage_measures
-from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
 from typedrag.signatures.roles import Role
+from typedrag.signatures.sub_question_coverage import (
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    FindAnswers,
+    TypeSubQuestions,
+)
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 TYPES = {

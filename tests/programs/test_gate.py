@@ -9,7 +9,7 @@ import pytest
 from tests.programs.coverage.test_ways import REPLIES
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Step

@@ -6,7 +6,7 @@ import pytest
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import AdaptiveRAG, IRCoT, IRCoTOptions, Options

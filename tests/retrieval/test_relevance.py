@@ -6,7 +6,7 @@ import pytest
 
 from tests.retrieval.berts import save_bert
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import LMUnavailable, RetrievalError
 from typedrag.core.records import Passage, fallbacks, total_usage
 from typedrag.lms import models

@@ -20,8 +20,9 @@ from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.overlap import best_references
 from typedrag.runs.work import Stages
-from typedrag.signatures import DivideAnswer, predictor
+from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import AnswerPart, AnswerParts
+from typedrag.signatures.richrag import DivideAnswer
 from typedrag.text.sentences import sentences
 
 

@@ -25,8 +25,8 @@ from typedrag.lms.lm import use_lm
 from typedrag.metrics.overlap import ENTITY_SEPARATOR, contains
 from typedrag.retrieval import read_passages
 from typedrag.runs.work import Stages
-from typedrag.signatures import AskAboutEntity, JoinQuestions
 from typedrag.signatures.fields import number_passages
+from typedrag.signatures.generation import AskAboutEntity, JoinQuestions
 from typedrag.text.words import content_words
 
 _ASKED = 0.5

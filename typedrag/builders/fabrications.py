@@ -21,7 +21,7 @@ from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.overlap import ENTITY_SEPARATOR, MOST_WORDS, contains
 from typedrag.runs.work import Stages
-from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
+from typedrag.signatures.generation import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
 NOTHING_FOUND = (
     "The passages do not say anything that answers the question.",

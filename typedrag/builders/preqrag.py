@@ -25,8 +25,8 @@ from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.retrieval import Retriever, build_index, open_retriever, read_passages
 from typedrag.runs.work import Stages
-from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
 from typedrag.signatures.fields import number_passages
+from typedrag.signatures.generation import AskOfOnePassage, AskOfTwoPassages
 from typedrag.text.words import content_words, first_words
 
 _RELATED = 10

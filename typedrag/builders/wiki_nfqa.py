@@ -25,8 +25,9 @@ from typedrag.lms.lm import lm_identity, use_lm
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.runs.work import Failed, Stages
-from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
-from typedrag.signatures.fields import exactly, keyed, values
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fields import add_keys, require_keys, values
+from typedrag.signatures.generation import LabelAnswers, RewriteAnswer, WriteWorseAnswers
 from typedrag.text.words import folded
 
 GROUND_TRUTH = "ground_truth"
@@ -157,8 +158,8 @@ class Annotator(dspy.Module):
 
     def forward(self, question: str, answers: Sequence[str]) -> list[int]:
         """The label of each answer, in order."""
-        shown = keyed(answers, "a")
-        signature = exactly(self.label.signature, shown)
+        shown = add_keys(answers, "a")
+        signature = require_keys(self.label.signature, shown)
         reply = ask("label", self.label, retries=self._retries, signature=signature, question=question, answers=shown)
         return [int(label) for label in values(reply.prediction.grades)]
 

@@ -37,15 +37,15 @@ from typedrag.programs.sub_queries import (
 )
 from typedrag.retrieval import HybridRetriever, Reranker, Retriever, retriever_parts
 from typedrag.retrieval.search.hybrid import FUSION_DEPTH
-from typedrag.signatures import (
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.preqrag import (
+    PROMPT_STYLES,
     AnswerFromSubAnswers,
     ClassifyDocumentScope,
     RewriteForDense,
     RewriteForSparse,
     SplitQuestion,
-    predictor,
 )
-from typedrag.signatures.preqrag import PROMPT_STYLES
 
 _ASKS = r"(?:what|how|why|when|where|which|who|whom|whose)"
 _VERBS = r"(?:is|are|was|were|do|does|did|can|could|should|would|will|has|have)"

@@ -23,8 +23,7 @@ from typedrag.programs.answering import NotAnswered, answer_without_passages, of
 from typedrag.programs.conversation import stand_alone
 from typedrag.programs.options import Options
 from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
-from typedrag.signatures import AnswerWithoutPassages
-from typedrag.signatures.answering import Turn
+from typedrag.signatures.answering import AnswerWithoutPassages, Turn
 
 ASKING = frozenset({"answer_length", "answer_words", "answer_prompt", "max_lm_calls", "retries", "max_question_chars"})
 """Options of programs that ask an LM."""

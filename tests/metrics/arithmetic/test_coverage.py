@@ -20,7 +20,7 @@ from typedrag.metrics.sub_question_coverage import (
     scaled_rating,
     scenarios,
 )
-from typedrag.sub_questions.fragments import locate_fragment
+from typedrag.sub_questions.evidence import locate_fragment
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 weights = st.fixed_dictionaries({}, optional=dict.fromkeys(SubQuestionType, st.floats(-2, 2)))

@@ -13,7 +13,7 @@ from typedrag.metrics import Linkage, build_metric, build_objective
 from typedrag.metrics.judges.combined import WEIGHTS, features, quality
 from typedrag.metrics.metric import PredictorCall
 from typedrag.retrieval.logistic import LogisticModel
-from typedrag.signatures import RankAmongReferences
+from typedrag.signatures.judging import RankAmongReferences
 from typedrag.signatures.roles import Role
 
 QUESTION = "When did Napoleon die, and of what?"

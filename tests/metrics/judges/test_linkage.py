@@ -16,7 +16,7 @@ from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Scored
 from typedrag.metrics.judges.linkage import Linkage, LinkageJudge, draw_references, expected_rank
 from typedrag.metrics.metric import PredictorCall
-from typedrag.signatures import PlaceAmongReferences, RankAmongReferences
+from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.roles import Role
 
 REFERENCES = (

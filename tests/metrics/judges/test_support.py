@@ -17,8 +17,7 @@ from typedrag.metrics.judges.support import (
     particulars,
     shared_words,
 )
-from typedrag.signatures import JudgeSupport
-from typedrag.signatures.judging import SupportVerdict
+from typedrag.signatures.judging import JudgeSupport, SupportVerdict
 
 SUPPORTED, CONTRADICTED, NOT_STATED = SupportVerdict
 BREAD = ["Yeast feeds on sugar in the dough and gives off carbon dioxide, which makes bread rise."]

@@ -16,8 +16,7 @@ from typedrag.metrics import build_metric, build_objective, takes_scorer
 from typedrag.metrics.judges.support import Support
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.metric import PredictorCall, Scored
-from typedrag.signatures import GradeEquivalence, JudgeSupport
-from typedrag.signatures.judging import SupportVerdict
+from typedrag.signatures.judging import GradeEquivalence, JudgeSupport, SupportVerdict
 from typedrag.signatures.roles import Role
 
 QUESTION = "Who invented the term?"

@@ -4,8 +4,7 @@ import dspy
 
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import EACH_ANSWERED, PUBLISHED
-from tests.scripted import scripted
-from typedrag import signatures
+from tests.scripted import scripted, signatures
 from typedrag.core.question_types import QuestionType
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.programs import (
@@ -23,7 +22,7 @@ from typedrag.programs import (
     RichRAG,
     TypedRAG,
 )
-from typedrag.signatures.roles import Role, lm_role
+from typedrag.signatures.roles import Role, signature_role
 
 
 def trace_of(question: str, options: Options, question_type: str = "reason"):
@@ -34,24 +33,24 @@ def trace_of(question: str, options: Options, question_type: str = "reason"):
 
 
 def type_of(call) -> Role | None:
-    return lm_role(call[0].signature)
+    return signature_role(call[0].signature)
 
 
 def test_every_predictor_of_the_programs_has_a_role():
     for options in (Options(type_classifier="lm"), PUBLISHED):
         program = TypedRAG(WordRetriever(), options=options)
-        assert all(lm_role(predictor.signature) for predictor in program.predictors())
+        assert all(signature_role(predictor.signature) for predictor in program.predictors())
     coverage = (CoverageDefinition, CoverageSubQuestions, CoverageRetrieval, CoverageEndToEnd)
     for cls in (RichRAG, RAGFusion, *coverage):
-        assert all(lm_role(predictor.signature) for predictor in cls(WordRetriever()).predictors())
+        assert all(signature_role(predictor.signature) for predictor in cls(WordRetriever()).predictors())
     for style in "ABCD":
         options = Options(preqrag=PreQRAGOptions(classifier="either", prompt_style=style, generation=2))
-        roles = {lm_role(p.signature) for p in PreQRAG(WordRetriever(), options=options).predictors()}
+        roles = {signature_role(p.signature) for p in PreQRAG(WordRetriever(), options=options).predictors()}
         assert roles == {Role.CLASSIFIER, Role.SEARCHER, Role.ANSWERER, Role.COMBINER, Role.TELLER}
     for length in ("paragraphs", "phrase"):
         for kind in (HANRAG, AdaptiveRAG, IRCoT):
             program = kind(WordRetriever(), options=Options(answer_length=length))
-            assert all(lm_role(predictor.signature) for predictor in program.predictors())
+            assert all(signature_role(predictor.signature) for predictor in program.predictors())
 
 
 def test_a_call_has_its_sources_and_what_it_wrote():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.experiments.runs import question, run
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage, Reference, Step
 from typedrag.experiments.evaluate.results import MetricResult

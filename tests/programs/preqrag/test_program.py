@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tests.retrieval.encoders import save_encoder
 from tests.scripted import DEFAULTS, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.metrics.ranking import searches

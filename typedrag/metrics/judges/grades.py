@@ -17,8 +17,9 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.lms.asking import ask
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.overlap import gold_texts
-from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance, predictor
+from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import number_passages
+from typedrag.signatures.judging import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
 from typedrag.text.words import first_words
 
 _PASSAGE_WORDS = 200

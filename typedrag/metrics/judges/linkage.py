@@ -13,12 +13,11 @@ import dspy
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.datasets.dataset import text_hash
-from typedrag.lms.asking import ask, with_settings
-from typedrag.lms.logprobs import logprob_settings, number_probabilities
+from typedrag.lms.asking import ask, logprob_settings, number_probabilities, with_settings
 from typedrag.metrics.judges.combined import names, quality, worths
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric, quoted, touched, untouched
-from typedrag.signatures import PlaceAmongReferences, RankAmongReferences, predictor
-from typedrag.signatures.judging import with_ranks
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences, with_ranks
 from typedrag.signatures.roles import Role
 from typedrag.text.sentences import sentences
 from typedrag.text.words import content_words

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets.dataset import text_hash
-from typedrag.lms.asking import ask, with_settings
-from typedrag.lms.logprobs import label_probabilities, logprob_settings
+from typedrag.lms.asking import ask, label_probabilities, logprob_settings, with_settings
 from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, metric
 from typedrag.metrics.sub_question_coverage import CORE_ONLY, Judged, SubQuestionCoverage, answer_coverage
-from typedrag.signatures import CompareAnswers, predictor
-from typedrag.signatures.judging import Verdict
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.judging import CompareAnswers, Verdict
 from typedrag.text.words import question_key
 
 TIED = 0.5

@@ -16,9 +16,9 @@ from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.metrics.overlap import in_digits
 from typedrag.retrieval.local_models import loading, local_model, locate_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
-from typedrag.signatures import JudgeSupport, predictor
-from typedrag.signatures.fields import exactly, keyed, values
-from typedrag.signatures.judging import SupportVerdict
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fields import add_keys, require_keys, values
+from typedrag.signatures.judging import JudgeSupport, SupportVerdict
 from typedrag.text.sentences import sentences, without_item_number
 from typedrag.text.words import content_words, first_words, split_words
 
@@ -246,10 +246,10 @@ class SupportJudge(dspy.Module):
             "judge support",
             with_settings(self.check, allow_tokens(len(sentences) * _TOKENS_A_VERDICT)),
             retries=self._retries,
-            signature=exactly(self.check.signature, keyed(sentences)),
+            signature=require_keys(self.check.signature, add_keys(sentences)),
             sources=list(sources),
             question=question,
-            sentences=keyed(sentences),
+            sentences=add_keys(sentences),
         ).prediction
         return dspy.Prediction(verdicts=[SupportVerdict(v) for v in values(reply.verdicts)])
 

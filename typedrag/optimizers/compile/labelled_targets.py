@@ -41,7 +41,7 @@ from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.preqrag import LMScopeClassifier
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
-from typedrag.signatures.fields import AS_ASKED_FOR, SubAspects, Verdict, keyed, number_passages
+from typedrag.signatures.fields import AS_ASKED_FOR, SubAspects, Verdict, add_keys, number_passages
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
@@ -309,8 +309,8 @@ class CoverageJudgeTarget(JudgeTarget):
                 id=rows[0].id,
                 question=rows[0].question,
                 text=rows[0].answer,
-                sub_questions=keyed([row.sub_question for row in rows]),
-                verdicts=keyed(Verdict(fragment=row.fragment[:240], answered=row.covered) for row in rows),
+                sub_questions=add_keys([row.sub_question for row in rows]),
+                verdicts=add_keys(Verdict(fragment=row.fragment[:240], answered=row.covered) for row in rows),
             ).with_inputs("text", "sub_questions")
             for rows in parts
         ]
@@ -336,8 +336,8 @@ class SubQuestionTyperTarget(JudgeTarget):
             dspy.Example(
                 id=rows[0].id,
                 question=question,
-                sub_questions=keyed([row.sub_question for row in rows]),
-                types=keyed(majority(row.annotated_types) for row in rows),
+                sub_questions=add_keys([row.sub_question for row in rows]),
+                types=add_keys(majority(row.annotated_types) for row in rows),
             ).with_inputs("question", "sub_questions")
             for question, rows in questions.items()
         ]

@@ -16,7 +16,7 @@ from typedrag.metrics import Metric, Rewrite
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.signatures.fields import Citations
-from typedrag.signatures.roles import lm_role, module_of
+from typedrag.signatures.roles import module_name, signature_role
 
 M = TypeVar("M", bound=dspy.Module)
 
@@ -189,7 +189,7 @@ def list_modules(program: Program) -> dict[str, tuple[str, ...]]:
     """
     by_module: dict[str, tuple[str, ...]] = dict.fromkeys(MODULES, ())
     for name, predictor in named_predictors(program).items():
-        module = module_of(predictor.signature)
+        module = module_name(predictor.signature)
         by_module[module] = (*by_module.get(module, ()), name)
     return {module: names for module, names in by_module.items() if module and names}
 
@@ -224,7 +224,7 @@ def mute_writers(module: dspy.Module) -> dspy.Module:
     """A copy of a module whose answer-writing predictors write nothing."""
 
     def writes(predictor: dspy.Predict) -> bool:
-        role = lm_role(predictor.signature)
+        role = signature_role(predictor.signature)
         return role is not None and role.writes
 
     silent = copy_unmarked(module)

@@ -28,7 +28,7 @@ from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
 from typedrag.runs import Progress, Store, work
-from typedrag.signatures import AnswerRichly
+from typedrag.signatures.richrag import AnswerRichly
 
 Ranking = tuple[int, ...]
 """Positions of a pool's passages, the best first."""

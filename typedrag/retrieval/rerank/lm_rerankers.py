@@ -15,8 +15,8 @@ from typedrag.core.errors import StepFailed
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, run_concurrently
-from typedrag.signatures import GradePassage, OrderPassages
 from typedrag.signatures.fields import PromptPassage, number_passages
+from typedrag.signatures.judging import GradePassage, OrderPassages
 
 UNGRADED = -1.0
 _GRADE, _ORDER = "grade", "order"

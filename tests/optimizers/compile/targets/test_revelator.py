@@ -5,7 +5,7 @@ import pytest
 from tests.builders.native import publish
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import RevelatorData, build_revelator
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole

@@ -14,7 +14,7 @@ from typedrag.metrics import Objective
 from typedrag.optimizers.compile.labelled_targets import ALONE
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.programs import TypedRAG
-from typedrag.signatures import DecomposeReason
+from typedrag.signatures.typed_rag import DecomposeReason
 
 REASON = ALONE["reason-sub-queries-alone"]
 

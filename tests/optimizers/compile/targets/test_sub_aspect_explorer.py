@@ -6,7 +6,7 @@ import pytest
 from tests.datasets.files import write_jsonl
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample

@@ -11,7 +11,7 @@ from typedrag.datasets import Dataset
 from typedrag.optimizers.compile.labelled_targets import ALONE
 from typedrag.programs import RAG, TypedRAG
 from typedrag.programs.artifact.state import state_of
-from typedrag.signatures import ClassifyQuestion
+from typedrag.signatures.typed_rag import ClassifyQuestion
 
 TARGET = ALONE["type-classifier-alone"]
 

@@ -21,7 +21,7 @@ from typedrag.files.text_files import write_text
 from typedrag.metrics.metric import PredictorCall
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 from typedrag.programs.artifact.state import Fields, State, fields_of, fingerprint, restore, state_of
-from typedrag.signatures.roles import lm_role
+from typedrag.signatures.roles import signature_role
 
 Metric = Callable[..., dspy.Prediction]
 """A function of DSPy's five arguments that gives a `score` from 0 to 1 and `feedback`."""
@@ -85,7 +85,7 @@ def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
     if not pred_trace:
         return None
     predictor, inputs, outputs = pred_trace[0]
-    role = lm_role(predictor.signature)
+    role = signature_role(predictor.signature)
     if role is None:
         return None
     parts = inputs.get("sub_answers") or inputs.get("perspectives") or ()

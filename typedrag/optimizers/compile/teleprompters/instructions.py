@@ -9,7 +9,6 @@ from typing import ClassVar
 import dspy
 from pydantic import PositiveInt
 
-from typedrag import signatures
 from typedrag.core.errors import InputError
 from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
@@ -19,6 +18,7 @@ from typedrag.optimizers.compile.teleprompters.base import (
     optimizer,
 )
 from typedrag.programs.artifact.state import renamed
+from typedrag.signatures import all_signatures
 
 ANSWER_RULES = (
     "Begin with the direct answer to the question, then give its reasons, details and examples.",
@@ -132,7 +132,7 @@ class InstructionSearch(InstructionTrials):
             raise InputError("no instructions are given", "Give some: instructions, by candidate and signature")
         own = {predictor.signature.__name__ for predictor in request.student.predictors()}
         for name, candidate in self.settings.instructions.items():
-            if unknown := set(candidate) - own - set(signatures.__all__):
+            if unknown := set(candidate) - own - all_signatures().keys():
                 raise InputError(
                     f"candidate '{name}' has instructions for {', '.join(sorted(unknown))}, which is no signature",
                     f"The program's are {', '.join(sorted(own))}",

@@ -14,11 +14,10 @@ from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.question_types import QuestionType, parse_question_type
 from typedrag.core.records import Step, Usage
-from typedrag.lms.asking import ask, with_settings
-from typedrag.lms.logprobs import label_probabilities, logprob_settings
+from typedrag.lms.asking import ask, label_probabilities, logprob_settings, with_settings
 from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.options import Options
-from typedrag.signatures import ClassifyQuestion
+from typedrag.signatures.typed_rag import ClassifyQuestion
 from typedrag.text.language import is_english
 
 _FEW_WORDS = 2
