@@ -7,7 +7,7 @@ from dspy.utils.exceptions import LMTimeoutError
 
 from tests.optimizers.list_ranker.topics import new_ranker, topic_pools
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import CallFailed, InputError
 from typedrag.datasets.richrag import Pool
 from typedrag.metrics.similarity import com_rouge, rouge
