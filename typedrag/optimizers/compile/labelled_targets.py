@@ -15,15 +15,7 @@ from typedrag.core.records import Passage
 from typedrag.datasets import REVELATOR, SPLITS, Dataset
 from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
-from typedrag.metrics.judges.human_labels import (
-    Agreement,
-    HumanLabels,
-    RankLabels,
-    TypeLabels,
-    VerdictLabels,
-    labelled_answers,
-    majority,
-)
+from typedrag.metrics.judges import human_labels
 from typedrag.metrics.judges.linkage import Convention, LinkageJudge
 from typedrag.metrics.labels import QueryMatch
 from typedrag.optimizers.compile.targets import (
@@ -225,7 +217,7 @@ class JudgeTarget(Target):
     """A judge, and the labels of people that it is compiled on."""
 
     kind: type[dspy.Module]
-    metric: HumanLabels
+    metric: human_labels.HumanLabels
 
     def __init__(self, **options: Any) -> None:
         self.options = options
@@ -238,7 +230,7 @@ class JudgeTarget(Target):
 
     @property
     def test_metric(self) -> Metric:
-        return Agreement(self.metric)
+        return human_labels.Agreement(self.metric)
 
     def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
         """An example for each question of the test split, with all its `cases`."""
@@ -265,12 +257,12 @@ class LinkageJudgeTarget(JudgeTarget):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.metric = RankLabels(convention=Convention(options.get("convention", Convention.TYPED_RAG)))
+        self.metric = human_labels.RankLabels(convention=Convention(options.get("convention", Convention.TYPED_RAG)))
 
     def cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
         """Yield a few labelled answers to the question, no two with the same label."""
         try:
-            answers = labelled_answers(example)
+            answers = human_labels.labelled_answers(example)
         except NotMeasurable:
             return
         of_label = {answer.candidate.label: answer for answer in reversed(answers)}
@@ -294,7 +286,7 @@ class CoverageJudgeTarget(JudgeTarget):
     about = "the judge of sub-question coverage: by what people said an answer answers"
     datasets = ("sub-question-coverage",)
     kind = CoverageJudge
-    metric = VerdictLabels()
+    metric = human_labels.VerdictLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Examples of an answer with as many sub-questions as one call judges; see `Target.examples`."""
@@ -323,21 +315,21 @@ class SubQuestionTyperTarget(JudgeTarget):
     about = "what types sub-questions: by the types that most people chose"
     datasets = ("sub-question-types",)
     kind = SubQuestionTyper
-    metric = TypeLabels()
+    metric = human_labels.TypeLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Examples of a question with the sub-questions on whose types people agree; see `Target.examples`."""
         self.check_dataset(dataset)
         questions: dict[str, list[dspy.Example]] = defaultdict(list)
         for row in _in_split(dataset.examples, split):
-            if majority(row.annotated_types):
+            if human_labels.majority(row.annotated_types):
                 questions[row.question].append(row)
         return [
             dspy.Example(
                 id=rows[0].id,
                 question=question,
                 sub_questions=add_keys([row.sub_question for row in rows]),
-                types=add_keys(majority(row.annotated_types) for row in rows),
+                types=add_keys(human_labels.majority(row.annotated_types) for row in rows),
             ).with_inputs("question", "sub_questions")
             for question, rows in questions.items()
         ]

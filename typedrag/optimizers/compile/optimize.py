@@ -33,13 +33,7 @@ from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters.base import Compilation, CompileRequest, Optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Scoring, find_best
-from typedrag.optimizers.compile.teleprompters.limiter import (
-    CallLimiter,
-    Faulted,
-    Ledger,
-    LimitReached,
-    Stopped,
-)
+from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
 

@@ -68,10 +68,6 @@ class ObjectiveConfig(BaseModel):
     def sign(self) -> int:
         return 1 if (self.direction == "maximize" if self.direction else higher_is_better(self.measure)) else -1
 
-    @property
-    def towards(self) -> Literal["maximize", "minimize"]:
-        return "maximize" if self.sign > 0 else "minimize"
-
 
 class ConstraintConfig(BaseModel):
     """A limit that a trial must keep to."""

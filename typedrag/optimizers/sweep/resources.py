@@ -36,20 +36,9 @@ from typedrag.lms.replies import REPLIES
 from typedrag.metrics import objective_risk, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
+from typedrag.optimizers.sweep import space
 from typedrag.optimizers.sweep.config import SweepConfig
-from typedrag.optimizers.sweep.space import (
-    RATED,
-    RATING,
-    TELEPROMPTER,
-    Point,
-    Space,
-    apply_lm_params,
-    apply_params,
-    apply_rating,
-    build_space,
-    current_value,
-    rating_weights,
-)
+from typedrag.optimizers.sweep.space import Point, Space
 from typedrag.retrieval import reranker_identity
 from typedrag.retrieval.opening import bm25_of_index
 
@@ -66,7 +55,7 @@ class SweepResources:
         self._replies = out / REPLIES
         self.measures = [*(o.measure for o in config.objectives), *(c.measure for c in config.constraints)]
         self.metrics = tuple(MetricConfig(name=m.name, options=m.options) for m in config.weighted_metrics)
-        self._turned_weights = [name for name in RATING if name in config.knobs]
+        self._turned_weights = [name for name in space.RATING if name in config.knobs]
         self._at: dict[tuple[LMConfig, str], Resources] = {}
 
     def check(self) -> None:
@@ -97,7 +86,7 @@ class SweepResources:
 
     @cached_property
     def space(self) -> Space:
-        return build_space(self.config.knobs)
+        return space.build_space(self.config.knobs)
 
     @property
     def risk(self) -> str:
@@ -122,9 +111,9 @@ class SweepResources:
             return None
         program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_of(base, source))})
         options = options_of(base, source)
-        rating = rating_weights(self.metrics) if self._turned_weights else {}
+        rating = space.rating_weights(self.metrics) if self._turned_weights else {}
         point = {
-            name: rating[name] if name in rating else current_value(name, options, program, self.config.lm)
+            name: rating[name] if name in rating else space.current_value(name, options, program, self.config.lm)
             for name in self.config.knobs
         }
         if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
@@ -156,17 +145,17 @@ class SweepResources:
     def program_config(self, point: Point, name: str = "") -> ProgramConfig:
         """The program of a point; compiled first if knob `teleprompter` names a teleprompter that has not run yet."""
         program = self.config.program
-        teleprompter = point.get(TELEPROMPTER, "none")
+        teleprompter = point.get(space.TELEPROMPTER, "none")
         if teleprompter != "none":
             program = self.base.compiled_from(program, self._compiled(str(teleprompter)))
-        return apply_params(program, point).model_copy(update={"name": name})
+        return space.apply_params(program, point).model_copy(update={"name": name})
 
     def lm_config(self, point: Point) -> LMConfig:
-        return apply_lm_params(self.base.config.lm, point)
+        return space.apply_lm_params(self.base.config.lm, point)
 
     def components(self, point: Point) -> Resources:
         """The components of the sweep with the LM and the metrics of a point."""
-        lm, metrics = self.lm_config(point), apply_rating(self.metrics, point)
+        lm, metrics = self.lm_config(point), space.apply_rating(self.metrics, point)
         key = (lm, json.dumps([m.model_dump(mode="json") for m in metrics], sort_keys=True))
         if key not in self._at:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
@@ -196,7 +185,7 @@ class SweepResources:
         places = {n: map(str, config.knobs[n].values) if n in config.knobs else () for n in ("program", "reranker")}
         programs, rerankers = [], []
         for place in places["program"]:
-            if compiled := base.source(apply_params(config.program, {"program": place})).compiled:
+            if compiled := base.source(space.apply_params(config.program, {"program": place})).compiled:
                 held = [compiled.fingerprint, compiled.model_dump(mode="json", exclude={"about", "versions"})]
                 programs.append([place, text_hash(json.dumps(held, sort_keys=True))[:16]])
         for place in places["reranker"]:
@@ -216,8 +205,10 @@ class SweepResources:
         """Refuse to turn weights that rate nothing, or to go by a measure that they change by themselves."""
         if not (turned := self._turned_weights):
             return
-        if not any(name in RATED for name in self.config.weights):
-            raise InputError(f"knob '{turned[0]}' turns no metric of the sweep", f"Name a metric: {' or '.join(RATED)}")
+        if not any(name in space.RATED for name in self.config.weights):
+            raise InputError(
+                f"knob '{turned[0]}' turns no metric of the sweep", f"Name a metric: {' or '.join(space.RATED)}"
+            )
         rated = {"coverage/score", "coverage/rating"} | ({SCORE} if "coverage" in self.config.weights else set())
         if by := next((measure for measure in self.measures if measure in rated), None):
             raise InputError(
@@ -243,14 +234,14 @@ class SweepResources:
 
     def _check_point(self, point: Point) -> None:
         try:
-            program = apply_params(self.config.program, point)
+            program = space.apply_params(self.config.program, point)
             self.lm_config(point)
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
         self.base.check_program(program)
         self.base.check_index(program)
-        teleprompter = point.get(TELEPROMPTER, "none")
+        teleprompter = point.get(space.TELEPROMPTER, "none")
         if teleprompter != "none":
             known = self.config.compile.optimizers if self.config.compile else {}
             if teleprompter not in known:

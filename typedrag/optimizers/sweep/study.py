@@ -126,7 +126,7 @@ def open_study(config: SweepConfig, out: Path) -> Iterator[optuna.Study]:
             study = optuna.create_study(
                 storage=storage,
                 study_name=config.name,
-                directions=[o.towards for o in config.objectives],
+                directions=["maximize" if o.sign > 0 else "minimize" for o in config.objectives],
                 load_if_exists=True,
             )
             if study.metric_names is None:
