@@ -110,10 +110,7 @@ def predicted_aspects(
 ) -> dict[str, list[str]]:
     """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would."""
 
-    def name_aspects(example: dspy.Example) -> list[str]:
-        return list(explorer(question=example.question).sub_aspects)
-
-    aspects = stages.run("sub-aspects", name_aspects, examples)
+    aspects = stages.run("sub-aspects", lambda e: list(explorer(question=e.question).sub_aspects), examples)
     return {str(e.id): a if isinstance(a, list) else [] for e, a in zip(examples, aspects, strict=True)}
 
 

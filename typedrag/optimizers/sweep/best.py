@@ -196,29 +196,39 @@ def measure_best(
             on_notice(f"{name}: {failed} of {measured.planned} questions have no answer, or lack a judgment of it")
         return with_objective(measured, config.weights, measurable)
 
-    before, base, best = run(False, False), run(False, True), run(True, True)
-    columns, ids = values_of_trial(sweep.trials()[chosen.trial]), [q.id for q in parts.base.questions]
-    swept = {m: {i: v for i, v in zip(ids, column, strict=False) if v is not None} for m, column in columns.items()}
-    beside = [m for m in (TRUTH, RIGHT) if m in best.measures] + list(COSTS)
-    looked_for = {o.measure for o in config.objectives}
-    measures = [*config.objectives, *(ObjectiveConfig(measure=m) for m in beside if m not in looked_for)]
-    shared = [o.measure for o in measures if base.values(o.measure) and best.values(o.measure)]
-    first = config.objectives[0].measure
-    tested: Sequence[Difference] = ()
-    if shared:  # a knob may weigh a metric otherwise than the base does
-        compared = compare([base, best], measures=shared, by=(), force=True, decisive=first, programs=len(programs))
-        tested = compared.differences
-    ups = {o.measure: o.sign > 0 for o in measures}
-    differences = {d.measure: replace(d, more_is_better=ups[d.measure]) for d in tested}
-    runs = before, base, best
-    measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
+    runs = run(False, False), run(False, True), run(True, True)
+    measured, verdict = _compare(sweep, chosen.trial, runs, len(programs))
     saved = parts.out / FOLDER / PROGRAM
-    settings = {"held out": data.split, "n": len(best.groups.keys() & base.groups.keys()), "programs": len(programs)}
-    verdict = verdict_of(differences.get(first), differences.get(TRUTH))
+    shared = runs[1].groups.keys() & runs[2].groups.keys()
+    settings = {"held out": data.split, "n": len(shared), "programs": len(programs)}
     result = Best(chosen.trial, dict(point), chosen.chosen, measured, saved, settings, verdict=verdict)
     _save(sweep, result)
     write_json(saved.parent / RESULT, result.to_dict())
     return replace(result, registered=_log(sweep, result, register_as, on_notice))
+
+
+def _compare(
+    sweep: Sweep, number: int, runs: tuple[Run, Run, Run], programs: int
+) -> tuple[tuple[Measured, ...], Verdict]:
+    """All measures of a trial and the base, and the verdict; the runs are as those of `_measured`."""
+    parts, objectives = sweep.parts, sweep.parts.config.objectives
+    _, base, best = runs
+    columns, ids = values_of_trial(sweep.trials()[number]), [q.id for q in parts.base.questions]
+    swept = {m: {i: v for i, v in zip(ids, column, strict=False) if v is not None} for m, column in columns.items()}
+    beside = [m for m in (TRUTH, RIGHT) if m in best.measures] + list(COSTS)
+    looked_for = {o.measure for o in objectives}
+    measures = [*objectives, *(ObjectiveConfig(measure=m) for m in beside if m not in looked_for)]
+    shared = [o.measure for o in measures if base.values(o.measure) and best.values(o.measure)]
+    first = objectives[0].measure
+    tested: Sequence[Difference] = ()
+    if shared:  # a knob may weigh a metric otherwise than the base does
+        tested = compare(
+            [base, best], measures=shared, by=(), force=True, decisive=first, programs=programs
+        ).differences
+    ups = {o.measure: o.sign > 0 for o in measures}
+    differences = {d.measure: replace(d, more_is_better=ups[d.measure]) for d in tested}
+    measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
+    return measured, verdict_of(differences.get(first), differences.get(TRUTH))
 
 
 def _measured(
