@@ -126,17 +126,7 @@ def train_ranker(
     validation = read_pools(config.validation) if config.validation else []
     _check_pools(config, pools, validation)
     ranker = _open_start(config, pools)
-    silver = None
-    if config.stage == "sft":
-        candidates = config.training.candidates or SilverDataset.candidates
-        silver = SilverDataset(pools, candidates, ranker.settings.list_length)
-        if not len(silver):
-            raise InputError(
-                "no passage of any pool covers anything of what is to be covered, so that all silver lists are empty",
-                "Make pools whose passages have words in common with the sub-answers, or labels",
-            )
-        if left := len(pools) - len(silver):
-            watching.notice(f"{left:,} of {len(pools):,} pools are left out: none of their passages covers anything")
+    silver = _silver_dataset(config, ranker, pools, watching) if config.stage == "sft" else None
     check_store(config.tracking, redact)
     identity = _identity(config)
     items = {} if silver else {pool.id: pool.question for pool in pools}
@@ -218,6 +208,21 @@ def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: S
         check_worth(pool)
     for pool in pools if config.stage == "dpo" and config.reward == "generator" else ():
         gold_answers(pool)
+
+
+def _silver_dataset(
+    config: RankerTrainConfig, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
+) -> SilverDataset:
+    candidates = config.training.candidates or SilverDataset.candidates
+    dataset = SilverDataset(pools, candidates, ranker.settings.list_length)
+    if not len(dataset):
+        raise InputError(
+            "no passage of any pool covers anything of what is to be covered, so that all silver lists are empty",
+            "Make pools whose passages have words in common with the sub-answers, or labels",
+        )
+    if left_out := len(pools) - len(dataset):
+        watching.notice(f"{left_out:,} of {len(pools):,} pools are left out: none of their passages covers anything")
+    return dataset
 
 
 def _open_start(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
