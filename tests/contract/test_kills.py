@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tests.lm_server import Call, LMServer, lm_server, words
-from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.results import read_run
 
 KILLS = int(os.environ.get("TYPEDRAG_KILLS", "3"))
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import pytest
 
 from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm, ranked
 from typedrag.core.errors import InputError
-from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, save_judge
 from typedrag.experiments.resources import with_judges
 from typedrag.metrics import build_metric

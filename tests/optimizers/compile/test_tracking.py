@@ -11,7 +11,7 @@ from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import compiled
 from tests.programs.compiling import Spy
 from typedrag.core.records import Estimate, Usage
-from typedrag.experiments.compare.compare import Difference, RunComparison, Stratum
+from typedrag.experiments.compare import Difference, RunComparison, Stratum
 from typedrag.experiments.judges.saved import save_judge
 from typedrag.lms.cost import Spending
 from typedrag.metrics.judges.linkage import LinkageJudge

@@ -15,7 +15,7 @@ from tests.mlflow_stores import new_store
 from tests.optimizers.list_ranker.topics import topic_pools
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.datasets.richrag import write_pools
-from typedrag.experiments.evaluate.config import LMConfig, TrackingConfig
+from typedrag.experiments.config import LMConfig, TrackingConfig
 from typedrag.optimizers.list_ranker.preferences import PreferenceSettings
 from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainingProgress, train_ranker
 from typedrag.retrieval import open_reranker

@@ -11,8 +11,8 @@ from tests.lm_server import words
 from tests.optimizers.sweep.conftest import points
 from tests.programs.artifact.test_compiled import compiled
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.resources import Resources
+from typedrag.experiments.results import read_run
 from typedrag.optimizers.sweep import SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.study import STUDY, answered, mean_value, requeue, sum_spending, values_of_trial

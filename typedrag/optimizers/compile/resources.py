@@ -15,17 +15,16 @@ from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
-from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.evaluate.config import LMConfig
-from typedrag.experiments.evaluate.question_typing import untyped
+from typedrag.experiments.config import LMConfig
+from typedrag.experiments.question_typing import infer_type, untyped
 from typedrag.experiments.resources import (
     Resources,
     check_measurable,
-    dataset_of,
+    configured_options,
     git_commit,
+    load_configured,
     open_metered,
-    options_of,
-    reranker_of,
+    reranker_spec,
     with_fingerprints,
 )
 from typedrag.experiments.tracking.registry import check_registration
@@ -69,7 +68,7 @@ class CompileResources:
     def check(self) -> None:
         """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
         config, source = self.config, self.source
-        source.check_unlabelled(options_of(config.program, source), config.program.retriever)
+        source.check_unlabelled(configured_options(config.program, source), config.program.retriever)
         if config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
         check_registration(config.register_as, config.tracking)
@@ -108,7 +107,7 @@ class CompileResources:
 
     @cached_property
     def _read(self) -> Dataset:
-        return dataset_of(self.config.dataset)
+        return load_configured(self.config.dataset)
 
     @cached_property
     def types(self) -> int:
@@ -147,7 +146,7 @@ class CompileResources:
         for role, config in roles.items():
             if config is not None:
                 own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
-                own = config.beside(task) if config.spec else task.model_copy(update=own_settings)
+                own = config.inherit_address(task) if config.spec else task.model_copy(update=own_settings)
                 lms[role.removesuffix(" LM")] = own, open_metered(own, role)
         if self.config.scorer is not None and self.resources.scorer is not None:
             lms["judge"] = self.config.scorer, self.resources.scorer
@@ -179,7 +178,7 @@ class CompileResources:
         config, others = self.config, {role: lm for role, (_, lm) in self.lms.items()}
         searched_by: Mapping[str, Any] = {}
         if not self.judge:
-            searched_by = reranker_identity(reranker_of(config.program, self.source))
+            searched_by = reranker_identity(reranker_spec(config.program, self.source))
             if self.source.retrieves:
                 searched_by = {**searched_by, **self.resources.retriever(config.program).identity}
         return CompileRequest(
@@ -221,12 +220,12 @@ class CompileResources:
     def test_examples(self) -> list[dspy.Example]:
         """The examples of the test, at most `test_limit`, drawn in turn from each subset and type."""
         examples = self.examples("test")
-        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
+        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, infer_type)
 
     @property
     def identity(self) -> dict[str, Any]:
         config = self.config
-        options = options_of(config.program, self.source)
+        options = configured_options(config.program, self.source)
         return {
             "modules": config.modules,
             **({} if self.judge else {"program": config.program.program, "options": options.model_dump(mode="json")}),

@@ -19,11 +19,11 @@ import dspy
 
 from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import text_hash
-from typedrag.experiments.compare.objective import TRUTH, with_truthfulness
-from typedrag.experiments.evaluate.evaluate import run_evaluation
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.evaluate import run_evaluation
+from typedrag.experiments.held_out import TRUTH, with_truthfulness
 from typedrag.experiments.judges.saved import SavedJudge, save_judge
-from typedrag.experiments.resources import bm25_of, reranker_of
+from typedrag.experiments.resources import bm25_settings, reranker_spec
+from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
 from typedrag.lms.client import limit_calls_in_flight
@@ -240,7 +240,7 @@ class _Compile:
             dataset=parts.dataset.name,
             dataset_fingerprint=parts.dataset.fingerprint,
             subset=config.dataset.subset or "",
-            index="" if parts.judge else parts.resources.index_of(config.program),
+            index="" if parts.judge else parts.resources.index_fingerprint(config.program),
             seed=config.dataset.seed,
             lms=parts.lm_settings,
         )
@@ -264,9 +264,9 @@ class _Compile:
             module,
             folder or self.saved,
             about,
-            reranker=reranker_of(config.program, parts.source),
-            retriever=parts.resources.searched_by(config.program),
-            bm25=bm25_of(config.program, parts.source),
+            reranker=reranker_spec(config.program, parts.source),
+            retriever=parts.resources.retriever_spec(config.program),
+            bm25=bm25_settings(config.program, parts.source),
             redact=parts.redactor,
         )
 
@@ -301,7 +301,7 @@ class _Compile:
         parts, config = self.parts, self.config
         programs = [config.program.model_copy(update={"name": BASE})]
         if changed:
-            program = parts.resources.compiled_from(config.program, self.saved)
+            program = parts.resources.with_compiled(config.program, self.saved)
             programs.append(program.model_copy(update={"name": test_run_name(self.saved)}))
         metrics, notice = parts.resources.config.metrics, self.watching.notice
         metrics = with_truthfulness(metrics, parts.test_examples, parts.dataset, parts.resources.scorer, notice)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, NonNegativeFloat, PositiveInt
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import NOT_IN_COLLECTION
 from typedrag.datasets.richrag import Pool
-from typedrag.experiments.evaluate.config import CLOSED
+from typedrag.experiments.config import CLOSED
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.measures import ranker_candidates, utility_table

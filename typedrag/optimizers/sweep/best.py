@@ -17,13 +17,19 @@ from pydantic import TypeAdapter
 
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Estimate
-from typedrag.experiments.compare.compare import COSTS, Difference, compare
-from typedrag.experiments.compare.objective import RIGHT, TRUTH, verdict_of, with_objective, with_truthfulness
-from typedrag.experiments.evaluate.config import CapsConfig, SpendingCaps
-from typedrag.experiments.evaluate.evaluate import run_evaluation
-from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.held_out import check_enough
-from typedrag.experiments.resources import bm25_of, reranker_of
+from typedrag.experiments.compare import COSTS, Difference, compare
+from typedrag.experiments.config import CapsConfig, SpendingCaps
+from typedrag.experiments.evaluate import run_evaluation
+from typedrag.experiments.held_out import (
+    RIGHT,
+    TRUTH,
+    check_enough,
+    combine_verdicts,
+    with_objective,
+    with_truthfulness,
+)
+from typedrag.experiments.resources import bm25_settings, reranker_spec
+from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.registry import check_registration, log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
@@ -228,7 +234,7 @@ def _compare(
     ups = {o.measure: o.sign > 0 for o in measures}
     differences = {d.measure: replace(d, more_is_better=ups[d.measure]) for d in tested}
     measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
-    return measured, verdict_of(differences.get(first), differences.get(TRUTH))
+    return measured, combine_verdicts(differences.get(first), differences.get(TRUTH))
 
 
 def _measured(
@@ -291,7 +297,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         dataset=parts.base.dataset.name,
         dataset_fingerprint=parts.base.dataset.fingerprint,
         subset=config.dataset.subset or "",
-        index=here.index_of(program),
+        index=here.index_fingerprint(program),
         seed=config.dataset.seed,
         base=scores["base_held_out"],
         compiled=scores["held_out"],
@@ -304,9 +310,9 @@ def _save(sweep: Sweep, best: Best) -> None:
         here.program(program),
         best.folder,
         about,
-        reranker=reranker_of(program, source),
-        retriever=here.searched_by(program),
-        bm25=bm25_of(program, source),
+        reranker=reranker_spec(program, source),
+        retriever=here.retriever_spec(program),
+        bm25=bm25_settings(program, source),
         redact=parts.base.redactor,
     )
 
