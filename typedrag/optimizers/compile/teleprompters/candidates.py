@@ -217,8 +217,8 @@ class CandidateLog(BaseCallback):
                 tokens=spent.tokens,
                 best=False,
             )
-            made = (candidate.state, how, candidate.n)
-            repeated = next((c for c in self._repeats if (c.state, c.how, c.n) == made), None)
+            identity = (candidate.state, how, candidate.n)
+            repeated = next((c for c in self._repeats if (c.state, c.how, c.n) == identity), None)
             if repeated:
                 self._repeats.remove(repeated)
                 return
