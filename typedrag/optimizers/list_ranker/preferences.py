@@ -164,11 +164,11 @@ def build_preferences(
 ) -> list[Preference]:
     """The pairs that US³ finds in pools, or as many at random."""
     numbers = {pool.id: number for number, pool in enumerate(pools)}
-    interleave_types = threading.Lock()
+    in_turn = threading.Lock()
 
     def do(pool_id: str, step: str, _: Any) -> list[tuple[Ranking, float | None]]:
         pool, number = pools[numbers[pool_id]], numbers[pool_id]
-        with interleave_types:  # torch fills the machine by itself, and tokenizers serve one thread
+        with in_turn:  # torch fills the machine by itself, and tokenizers serve one thread
             lists = sample_lists(ranker, pool, ranker.settings.list_length, settings.samples, seed + number)
         rewards: dict[Ranking, float | None] = {}
         for ranking in lists:

@@ -91,19 +91,12 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class TrainedRanker:
-    """The result of a training.
+    """The result of a training."""
 
-    Attributes:
-        folder: The ranker's folder; `list:FOLDER` is its spec.
-        examples: The number of pools, or pairs, that it was trained on.
-        outcome: Losses and validation.
-        spent: LM calls and tokens of the generator.
-    """
-
-    folder: Path
-    examples: int
-    outcome: TrainingOutcome
-    spent: Spending
+    folder: Path  # the ranker's folder; `list:FOLDER` is its spec
+    examples: int  # the number of pools, or pairs, that it was trained on
+    outcome: TrainingOutcome  # losses and validation
+    spent: Spending  # LM calls and tokens of the generator
 
     def to_dict(self) -> dict[str, Any]:
         outcome = self.outcome
