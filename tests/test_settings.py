@@ -13,11 +13,11 @@ import typedrag
 
 MODULES = (
     "programs.options",
-    "experiments.evaluate.config",
+    "experiments.config",
     "optimizers.compile.config",
     "optimizers.sweep.config",
     "optimizers.list_ranker.config",
-    "retrieval.rerank.list_ranker.texts",
+    "retrieval.list_network",
     "builders.compound",
     "builders.preqrag",
     "builders.wiki_nfqa",

@@ -11,13 +11,13 @@ import dspy
 from tests.programs.artifact.test_compiled import ABOUT, compiled
 from typedrag.core.records import Estimate
 from typedrag.core.redaction import Redactor
-from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.cost import Spending
 from typedrag.optimizers.compile import HeldOut
 from typedrag.optimizers.compile.optimize import CompileOutcome
 from typedrag.optimizers.compile.run import CompileResult
-from typedrag.optimizers.compile.teleprompters import Candidate
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate
 from typedrag.optimizers.compile.tracking import log_compile
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, save_compiled

@@ -23,7 +23,7 @@ from typedrag.lms.threads import run_in_thread
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.responses import Fault, Refused, to_fault
 from typedrag.serving.service import Service
-from typedrag.text.citations import cited_sentences
+from typedrag.text.sentences import cited_sentences
 
 INSTRUCTIONS = (
     "Answers questions over a collection of documents. `ask` gives a whole answer with the sentences that each passage "

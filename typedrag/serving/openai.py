@@ -20,7 +20,7 @@ from typedrag.serving.responses import EVENTS, Fault, Refused, event_stream, unl
 from typedrag.serving.routes import AskedType, keep, keep_answer
 from typedrag.serving.service import Service
 from typedrag.signatures.answering import Turn
-from typedrag.text.citations import cited_sentences
+from typedrag.text.sentences import cited_sentences
 
 SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
 """The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""

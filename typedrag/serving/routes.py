@@ -27,7 +27,7 @@ from typedrag.serving.monitoring import request_line
 from typedrag.serving.responses import EVENTS, Fault, Refused, event_stream, server_sent, to_fault, unless_client_leaves
 from typedrag.serving.service import Service
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge, SimilarityCoverageJudge
-from typedrag.text.citations import supporting_sentences
+from typedrag.text.sentences import supporting_sentences
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ def compiled(target, dataset) -> dspy.Module:
     student = dspy.LabeledFewShot(k=2).compile(target.student(), trainset=target.examples(dataset)[:4])
     [predictor] = student.predictors()
     predictor.signature = predictor.signature.with_instructions(LEARNT)
-    return target.put_back(None, student)
+    return target.merge_into(None, student)
 
 
 def check_of(judge: dspy.Module) -> JudgeCheck:
@@ -74,7 +74,7 @@ def test_a_judge_that_was_not_shown_to_be_better_is_not_used(saved):
     add_check(saved, replace(check, scorer="another/model"))
     assert isinstance(load_judge(saved, "linkage-judge", "another/model"), LinkageJudge)
     assert SavedJudge.read(saved).about.optimizer == "gepa"
-    assert SavedJudge.read(saved).check_by("another/model").date
+    assert SavedJudge.read(saved).find_check("another/model").date
 
 
 def test_a_judge_of_another_kind_is_refused(saved):

@@ -12,7 +12,7 @@ from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage, Reference, Step
-from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.experiments.results import MetricResult
 from typedrag.optimizers.list_ranker.measures import utility_table
 from typedrag.optimizers.list_ranker.pools import (
     find_scale,
@@ -88,16 +88,6 @@ def test_those_that_were_not_found_come_in_an_order_that_says_nothing_of_their_l
 
 def _shuffled(n: int):
     return tuple(sorted(EXAMPLE.references, key=lambda r: hash((n, r.text))))
-
-
-def test_only_what_the_retriever_finds():
-    retriever = Fixed()
-    [pool] = pools_from_labels([EXAMPLE], retriever, find_scale([EXAMPLE]), depth=3, missed=False)
-    assert [p.id for p in pool.passages] == ["i1", "i2", "i3"] and retriever.depths == [3]
-
-
-def test_a_question_without_a_relevant_passage_makes_no_pool():
-    assert pools(EXAMPLE.copy(references=(Reference("Who cares?", 1),), passage_ids=())) == []
 
 
 def test_references_that_are_no_graded_passages_are_refused():

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
+from typedrag.experiments.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.optimizers.sweep.space import (
     RATING,
@@ -100,14 +100,6 @@ def test_knobs_of_which_one_overrules_the_other_are_refused(knobs, said):
 def test_ranges_that_cannot_be_are_refused(knobs, said):
     with pytest.raises(InputError, match=said):
         space_of(**knobs)
-
-
-def test_ranges_and_names_that_make_no_sense_are_refused():
-    with pytest.raises(InputError, match=r"no knob is called 'by_type\.debate\.threads'"):
-        space_of(by_type__debate__threads=None)
-    for given in ({"low": 3, "high": 1}, {"low": 1}, {"values": [1], "low": 0, "high": 2}):
-        with pytest.raises(ValueError, match="range"):
-            KnobConfig.model_validate(given)
 
 
 def test_the_weight_of_an_index_server_cannot_be_turned():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import dspy
 
@@ -16,14 +16,21 @@ from typedrag.core.records import Answer, Estimate
 from typedrag.core.redaction import Redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import question_group, sample
-from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
-from typedrag.experiments.compare.objective import SCORE, TRUTH, verdict_of, with_objective
-from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, Run
-from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, read_run, value_of
-from typedrag.experiments.held_out import check_enough
-from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.compare import ALL, COSTS, Difference, RunComparison, compare
+from typedrag.experiments.held_out import SCORE, TRUTH, check_enough, combine_verdicts, with_objective
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
+from typedrag.experiments.question_typing import infer_type
+from typedrag.experiments.results import (
+    ANSWERS,
+    KIND,
+    MetricResult,
+    PlannedQuestion,
+    Run,
+    metric_value,
+    question_items,
+    read_run,
+)
 from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
@@ -39,19 +46,14 @@ from typedrag.runs.work import Listener, ignore_progress
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The result of a compiled program on the test split.
+    """The result of a compiled program on the test split."""
 
-    Attributes:
-        comparison: The comparison with the base; None if the compiled program does not differ from it.
-        base: The base's means, by measure.
-        compiled: The compiled program's means, by measure.
-        tests: The number of compiled programs that were ever tested on these questions, including this one.
-    """
-
+    # the comparison with the base; None if the compiled program does not differ from it
     comparison: RunComparison | None
-    base: Mapping[str, Estimate]
-    compiled: Mapping[str, Estimate]
-    tests: int = 1
+    base: Mapping[str, Estimate]  # the base's means, by measure
+    compiled: Mapping[str, Estimate]  # the compiled program's means, by measure
+    tests: int = 1  # the number of compiled programs that were ever tested on these questions, including this one
+    changes: Mapping[str, Change] = field(default_factory=dict)  # the differences that a compiled program is saved with
 
     @property
     def overall(self) -> Difference | None:
@@ -72,17 +74,9 @@ class HeldOut:
         return self.comparison.differences if self.comparison else ()
 
     @property
-    def changes(self) -> dict[str, Change]:
-        return {
-            _name(d): Change(**asdict(d.difference), p=d.p)
-            for d in self.differences
-            if d.difference is not None and _is_told(d)
-        }
-
-    @property
     def verdict(self) -> Verdict:
         """`better` or `worse` if that is more than chance, else empty; never `better` if less truthful."""
-        return verdict_of(self.overall, self.truth)
+        return combine_verdicts(self.overall, self.truth)
 
 
 def held_out(
@@ -98,26 +92,17 @@ def held_out(
     named = [replace(base, name="base"), replace(compiled or base, name="compiled")]
     pair = [with_objective(run, weights, measurable) for run in named]
     comparison = compare(pair, by=("type",), seed=seed, force=True, decisive=SCORE, programs=tests)
-    before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
+    saved = {  # by type, only the objective and the costs
+        d.measure if d.stratum == ALL else f"{d.measure}/{d.stratum.name}": d
+        for d in comparison.differences
+        if d.stratum == ALL or d.measure in (SCORE, *COSTS)
+    }
+    before = {name: d.baseline for name, d in saved.items() if d.baseline is not None}
     if compiled is None:
         return HeldOut(None, before, before)
-    return HeldOut(comparison, before, after, tests)
-
-
-def _scores(comparison: RunComparison, side: Literal["baseline", "other"]) -> dict[str, Estimate]:
-    means = {_name(d): getattr(d, side) for d in comparison.differences if _is_told(d)}
-    return {name: mean for name, mean in means.items() if mean is not None}
-
-
-def _name(difference: Difference) -> str:
-    """The name of a difference: `linkage/mrr` over all questions, `objective/score/reason` over those of a type."""
-    of_all = difference.stratum == ALL
-    return difference.measure if of_all else f"{difference.measure}/{difference.stratum.name}"
-
-
-def _is_told(difference: Difference) -> bool:
-    """True if the difference is saved with a compiled program: by type, only the objective and the costs are."""
-    return difference.stratum == ALL or difference.measure in (SCORE, *COSTS)
+    after = {name: d.other for name, d in saved.items() if d.other is not None}
+    changes = {n: Change(**asdict(d.difference), p=d.p) for n, d in saved.items() if d.difference is not None}
+    return HeldOut(comparison, before, after, tests, changes)
 
 
 def check_test(examples: Sequence[dspy.Example], dataset: Dataset, flag: str) -> None:
@@ -142,7 +127,7 @@ def held_out_alone(
     redact: Redactor | None = None,
 ) -> HeldOut:
     """Compare compiled and base by the target's own metric, with their runs in a folder; see `run_module`."""
-    metric = target.test_metric()
+    metric = target.test_metric
     assert metric is not None, "the target has labels of its own"
     runs = [
         run_module(
@@ -181,9 +166,7 @@ def run_module(
     """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program."""
     by_id = {str(example.id): example for example in examples}
     predictions: dict[str, dspy.Prediction] = {}
-    questions = [
-        PlannedQuestion(i, e.question, question_type_of(e), str(e.get("subset") or "")) for i, e in by_id.items()
-    ]
+    questions = [PlannedQuestion(i, e.question, infer_type(e), str(e.get("subset") or "")) for i, e in by_id.items()]
 
     def do(item: str, step: str, _: Any) -> Any:
         example, watch = by_id[item], Stopwatch()
@@ -191,7 +174,7 @@ def run_module(
             prediction = predictions.pop(item, None) or module(**example.inputs())
         if step != ANSWERS:
             scored = metric(example, prediction)
-            return value_of(MetricResult(scored.score, measures={"score": scored.score}))
+            return metric_value(MetricResult(scored.score, measures={"score": scored.score}))
         predictions[item] = prediction
         values = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
         text = json.dumps(values, ensure_ascii=False)
@@ -199,7 +182,9 @@ def run_module(
 
     settings = {"module": fingerprint(state_of(module)), "metric": metric.name}
     with (
-        RunFolder.open(folder, settings, kind=KIND, resume=True, items=items_of(questions), redact=redact) as opened,
+        RunFolder.open(
+            folder, settings, kind=KIND, resume=True, items=question_items(questions), redact=redact
+        ) as opened,
         use_lm(track_calls(lm)),
         dspy.context(trace=None),
     ):
@@ -240,7 +225,7 @@ def check_saved_judge(
             target,
             target.student(),
             saved.build(),
-            sample(examples, settings.limit or len(examples), settings.seed, question_type_of),
+            sample(examples, settings.limit or len(examples), settings.seed, infer_type),
             Path(runs),
             lm=scorer.lm,
             threads=settings.threads,

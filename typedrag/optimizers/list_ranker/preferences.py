@@ -19,14 +19,14 @@ from pydantic import BaseModel, NonNegativeFloat, PositiveInt
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import NOT_IN_COLLECTION
 from typedrag.datasets.richrag import Pool
-from typedrag.experiments.evaluate.config import CLOSED
+from typedrag.experiments.config import CLOSED
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.measures import ranker_candidates, utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
-from typedrag.retrieval.rerank.list_ranker.model import NOTHING
-from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
+from typedrag.retrieval.list_network import NOTHING
+from typedrag.retrieval.list_ranker import ListRanker
 from typedrag.runs import Progress, Store, work
 from typedrag.signatures.richrag import AnswerRichly
 

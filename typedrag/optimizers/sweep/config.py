@@ -6,26 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.compare.objective import SCORE
-from typedrag.experiments.evaluate.config import (
-    CLOSED,
-    CapsConfig,
-    DatasetConfig,
-    ExperimentConfig,
-    ProgramConfig,
-)
-from typedrag.experiments.evaluate.config_file import read_into, read_yaml
-from typedrag.experiments.evaluate.results import higher_is_better
+from typedrag.experiments.config import CLOSED, CapsConfig, DatasetConfig, ExperimentConfig, ProgramConfig
+from typedrag.experiments.config_file import read_into, read_yaml
+from typedrag.experiments.held_out import SCORE
+from typedrag.experiments.results import higher_is_better
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
@@ -80,10 +67,6 @@ class ObjectiveConfig(BaseModel):
     @property
     def sign(self) -> int:
         return 1 if (self.direction == "maximize" if self.direction else higher_is_better(self.measure)) else -1
-
-    @property
-    def towards(self) -> Literal["maximize", "minimize"]:
-        return "maximize" if self.sign > 0 else "minimize"
 
 
 class ConstraintConfig(BaseModel):

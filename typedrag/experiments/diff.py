@@ -1,0 +1,273 @@
+"""The differences of two programs: options, and each predictor's instructions, descriptions and demonstrations."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import TypeAdapter
+
+from typedrag.experiments.formats import flatten, format_estimate, format_p, render_page, write_page
+from typedrag.experiments.loading import program_source
+from typedrag.programs import Options
+from typedrag.programs.answering import lost_sentence
+from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
+from typedrag.programs.artifact.state import Fields, PredictorState, State, field_changes, fields_of, state_of
+from typedrag.programs.loading import without_external_models
+
+Demonstration: TypeAlias = Mapping[str, Any]
+"""The fields of a signature, as JSON values."""
+
+_MOST_PAIRS = 4_000_000
+"""The most pairs of words to compare; longer texts count as changed as a whole."""
+_ALIKE = 0.3
+"""The share of common words below which a text counts as rewritten."""
+_LINE = 100
+"""The longest JSON value to show on one line of the page."""
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """One of the two programs: the user's label, its name, and its compile, if it was compiled.
+
+    A program that is not compiled has the default options.
+    """
+
+    label: str
+    program: str
+    options: Options
+    state: State
+    signatures: Mapping[str, Fields]
+    about: CompiledAbout | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value that differs, of an option, a setting or a field's description; None for a missing value."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class TextSpan:
+    """A part of a text."""
+
+    kind: Literal["same", "removed", "added"]
+    text: str
+
+
+@dataclass(frozen=True)
+class PredictorDiff:
+    """The changes of a predictor.
+
+    Attributes:
+        only: The side that has it; empty if both do.
+        signature: Differences of its signatures, a line each.
+        instructions: Both instructions, if they differ; None on a side that lacks the predictor.
+        unguarded: True if the instructions no longer say not to follow instructions in quoted texts.
+        descriptions: Changed descriptions of its fields.
+        settings: Changed settings of its LM calls.
+        removed: Demonstrations that are gone.
+        added: Demonstrations that are new.
+        kept: The number of demonstrations on both sides.
+        reordered: True if these are in another order.
+    """
+
+    name: str
+    only: Literal["base", "compiled", ""] = ""
+    signature: tuple[str, ...] = ()
+    instructions: Change | None = None
+    unguarded: bool = False
+    descriptions: tuple[Change, ...] = ()
+    settings: tuple[Change, ...] = ()
+    removed: tuple[Demonstration, ...] = ()
+    added: tuple[Demonstration, ...] = ()
+    kept: int = 0
+    reordered: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """True if anything changed."""
+        return self != PredictorDiff(self.name, kept=self.kept)
+
+    @property
+    def words(self) -> tuple[TextSpan, ...]:
+        """The instructions, word by word; see `word_diff`."""
+        if self.instructions is None:
+            return ()
+        return word_diff(self.instructions.before or "", self.instructions.after or "")
+
+
+@dataclass(frozen=True)
+class ProgramDiff:
+    """The changes between two programs, which `base` and `compiled` name as the user does.
+
+    Attributes:
+        programs: The names of both programs.
+        options: Options that differ, such as `reason.combine`.
+        predictors: Predictors that changed, in the program's order.
+        unchanged: The names of the other predictors.
+        about: The facts about the second program's compile; None if it was not compiled.
+    """
+
+    base: str
+    compiled: str
+    programs: tuple[str, str]
+    options: tuple[Change, ...]
+    predictors: tuple[PredictorDiff, ...]
+    unchanged: tuple[str, ...]
+    about: CompiledAbout | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The diff as JSON values."""
+        about = TypeAdapter(CompiledAbout).dump_python(self.about, mode="json") if self.about else None
+        return {**asdict(self), "about": about}
+
+
+def read_sides(base: str, compiled: str) -> tuple[ProgramState, ProgramState]:
+    """Read two programs to compare, as `program_source` reads them.
+
+    A name stands for the uncompiled program: with default options, and the predictors that the options of the
+    other side give it.
+    """
+    sources = [program_source(text) for text in (base, compiled)]
+    read = [source.compiled for source in sources]
+    sides = []
+    for label, source, other in zip((base, compiled), sources, reversed(read), strict=True):
+        if own := source.compiled:
+            sides.append(ProgramState(label, own.program, own.options, own.state, own.signatures, own.about))
+        else:
+            # strangers may have written the options: models and files that they name are not opened
+            program = uncompiled(source.name, without_external_models(other.options) if other else None)
+            sides.append(ProgramState(label, source.name, Options(), state_of(program), fields_of(program)))
+    return sides[0], sides[1]
+
+
+def diff_programs(base: ProgramState, compiled: ProgramState) -> ProgramDiff:
+    """The changes from one program to the other."""
+    names = list(dict.fromkeys((*compiled.state, *base.state)))
+    diffs = [_predictor_diff(name, base, compiled) for name in names]
+    return ProgramDiff(
+        base=base.label,
+        compiled=compiled.label,
+        programs=(base.program, compiled.program),
+        options=tuple(_changes(*(dict(flatten(side.options.model_dump())) for side in (base, compiled)))),
+        predictors=tuple(diff for diff in diffs if diff.changed),
+        unchanged=tuple(diff.name for diff in diffs if not diff.changed),
+        about=compiled.about,
+    )
+
+
+def write_diff(diff: ProgramDiff, out: Path) -> None:
+    """Write the page of `render_diff`; an `InputError` if the file cannot be written."""
+    write_page(render_diff(diff), out)
+
+
+def render_diff(diff: ProgramDiff) -> str:
+    """The changes as an HTML page, whose policy allows no script and no loading."""
+    filters: dict[str, Callable[..., Any]] = {"value": _value, "score": format_estimate, "p": format_p}
+    title = f"{diff.compiled} against {diff.base}"
+    return render_page(Path(__file__).with_name("diff_page"), filters, title=title, diff=diff)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    line = json.dumps(value, ensure_ascii=False)
+    return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def word_diff(before: str, after: str) -> tuple[TextSpan, ...]:
+    """The pieces of a text that are the same, removed or added; spaces and line breaks make no difference.
+
+    Example:
+        >>> for piece in word_diff("Answer from the passages in short.", "Answer from the\\nbest passages in full."):
+        ...     print(f"{piece.kind}: {piece.text!r}")
+        same: 'Answer from the\\n'
+        added: 'best '
+        same: 'passages in '
+        removed: 'short.'
+        added: 'full.'
+        >>> word_diff("", "Answer."), word_diff("Why?", "Why?")
+        ((Piece(kind='added', text='Answer.'),), (Piece(kind='same', text='Why?'),))
+    """
+    spaced = [re.findall(r"\s*\S+\s*", text) for text in (before, after)]
+    had, has = ([word.strip() for word in words] for words in spaced)
+    anew = _pieces((before, "removed"), (after, "added"))
+    if len(had) * len(has) > _MOST_PAIRS:
+        return tuple(anew)
+    matcher = SequenceMatcher(None, had, has, autojunk=False)
+    if had != has and matcher.ratio() < _ALIKE:
+        return tuple(anew)
+    pieces: list[TextSpan] = []
+    for kind, i, j, k, n in matcher.get_opcodes():
+        removed, added = ("".join(words[m:o]) for words, (m, o) in zip(spaced, ((i, j), (k, n)), strict=True))
+        pieces += [TextSpan("same", added)] if kind == "equal" else _pieces((removed, "removed"), (added, "added"))
+    return tuple(pieces)
+
+
+def _pieces(*texts: tuple[str, Literal["removed", "added"]]) -> list[TextSpan]:
+    return [TextSpan(kind, text) for text, kind in texts if text]
+
+
+def _predictor_diff(name: str, base: ProgramState, compiled: ProgramState) -> PredictorDiff:
+    before, after = base.state.get(name), compiled.state.get(name)
+    only: Literal["base", "compiled", ""] = "compiled" if before is None else "base" if after is None else ""
+    fields = [side.signatures.get(name, {}) for side in (base, compiled)]
+    changes = "" if only else field_changes(*fields)
+    texts = [s.signature.instructions if s else None for s in (before, after)]
+    had, has = ([_key(d) for d in s.demos] if s else [] for s in (before, after))
+    common = Counter(had) & Counter(has)
+    (stayed, removed), (stay, added) = _parted(had, common), _parted(has, common)
+    return PredictorDiff(
+        name=name,
+        only=only,
+        signature=(changes,) if changes else (),
+        instructions=None if texts[0] == texts[1] else Change("instructions", *texts),
+        unguarded=before is not None and after is not None and lost_sentence(before, after),
+        descriptions=tuple(_changes(*(_descriptions(s, x) for s, x in zip((before, after), fields, strict=True)))),
+        settings=tuple(_changes(*(s.config.given() if s else {} for s in (before, after)))),
+        removed=tuple(removed),
+        added=tuple(added),
+        kept=len(stay),
+        reordered=stayed != stay,
+    )
+
+
+def _descriptions(state: PredictorState | None, fields: Fields) -> dict[str, str]:
+    if state is None:
+        return {}
+    texts = {}
+    for name, own in zip(fields, state.signature.fields, strict=False):
+        texts[name] = own.description
+        texts[f"{name} (prefix)"] = own.prefix
+    return texts
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    for name in dict.fromkeys((*before, *after)):
+        if before.get(name) != after.get(name):
+            yield Change(name, before.get(name), after.get(name))
+
+
+def _key(demonstration: Demonstration) -> str:
+    return json.dumps(demonstration, ensure_ascii=False)
+
+
+def _parted(keys: Sequence[str], common: Counter[str]) -> tuple[list[str], list[Demonstration]]:
+    left, stay, rest = Counter(common), [], []
+    for key in keys:
+        if left[key]:
+            left[key] -= 1
+            stay.append(key)
+        else:
+            rest.append(json.loads(key))
+    return stay, rest

@@ -1,0 +1,263 @@
+"""Evaluate programs: answers and judgments are written as they come, and never made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from typedrag.core.errors import InputError
+from typedrag.core.records import Answer
+from typedrag.experiments.answers_file import AnswersFile
+from typedrag.experiments.config import EvaluationConfig, ProgramConfig
+from typedrag.experiments.cost import Estimator, find_earlier_run
+from typedrag.experiments.executors import Executor, LocalExecutor, evaluation_job
+from typedrag.experiments.ray_pool import RayPool, connect
+from typedrag.experiments.resources import Resources
+from typedrag.experiments.results import (
+    ANSWERS,
+    KIND,
+    METRIC,
+    PlannedQuestion,
+    Run,
+    RunSummary,
+    metric_value,
+    question_items,
+    read_records,
+    restore_run,
+    spent_below,
+    summarize,
+)
+from typedrag.experiments.tracking.tracker import Tracker, begin_run, check_store, log_run, trace_calls
+from typedrag.files.text_files import write_json
+from typedrag.lms.client import limit_calls_in_flight
+from typedrag.lms.cost import CostTracker, Spending, track_cost
+from typedrag.lms.lm import use_lm
+from typedrag.lms.replies import REPLIES, use_reply_store
+from typedrag.metrics import Metric
+from typedrag.metrics.objective import missing_input
+from typedrag.programs import Program
+from typedrag.runs import (
+    AnyOf,
+    MaxFailures,
+    Outcome,
+    Progress,
+    Result,
+    RunFolder,
+    Stopper,
+    Store,
+    is_run,
+    read_folder,
+    work,
+)
+from typedrag.runs.folder import exists_error
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A run that has ended; `stopped` says why it was stopped, or is empty if it is finished."""
+
+    run: Run
+    summary: RunSummary
+    stopped: str
+
+
+def run_evaluation(
+    config: EvaluationConfig,
+    out: Path,
+    *,
+    among: Collection[str] | None = None,
+    resume: bool = False,
+    retry_failed: bool = False,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_notice: Callable[[str], None] = lambda notice: None,
+) -> Iterator[Evaluated]:
+    """Make the runs of an evaluation, one after the other; yield each as it ends.
+
+    Finished work is kept in each run's folder at once, and survives a kill. Programs that ask the LM the
+    same get the same reply, which is stored beside their folders; see `ReplyStore`.
+
+    Args:
+        config: The configuration of the evaluation.
+        out: The folder of the only run, or the parent folder of several.
+        among: The ids of questions to draw from; by default all of the split.
+        resume: Continue runs in these folders.
+        retry_failed: Make failed answers and judgments of such runs again.
+        on_progress: Called after each answer and judgment.
+        on_notice: Called with messages for the user.
+    """
+    if not config.metrics:
+        raise InputError("no metric is named", "Name one: --metric linkage")
+    cached = config.model_copy(update={"lm": config.lm.model_copy(update={"cache": True})})
+    # beside the folders of the runs, so that later runs find it
+    replies = config.replies or (out if config.programs[0].name else out.resolve().parent) / REPLIES
+    parts = Resources(cached, replies, among)
+    parts.check()
+    limit_calls_in_flight(config.calls_in_flight)
+    folders = {p.name: out / p.name for p in config.programs}
+    if not resume and (there := next(filter(is_run, folders.values()), None)):
+        raise exists_error(there)
+    own = sum((read_folder(folder).spent for folder in folders.values() if is_run(folder)), Spending())
+    account = CostTracker(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
+    with track_cost(account):  # naming types may ask the LM
+        _ = parts.questions
+    for answers in parts.given.values():
+        if notice := answers.unanswered(parts.dataset.split(parts.split)):
+            on_notice(f"{notice} of split '{parts.split}'; the others are left out")
+    for program in config.programs:  # no run begins if another is refused
+        if is_run(folders[program.name]):
+            open_run(parts, program, folders[program.name], resume=resume).close()
+    if not all(map(is_run, folders.values())):
+        parts.check_measurable()
+    check_store(config.tracking, parts.redactor)
+    threads, calls, limits = config.threads, config.calls_in_flight, config.caps.stopper()
+    with connect(config.executor, config.workers, threads=threads, calls=calls) as workers:
+        for program in config.programs:
+            evaluated = _make_run(
+                parts, program, folders[program.name], account, limits, replies, workers,
+                resume=resume, retry_failed=retry_failed, on_progress=on_progress, on_notice=on_notice,
+            )  # fmt: skip
+            yield evaluated
+            if reason := limits(Progress(spent=account.spent)):
+                if evaluated.stopped or program is not config.programs[-1]:
+                    on_notice(f"{reason}; what is done is kept")
+                return
+
+
+def _make_run(
+    parts: Resources,
+    config: ProgramConfig,
+    folder: Path,
+    account: CostTracker,
+    limits: Stopper,
+    replies: Path,
+    workers: int,
+    *,
+    resume: bool,
+    retry_failed: bool,
+    on_progress: Callable[[Progress], None],
+    on_notice: Callable[[str], None],
+) -> Evaluated:
+    source = parts.source(config)
+    answers = source if isinstance(source, AnswersFile) else None
+    program = None if answers else parts.program(config)  # first, so that a refusal leaves no folder
+    metrics = parts.metrics
+    tracker = Tracker(parts.config.tracking, parts.redactor, on_notice)
+    with open_run(parts, config, folder, resume=resume) as held:
+        if retry_failed and (again := held.store.forget_failures()):
+            on_notice(f"{again} failed answers and judgments are made again")
+        if answers:
+            answers.fill(held.store, parts.examples)
+        before = restore_run(held.store.read(), folder)
+        begin_run(tracker, before, held.store.note)
+        others = account.spent + before.spent.times(-1)
+        estimator = Estimator(
+            before.planned, parts.config.caps, lambda words: on_notice(f"{before.name}: {words}"), others
+        )
+        if not before.questions and (earlier := find_earlier_run(folder, before.settings)):
+            estimator.report(earlier.records, f"as {earlier.folder}")
+
+        def show(progress: Progress) -> None:
+            on_progress(progress)
+            estimator.update(progress.done, lambda: read_records(folder)[1])
+
+        stopped = "a fault ended it"
+        try:
+            with _executor(parts, config, program, replies, workers) as executor, trace_calls(tracker):
+                stopped = answer_and_judge(
+                    parts, executor, held, parts.examples, name=before.name, account=account, tracker=tracker,
+                    stop=limits, on_progress=show,
+                ).stopped  # fmt: skip
+        finally:
+            run = restore_run(held.store.read(), folder)
+            summary = summarize(run, metrics)
+            log_run(tracker, run, summary, stopped)
+            write_json(folder / RESULTS, summary.to_dict())
+    return Evaluated(run, summary, stopped)
+
+
+@contextmanager
+def _executor(
+    parts: Resources, config: ProgramConfig, program: Program | None, replies: Path, workers: int
+) -> Iterator[Executor]:
+    """The executor of a run, with the replies of its LMs kept; this process for answers made elsewhere."""
+    if program is None or not workers:
+        with use_reply_store(replies):
+            yield LocalExecutor(program, parts.metrics)
+        return
+    threads, calls, job = parts.config.threads, parts.config.calls_in_flight, evaluation_job(parts, config)
+    with closing(RayPool(job, workers, threads=threads, calls=calls, replies=replies)) as pool:
+        yield pool
+
+
+def open_run(
+    parts: Resources,
+    program: ProgramConfig,
+    folder: Path,
+    *,
+    resume: bool,
+    questions: Sequence[PlannedQuestion] | None = None,
+    notes: Mapping[str, Any] | None = None,
+    durable: bool = True,
+) -> RunFolder:
+    """Open the run of a program in a folder, which may get more metrics and questions."""
+    settings = parts.settings(program)
+    return RunFolder.open(
+        folder,
+        settings,
+        kind=KIND,
+        resume=resume,
+        items=question_items(parts.questions if questions is None else questions),
+        additions=[name for name in settings if name.startswith(METRIC)],
+        notes={**parts.notes(program), **(notes or {})},
+        redact=parts.redactor,
+        durable=durable,
+    )
+
+
+def answer_and_judge(
+    parts: Resources,
+    executor: Executor,
+    folder: RunFolder,
+    examples: Sequence[dspy.Example],
+    *,
+    name: str,
+    account: CostTracker,
+    tracker: Tracker,
+    stop: Stopper,
+    on_progress: Callable[[Progress], object],
+) -> Outcome:
+    """Answer what is left of the examples of an open run, and judge the answers; see `work`."""
+    by_id, metrics, lm = {str(e.id): e for e in examples}, parts.metrics, parts.answering_lm
+    _skip_unmeasurable(folder.store, by_id, metrics)
+    too_many = MaxFailures(parts.config.caps.failures, {metric: f"judgments of '{metric}'" for metric in metrics})
+
+    def do(item: str, step: str, answer: Any) -> Any:
+        example = by_id[item]
+        if step == ANSWERS:
+            with tracker.span("answer", item):
+                return executor.answer(example).to_dict()
+        with tracker.span(step, item) if metrics[step].scorer else nullcontext():
+            return metric_value(executor.measure(step, example, Answer.from_dict(answer)))
+
+    with use_lm(lm) if lm else nullcontext():
+        return work(
+            by_id, do, folder.store, steps=(ANSWERS, *metrics), threads=parts.config.threads,
+            stop=AnyOf(stop, too_many), listener=on_progress, account=account, name=name,
+        )  # fmt: skip
+
+
+def _skip_unmeasurable(store: Store, examples: Mapping[str, dspy.Example], metrics: Mapping[str, Metric]) -> None:
+    """Skip the metrics that can measure no answer to a question: not even a failed answer counts for them."""
+    held = {(result.item, result.step) for result in store.read().results}
+    with store.transaction():
+        for item, example in examples.items():
+            for name, metric in metrics.items():
+                if (item, name) not in held and (lack := missing_input(metric, example)):
+                    store.add(Result(item, name, problem=lack, skipped=True))
