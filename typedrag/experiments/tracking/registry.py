@@ -38,22 +38,18 @@ _COMPILING_ONLY = ("prompt", "teacher")
 
 @dataclass(frozen=True)
 class RegisteredProgram:
-    """A version, from 1, of a registered model that is a compiled program.
-
-    Attributes:
-        run: The id of MLflow's run that compiled it.
-        program: The name of the program; empty if it cannot be loaded.
-        about: The facts about its compile; None if it cannot be loaded.
-        problem: Why it cannot be loaded; empty if it can.
-    """
+    """A version, from 1, of a registered model that is a compiled program."""
 
     name: str
     version: int
     aliases: tuple[str, ...]
     run: str
+    """The id of MLflow's run that compiled it."""
     program: str = ""
+    """The name of the program; empty if it cannot be loaded."""
     about: CompiledAbout | None = None
     problem: str = ""
+    """Why it cannot be loaded; empty if it can."""
 
     @property
     def base(self) -> Estimate | None:
@@ -62,7 +58,6 @@ class RegisteredProgram:
 
     @property
     def compiled(self) -> Estimate | None:
-        """The same after compiling."""
         return self.about.compiled.get(SCORE) if self.about else None
 
 
@@ -95,7 +90,10 @@ def log_model(tracker: Tracker, program: Path, register_as: str | None) -> str:
 
     What is logged or registered already is not repeated.
     """
-    client, tags, digest = tracker.client, tracker.client.get_run(tracker.id).data.tags, _digest(program)
+    client, tags = tracker.client, tracker.client.get_run(tracker.id).data.tags
+    content = {file.name: read_part(program, file.name, str(program)) for file in program.glob("*.json")}
+    content[PROGRAM]["about"].pop("created", None)  # a compile that is resumed after its end writes it again
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     model_id = str(tags[_MODEL_ID]) if tags.get(_DIGEST) == digest else _save_model(tracker, program)
     client.set_tag(tracker.id, _MODEL_ID, model_id)
     client.set_tag(tracker.id, _DIGEST, digest)
@@ -142,13 +140,6 @@ def _register(tracker: Tracker, model_id: str, name: str, about: CompiledAbout) 
         model_id=model_id,
     )
     return f"models:/{name}/{version.version}"
-
-
-def _digest(program: Path) -> str:
-    """The digest of all but the date: a compile that is resumed after its end writes the same program again."""
-    content = {file.name: read_part(program, file.name, str(program)) for file in program.glob("*.json")}
-    content[PROGRAM]["about"].pop("created", None)
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
