@@ -110,10 +110,7 @@ class RankersConfig(BaseModel):
 
     pools: Path
     """The pools, see `typedrag ranker pools`."""
-    rankers: dict[
-        str,
-        Annotated[RankerConfig, BeforeValidator(lambda value: {"ranker": value} if isinstance(value, str) else value)],
-    ]
+    rankers: dict[str, RankerConfig]
     """The rankers, by the names of their rows."""
     lm: LMConfig = LMConfig()
     """The LM of those that ask one."""
