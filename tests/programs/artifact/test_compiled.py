@@ -19,14 +19,8 @@ from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Answer, Estimate
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.programs import RAG, Options, program_class
-from typedrag.programs.artifact.compiled import (
-    Change,
-    Compiled,
-    CompiledAbout,
-    save_compiled,
-    uncompiled,
-)
-from typedrag.programs.artifact.state import named_predictors, state_of
+from typedrag.programs.artifact import dump_state, named_predictors
+from typedrag.programs.compiled import Change, Compiled, CompiledAbout, build_without_index, save_compiled
 
 REASON = "strategies['reason'].decomposer"
 QUESTION = "Why does homemade bread turn out dense and heavy?"
@@ -115,7 +109,7 @@ def refused(folder: Path) -> str:
 # what comes back
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(compiled_programs())
 def test_every_program_with_any_options_comes_back_as_it_was(tmp_path_factory, program):
     folder = tmp_path_factory.mktemp("compiled") / "c"
@@ -123,8 +117,8 @@ def test_every_program_with_any_options_comes_back_as_it_was(tmp_path_factory, p
     loaded = Compiled.read(folder).build(Spy())
     assert type(loaded) is type(program)
     assert loaded.options == program.options
-    assert state_of(loaded) == state_of(program)
-    assert Compiled.read(folder).state == state_of(program)
+    assert dump_state(loaded) == dump_state(program)
+    assert Compiled.read(folder).state == dump_state(program)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["default", "published", "mixed"])
@@ -199,7 +193,7 @@ def test_a_program_that_was_bootstrapped_is_saved_whole(tmp_path):
     loaded = Compiled.read(tmp_path / "c").build(Spy())
     before, after = named_predictors(program), named_predictors(loaded)
     assert before[REASON].demos and len(after[REASON].demos) == len(before[REASON].demos)
-    assert state_of(loaded) == state_of(program)
+    assert dump_state(loaded) == dump_state(program)
     assert requests(loaded) == requests(program)
 
 
@@ -388,7 +382,7 @@ def test_without_an_index_it_can_be_checked_and_not_asked(folder):
         read.without_index(Options(type_classifier="lm"))
     assert read.build(Spy(), options=Options(top_k=2)).options.top_k == 2
     with pytest.raises(RetrievalError, match="without an index"):
-        requests(uncompiled("rag"))
+        requests(build_without_index("rag"))
 
 
 def test_the_answer_says_what_it_is_of(folder):

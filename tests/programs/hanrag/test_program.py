@@ -16,7 +16,7 @@ from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.metrics import LabelMatch, Steps
 from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import HANRAG, RAG, DirectLM, HANRAGOptions, Options, build_program
-from typedrag.programs.artifact.compiled import Compiled, save_compiled
+from typedrag.programs.compiled import Compiled, save_compiled
 from typedrag.programs.hanrag import RuleRouter
 from typedrag.signatures import predictor
 

@@ -17,9 +17,16 @@ from typedrag.experiments.formats import flattened, format_estimate, format_p
 from typedrag.experiments.loading import program_source
 from typedrag.experiments.pages import render_page, write_page
 from typedrag.programs import Options
-from typedrag.programs.answering import lost_sentence
-from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
-from typedrag.programs.artifact.state import Fields, PredictorState, State, field_changes, fields_of, state_of
+from typedrag.programs.artifact import (
+    Fields,
+    PredictorState,
+    State,
+    dump_state,
+    field_changes,
+    lost_injection_guard,
+    signature_fields,
+)
+from typedrag.programs.compiled import CompiledAbout, build_without_index
 from typedrag.programs.loading import without_external_models
 
 Demonstration: TypeAlias = Mapping[str, Any]
@@ -136,7 +143,7 @@ class ProgramDiff:
 def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
     """Read two programs to compare, as `program_source` reads them.
 
-    A name stands for the uncompiled program: with default options, and the predictors that the options of the
+    A name stands for the build_without_index program: with default options, and the predictors that the options of the
     other side give it.
     """
     sources = [program_source(text) for text in (base, compiled)]
@@ -147,8 +154,8 @@ def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
             sides.append(Side(label, own.program, own.options, own.state, own.signatures, own.about))
         else:
             # strangers may have written the options: models and files that they name are not opened
-            program = uncompiled(source.name, without_external_models(other.options) if other else None)
-            sides.append(Side(label, source.name, Options(), state_of(program), fields_of(program)))
+            program = build_without_index(source.name, without_external_models(other.options) if other else None)
+            sides.append(Side(label, source.name, Options(), dump_state(program), signature_fields(program)))
     return sides[0], sides[1]
 
 
@@ -233,9 +240,9 @@ def _predictor_diff(name: str, base: Side, compiled: Side) -> PredictorDiff:
         only=only,
         signature=(changes,) if changes else (),
         instructions=None if texts[0] == texts[1] else Change("instructions", *texts),
-        unguarded=before is not None and after is not None and lost_sentence(before, after),
+        unguarded=bool(before and after and lost_injection_guard({name: before}, {name: after})),
         descriptions=tuple(_changes(*(_descriptions(s, x) for s, x in zip((before, after), fields, strict=True)))),
-        settings=tuple(_changes(*(s.config.given() if s else {} for s in (before, after)))),
+        settings=tuple(_changes(*(s.config.model_dump(exclude_unset=True) if s else {} for s in (before, after)))),
         removed=tuple(removed),
         added=tuple(added),
         kept=len(stay),

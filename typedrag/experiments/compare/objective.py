@@ -17,7 +17,7 @@ from typedrag.experiments.formats import format_estimate
 from typedrag.experiments.resources import check_measurable
 from typedrag.metrics import build_metric
 from typedrag.metrics.objective import TRUTHFULNESS
-from typedrag.programs.artifact.compiled import Verdict
+from typedrag.programs.compiled import Verdict
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER
 

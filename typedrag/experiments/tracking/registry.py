@@ -22,8 +22,8 @@ from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.loading import ARTIFACT, read_program
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.experiments.tracking.tracker import Tracker
-from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
-from typedrag.programs.artifact.folder import read_part
+from typedrag.programs.artifact import read_json
+from typedrag.programs.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.loading import without_external_models
 
 CHAMPION = "champion"
@@ -154,7 +154,7 @@ def _register(tracker: Tracker, model_id: str, name: str, about: CompiledAbout) 
 
 def _digest(program: Path) -> str:
     """The digest of all but the date: a compile that is resumed after its end writes the same program again."""
-    content = {file.name: read_part(program, file.name, str(program)) for file in program.glob("*.json")}
+    content = {file.name: read_json(program, file.name, str(program)) for file in program.glob("*.json")}
     content[PROGRAM]["about"].pop("created", None)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 

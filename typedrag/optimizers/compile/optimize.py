@@ -42,7 +42,7 @@ from typedrag.optimizers.compile.teleprompters.limiter import (
     closing,
 )
 from typedrag.optimizers.compile.teleprompters.optimizer import Compilation, CompileRequest, Optimizer
-from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
 
 FORMAT = 2
@@ -201,7 +201,7 @@ def compile_identity(request: CompileRequest, optimizer: Optimizer) -> dict[str,
         "optimizer": optimizer.name,
         "options": optimizer.settings.model_dump(mode="json"),
         "seed": request.seed,
-        "student": fingerprint(state_of(request.student)),
+        "student": fingerprint(dump_state(request.student)),
         "modules": {
             name: [type(part).__qualname__, _module_options(part)]
             for name, part in request.student.named_sub_modules(dspy.Module)

@@ -48,7 +48,7 @@ from typedrag.optimizers.sweep.space import (
     current_value,
     rating_weights,
 )
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 from typedrag.retrieval import BM25Setting, reranker_identity
 from typedrag.retrieval.opening import bm25_of_index
 

@@ -15,7 +15,7 @@ from typedrag.optimizers.compile.labelled_targets import ALONE
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.optimizers.compile.teleprompters.few_shot import usable
 from typedrag.programs import RAG, Options, RichRAG, RichRAGOptions
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact import dump_state
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.signatures.fields import SubAspects
 
@@ -85,12 +85,12 @@ def test_of_a_program_that_takes_fewer_no_more_are_scored(dataset):
 
 def test_what_was_compiled_is_put_back_into_a_copy():
     program = RichRAG(Numbered())
-    untouched = state_of(program)
+    untouched = dump_state(program)
     student = TARGET.student(program)
     student.predict.demos = [dspy.Example(question="What is jazz?", sub_aspects=SubAspects(ASPECTS))]
     made = TARGET.put_back(program, student)
     assert made.strategy.explorer.predict.demos == student.predict.demos
-    assert state_of(program) == untouched
+    assert dump_state(program) == untouched
     for act in (TARGET.student, lambda other: TARGET.put_back(other, SubAspectExplorer(Options()))):
         with pytest.raises(InputError, match="program 'rag' has no sub-aspect explorer"):
             act(RAG(Numbered()))
