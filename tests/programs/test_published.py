@@ -101,7 +101,7 @@ def test_coverage_has_ten_passages_all_core_sub_questions_and_300_words():
 
 
 def test_a_program_of_no_paper_says_so(monkeypatch):
-    monkeypatch.setattr("typedrag.programs.published._PUBLISHED", {})
+    monkeypatch.setattr("typedrag.programs.options._PUBLISHED", {})
     with pytest.raises(InputError, match=r"program 'rag' is of no paper .*Leave out --as-published"):
         ProgramSource("rag").options(as_published=True)
 

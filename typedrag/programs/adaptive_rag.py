@@ -36,11 +36,9 @@ class IRCoT(Program):
     reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
 
     def build(self, retriever: Retriever) -> None:
-        """One strategy for all questions."""
         self.strategy = InterleavedReasoning(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from the passages found on the way."""
         return self.strategy(question=question)
 
 
@@ -107,7 +105,6 @@ class LMComplexity(dspy.Module):
         self._retries = options.retries
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route that the LM names."""
         reply = ask("classify", self.judge, retries=self._retries, question=question)
         route = Route(reply.prediction.route)
         add_step(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
@@ -126,7 +123,6 @@ class TrainedComplexity(dspy.Module):
         self.name = name
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route."""
         watch = Stopwatch()
         with _classifier(self.name) as (network, tokenizer, letters):
             import torch
@@ -167,18 +163,15 @@ class AdaptiveRAG(RoutedProgram):
     reads = RETRIEVING | {"rerank_everywhere", "ircot", "adaptive"}
 
     def build(self, retriever: Retriever) -> None:
-        """The classifier of questions, and a strategy for each route that retrieves."""
         _, colon, name = self.options.adaptive.classifier.partition(":")
         self.complexity = TrainedComplexity(name) if colon else LMComplexity(self.options)
         self.single_step = EvidenceBased(retriever, self.reranker, self.options)
         self.complex = InterleavedReasoning(retriever, self.reranker, self.options)
 
     def route(self, question: str) -> Route:
-        """The route that the classifier names; see `RoutedProgram.route`."""
         return Route(self.complexity(question=question).route)
 
     def by_route(self, question: str, route: Route) -> dspy.Prediction:
-        """See `RoutedProgram.by_route`."""
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         strategy = self.complex if route is Route.COMPLEX else self.single_step

@@ -207,7 +207,6 @@ def signature_fields(module: dspy.Module) -> dict[str, Fields]:
 
 @cache
 def _type(annotation: Any) -> str:
-    """A fingerprint of a type, by its schema without titles and descriptions."""
 
     def drop_words(schema: Any) -> Any:
         if isinstance(schema, dict):
@@ -291,7 +290,6 @@ class SavedModule(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of its state."""
         return fingerprint(self.state)
 
     @property
@@ -379,7 +377,6 @@ def _is_replaceable(folder: Path, names: list[str]) -> bool:
 
 
 def has_file(folder: Path, name: str) -> bool:
-    """True if a folder has a file of this name."""
     try:
         return (folder / name).is_file()
     except OSError:  # too long a name, or no permission to read the folder

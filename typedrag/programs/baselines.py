@@ -30,7 +30,6 @@ class DirectLM(Program):
     retrieves: ClassVar[bool] = False
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from the LM's own knowledge."""
         return self.answer_from_lm(question)
 
 
@@ -42,11 +41,9 @@ class RAG(Program):
     reads = RETRIEVING | {"rerank_everywhere"}
 
     def build(self, retriever: Retriever) -> None:
-        """The strategy for evidence-based questions, used for all."""
         self.strategy = EvidenceBased(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from the passages found for the question."""
         return self.strategy(question=question)
 
 
@@ -58,11 +55,9 @@ class RAGFusion(Program):
     reads = RETRIEVING | {"max_sub_queries", "sift"}
 
     def build(self, retriever: Retriever) -> None:
-        """One strategy for all questions."""
         self.strategy = _Fusion(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from the passages found for the question and its variants."""
         return self.strategy(question=question)
 
 
@@ -75,7 +70,6 @@ class _Fusion(Retrieving):
         self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """See `Program.respond`."""
         try:
             reply = ask("decompose", self.vary, retries=self.options.retries, question=question)
             near, written = topic_similarity(self.retriever, self.reranker), reply.prediction.queries.root

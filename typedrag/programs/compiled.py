@@ -90,7 +90,6 @@ class CompiledAbout:
     created: str = ""
 
     def to_save(self) -> CompiledAbout:
-        """The same with the date, and without keys and addresses."""
         return replace(
             self,
             created=self.created or datetime.now(UTC).isoformat(timespec="seconds"),
@@ -144,7 +143,6 @@ class Compiled(SavedModule):
 
     @property
     def retrieves(self) -> bool:
-        """True if the program needs a retriever."""
         return program_class(self.program).retrieves
 
     def build(

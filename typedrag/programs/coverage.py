@@ -167,7 +167,6 @@ class _BySubQuestions(Retrieving):
         self.answer = PassageAnswerer(answer_signature(AnswerCoveringSubQuestions, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer the question and its core sub-questions; see `Program.respond`."""
         core = self.core(question=question).sub_questions
         query = " ".join([question, *core])
         [passages] = self.search([query], rerank=True)
@@ -183,11 +182,9 @@ class _Core(DecomposingStrategy):
     pooled_signature = AnswerFromPassages
 
     def build_decomposer(self, signature: Any) -> dspy.Module:
-        """The module that writes sub-questions and types them."""
         return CoreSubQuestions(self.options)
 
     def decompose(self, question: str) -> tuple[Decomposition, list[str]]:
-        """The core sub-questions, as the sub-queries."""
         core = self.decomposer(question=question).sub_questions
         return Decomposition(core), core
 
@@ -211,12 +208,10 @@ class _Retrieval(_Core):
             self.judge = SentenceCoverageJudge(options.retries)
 
     def decompose(self, question: str) -> tuple[Decomposition, list[str]]:
-        """The sub-questions that have a weight, as the sub-queries."""
         weights = self.decomposer.weighted(question)
         return Decomposition(list(weights), weights=weights), list(weights)
 
     def pooled(self, question: str, parts: Decomposition, sub_queries: Sequence[str]) -> list[Passage]:
-        """The passages that cover the sub-questions best."""
         weights = parts.weights
         own_ranking, *rankings = self.search([question, *weights], rerank=True)
         sought = [ranking for ranking, weight in zip(rankings, weights.values(), strict=True) if weight > 0]
@@ -273,12 +268,10 @@ class _CoverageProgram(Program):
     reads = (RETRIEVING - {"answer_prompt"}) | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
-        """The strategy, and plain RAG to fall back on."""
         self.strategy = self.strategy_class(retriever, self.reranker, self.options)
         self.plain = EvidenceBased(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer by way of core sub-questions."""
         try:
             return self.strategy(question=question)
         except StepFailed as failure:

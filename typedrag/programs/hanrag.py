@@ -84,12 +84,10 @@ class RevelatorModule(dspy.Module):
 
     @property
     def output(self) -> str:
-        """The name of its signature's output."""
         ((name, _),) = self.predict.signature.output_fields.items()
         return str(name)
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """The prediction of the role's signature."""
         step, question = _STEPS[self.role], str(inputs["question"])
         with use_lm(_open_once(self._spec)) if self._spec else nullcontext():
             reply = ask(step, self.predict, retries=self._retries, **inputs)
@@ -126,7 +124,6 @@ class RuleRouter(dspy.Module):
     """
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route."""
         rest = re.sub(rf"^\W*(?:{_ASKING})\b", "", question.lower())
         if _ASKS_AGAIN.search(rest):
             route = Route.COMPOUND
@@ -145,12 +142,10 @@ class FixedRouter(dspy.Module):
         self.route = route
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route."""
         return _record_route(question, self.route)
 
 
 def build_router(options: Options) -> dspy.Module:
-    """The router that the options name."""
     router = options.hanrag.router
     if isinstance(router, Route):
         return FixedRouter(router)
@@ -185,13 +180,11 @@ class ANRAG(Retrieving):
 
     @property
     def lm_calls(self) -> int:
-        """The LM calls of one query, without retries."""
         hanrag = self.options.hanrag
         judgments = hanrag.candidates * hanrag.discriminate_relevance
         return self.answer.lm_calls + judgments + self.options.ungrounded
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer a question; see `Program.respond`."""
         [passages] = self.search([question], rerank=True)
         return self.final_answer(self.answer, question, self.relevant(question, passages))
 
@@ -263,7 +256,6 @@ class HANRAG(RoutedProgram):
     }  # fmt: skip
 
     def build(self, retriever: Retriever) -> None:
-        """The revelator's five roles (ANRAG has the one of relevance) and the composer of answers."""
         self._near = topic_similarity(retriever, self.reranker)
         self.router = build_router(self.options)
         self.anrag = ANRAG(retriever, self.reranker, self.options)
@@ -283,11 +275,9 @@ class HANRAG(RoutedProgram):
         return self.options.hanrag.max_lm_calls
 
     def route(self, question: str) -> Route:
-        """The route that the router names; see `RoutedProgram.route`."""
         return Route(self.router(question=question).route)
 
     def by_route(self, question: str, route: Route) -> dspy.Prediction:
-        """See `RoutedProgram.by_route`."""
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         try:

@@ -31,7 +31,6 @@ class ProgramSource:
 
     @property
     def retrieves(self) -> bool:
-        """True if the program needs a retriever."""
         return program_class(self.name).retrieves
 
     @property
@@ -123,7 +122,6 @@ class ProgramSource:
             )
 
     def without_index(self, options: Options) -> Program:
-        """The program for the sake of those of its modules that search nothing; see `build`."""
         return self.compiled.without_index(options) if self.compiled else build_without_index(self.name, options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:

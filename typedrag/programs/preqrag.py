@@ -104,15 +104,32 @@ def multi_document_cue(question: str) -> str:
     return next((cue for cue, pattern in _PATTERNS if pattern.search(question)), "")
 
 
-class RuleScopeClassifier(dspy.Module):
-    """Names a question's scope by its wording, without an LM."""
+class ScopeClassifier(dspy.Module):
+    """Names a question's scope without an LM: by its wording, or the scope that is given, or with `oracle` the one that
+    the question's dataset labels, which is its subset."""
+
+    def __init__(self, classifier: str | DocumentScope = "rule") -> None:
+        super().__init__()
+        self._classifier = classifier
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Several documents if the wording has a cue of that."""
-        watch = Stopwatch()
-        cue = multi_document_cue(question)
-        scope = DocumentScope.MULTI if cue else DocumentScope.SINGLE
-        return _record_scope(question, scope, f" (it {cue})" if cue else "", watch.seconds)
+        watch, why = Stopwatch(), ""
+        if isinstance(self._classifier, DocumentScope):
+            scope = self._classifier
+        elif self._classifier == "oracle":
+            subset = call_context().labels.get("subset")
+            if subset not in tuple(DocumentScope):
+                lack = f"subset '{subset}' is no scope" if subset else "the question has no labelled scope"
+                raise InputError(
+                    f"the classifier is an oracle, but {lack}",
+                    f"Evaluate it on a dataset with the subsets {' and '.join(DocumentScope)}",
+                )
+            scope = DocumentScope(subset)
+        else:
+            cue = multi_document_cue(question)
+            scope, why = (DocumentScope.MULTI, f" (it {cue})") if cue else (DocumentScope.SINGLE, "")
+        add_step(Step("classify", question, f"{scope}{why}", seconds=watch.seconds))
+        return dspy.Prediction(scope=scope)
 
 
 class LMScopeClassifier(dspy.Module):
@@ -125,7 +142,7 @@ class LMScopeClassifier(dspy.Module):
     def __init__(self, options: Options) -> None:
         super().__init__()
         self.classify = dspy.Predict(ClassifyDocumentScope)
-        self._rule = RuleScopeClassifier()
+        self._rule = ScopeClassifier()
         self._retries = options.retries
         self._cue_that_settles = {"either": True, "both": False}.get(str(options.preqrag.classifier))
 
@@ -143,49 +160,9 @@ class LMScopeClassifier(dspy.Module):
         return dspy.Prediction(scope=scope)
 
 
-class FixedScopeClassifier(dspy.Module):
-    """Gives every question the same scope."""
-
-    def __init__(self, scope: DocumentScope) -> None:
-        super().__init__()
-        self.scope = scope
-
-    def forward(self, question: str) -> dspy.Prediction:
-        """The scope."""
-        return _record_scope(question, self.scope)
-
-
-class OracleScopeClassifier(dspy.Module):
-    """Names the scope that a question's dataset labels, which is its subset."""
-
-    def forward(self, question: str) -> dspy.Prediction:
-        """The scope."""
-        subset = call_context().labels.get("subset")
-        if subset not in tuple(DocumentScope):
-            lack = f"subset '{subset}' is no scope" if subset else "the question has no labelled scope"
-            raise InputError(
-                f"the classifier is an oracle, but {lack}",
-                f"Evaluate it on a dataset with the subsets {' and '.join(DocumentScope)}",
-            )
-        return _record_scope(question, DocumentScope(subset))
-
-
 def build_scope_classifier(options: Options) -> dspy.Module:
-    """The scope classifier that the options name."""
-    match options.preqrag.classifier:
-        case DocumentScope() as scope:
-            return FixedScopeClassifier(scope)
-        case "rule":
-            return RuleScopeClassifier()
-        case "oracle":
-            return OracleScopeClassifier()
-        case _:
-            return LMScopeClassifier(options)
-
-
-def _record_scope(question: str, scope: DocumentScope, why: str = "", seconds: float = 0.0) -> dspy.Prediction:
-    add_step(Step("classify", question, f"{scope}{why}", seconds=seconds))
-    return dspy.Prediction(scope=scope)
+    classifier = options.preqrag.classifier
+    return LMScopeClassifier(options) if classifier in ("lm", "either", "both") else ScopeClassifier(classifier)
 
 
 AS_IT_STANDS = "searched for as it stands"
@@ -207,7 +184,6 @@ class PreQRAG(Program):
     searches: ClassVar[str] = "auto"
 
     def build(self, retriever: Retriever) -> None:
-        """The boxes of figure 1, in their order."""
         own = self.options.preqrag
         options = self.options.model_copy(update={"answer_passages": own.passages})
         self.classifier = build_scope_classifier(options)
@@ -220,7 +196,6 @@ class PreQRAG(Program):
             self.combine = dspy.Predict(answer_signature(AnswerFromSubAnswers, options, may_be_phrase=True))
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Classify, rewrite, retrieve, rerank, answer."""
         classified = self.classifier(question=question)
         emit(Classified, route=classified.scope.value)
         rewritten = self.rewriter(question=question, scope=classified.scope)

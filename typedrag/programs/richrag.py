@@ -36,11 +36,9 @@ class RichRAG(Program):
     reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_prompt"}) | {"richrag"}
 
     def build(self, retriever: Retriever) -> None:
-        """One strategy for all questions."""
         self.strategy = _MultiFaceted(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from passages on all sub-aspects of the question."""
         return self.strategy(question=question)
 
 
@@ -71,7 +69,6 @@ class _MultiFaceted(Retrieving):
         self.answer = PassageAnswerer(signature, options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """See `Program.respond`."""
         options = self.options.richrag
         searches = options.search == "aspects"
         aspects = self._aspects(question, searches) if searches or options.tell_aspects else []

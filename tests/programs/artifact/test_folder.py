@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,6 @@ def listing(folder: Path) -> dict[str, bytes]:
 
 def names(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()]
-
-
-def test_what_is_written_is_read_again(tmp_path):
-    folder = tmp_path / "a" / "b"
-    write_files(folder, PARTS)
-    assert {name: read_json(folder, name, "x") for name in PARTS} == PARTS
-    assert "Größe" in (folder / "state.json").read_text("utf-8")
-    assert names(tmp_path / "a") == ["b"]
 
 
 def test_a_folder_of_the_kind_is_replaced_and_leaves_nothing(tmp_path):
@@ -99,25 +90,6 @@ def test_a_fault_leaves_what_was_there(tmp_path, monkeypatch, failing):
             write_files(folder, {**PARTS, "state.json": "new"})
     assert {name: read_json(folder, name, "x") for name in PARTS} == PARTS
     assert names(tmp_path) == ["b"]
-
-
-def test_many_readers_never_see_a_half(tmp_path):
-    """While it is replaced a folder is there, whole, or for a moment not at all."""
-    folder = tmp_path / "b"
-    many = {"head.json": {"format": 1}, "state.json": "x" * 100_000}
-    write_files(folder, many)
-
-    def read(_):
-        try:
-            return read_json(folder, "state.json", "x")
-        except InputError as error:
-            return None if "lacks its part" in str(error) or "cannot be read" in str(error) else str(error)
-
-    with ThreadPoolExecutor(3) as pool:
-        reads = pool.map(read, range(300))
-        for _ in range(30):
-            write_files(folder, many)
-        assert set(reads) <= {"x" * 100_000, None}
 
 
 def test_half_of_a_surrogate_pair_is_no_reason_to_lose_a_program(tmp_path):

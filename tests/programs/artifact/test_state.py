@@ -80,14 +80,6 @@ def test_values_that_their_type_would_show_otherwise_are_shown_as_they_are(name,
     assert prompts(copied(program)) == prompts(program)
 
 
-def test_sub_modules_that_are_compiled_are_part_of_the_state():
-    program = build_without_index("typed_rag")
-    program.strategies["reason"]._compiled = True
-    named_predictors(program)[REASON].signature = named_predictors(program)[REASON].signature.with_instructions("Ask.")
-    assert REASON not in dict(program.named_predictors())
-    assert named_predictors(copied(program))[REASON].signature.instructions == "Ask."
-
-
 @pytest.mark.parametrize("options", [Options(), Options(type_classifier="lm"), PUBLISHED])
 def test_predictors_have_dspy_s_names_and_order(options):
     program = build_without_index("typed_rag", options)

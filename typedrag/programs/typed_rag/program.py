@@ -38,7 +38,6 @@ class TypedRAG(Program):
     reads = Program.reads - {"preqrag", "hanrag", "ircot", "adaptive", "richrag", "coverage_rerank"}
 
     def build(self, retriever: Retriever) -> None:
-        """The type classifier, and a strategy for each type."""
         self.classifier = build_type_classifier(self.options)
         if self.options.coverage_rounds:
             self.coverage = CoverageRounds(retriever, self.reranker, self.options)
@@ -48,7 +47,6 @@ class TypedRAG(Program):
         }
 
     def respond(self, question: str, question_type: QuestionType | None = None) -> dspy.Prediction:
-        """Answer by the type that the asker says, or else by the one that the type classifier names."""
         if question_type:
             named = record_type(question, question_type, source="the asker")
         else:

@@ -1,4 +1,8 @@
-"""The strategies of question types, each as the paper's figure draws it (Typed-RAG, sections 3.1 to 3.5, figure 2)."""
+"""The strategies of question types, each as the paper's figure draws it (Typed-RAG, sections 3.1 to 3.5, figure 2).
+
+Each returns `answer`, `passages`, `citations` and, if not from passages, `answered`. It raises `NotAnswered` if the
+collection does not say, and `StepFailed` if a step fails that it cannot do without.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +37,7 @@ from typedrag.signatures.fields import PerspectiveAnswer
 from typedrag.text.words import content_words
 
 
-class Strategy(Retrieving):
-    """Answers questions of one type."""
-
-    def forward(self, question: str) -> dspy.Prediction:
-        """Answer a question: `answer`, `passages`, `citations` and, if not from passages, `answered`.
-
-        Raises:
-            NotAnswered: If the collection does not say.
-            StepFailed: If a step fails that the strategy cannot do without.
-            LMUnavailable: If the LM cannot be used.
-            RetrievalError: If the index or the reranker cannot be used.
-        """
-        raise NotImplementedError
-
-
-class EvidenceBased(Strategy):
+class EvidenceBased(Retrieving):
     """A question of a single aspect (section 3.1): retrieve(question) ─► answer"""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -72,7 +61,7 @@ class EvidenceBased(Strategy):
         return self.final_answer(self.answer, question, passages)
 
 
-class Comparison(Strategy):
+class Comparison(Retrieving):
     """purpose and items ─► retrieve per item ─► drop duplicates ─► rerank ─► answer to the purpose   (section 3.2)
 
     With the option `comparison_search` items are joined to the question, which is searched for, too.
@@ -84,7 +73,6 @@ class Comparison(Strategy):
         self.answer = PassageAnswerer(answer_signature(answering.AnswerComparison, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer from passages on each item."""
         reply = ask("decompose", self.frame, retries=self.options.retries, question=question)
         frame = reply.prediction
         items = list(dict.fromkeys(item.strip() for item in frame.items_compared.root if item.strip()))
@@ -99,7 +87,7 @@ class Comparison(Strategy):
         return self.final_answer(self.answer, question, passages, **compared)
 
 
-class Experience(Strategy):
+class Experience(Retrieving):
     """keywords ─► retrieve ─► rerank by the keywords ─► answer   (section 3.3)
 
     All keywords make one query: one such as "best" finds nothing of use by itself.
@@ -111,7 +99,6 @@ class Experience(Strategy):
         self.answer = PassageAnswerer(answer_signature(answering.AnswerExperience, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer from the passages found by the keywords."""
         reply = ask("decompose", self.extract_keywords, retries=self.options.retries, question=question)
         keywords = " ".join(dict.fromkeys(" ".join(reply.prediction.keywords.root).split()))
         add_step(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
@@ -143,7 +130,7 @@ class Decomposition:
     """Why there are no sub-queries, if the LM has said so."""
 
 
-class DecomposingStrategy(Strategy):
+class DecomposingStrategy(Retrieving):
     """sub-queries ─► for each, at once: retrieve ─► answer ─► combine   (option `aggregate`)
     sub-queries ─► retrieve for all ─► pool ─► rerank ─► answer once     (option `pool`)
 
@@ -164,7 +151,9 @@ class DecomposingStrategy(Strategy):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        paraphrasing = self.paraphrase_signature if options.sub_queries == "paraphrases" else None
+        paraphrasing = self.paraphrase_signature
+        if paraphrasing and options.sub_queries != "paraphrases":
+            paraphrasing = None
         self.decomposer = self.build_decomposer(paraphrasing or self.decompose_signature)
         if self.strategy_options.combine == "pool":
             self.answer_pooled = PassageAnswerer(answer_signature(self.pooled_signature, options), options)
@@ -177,16 +166,13 @@ class DecomposingStrategy(Strategy):
 
     @property
     def strategy_options(self) -> SubQueryOptions:
-        """The options of this question type."""
         options: SubQueryOptions = getattr(self.options, self.question_type)
         return options
 
     def build_decomposer(self, signature: Any) -> dspy.Module:
-        """The module that writes the sub-queries."""
         return predictor(signature)
 
     def read_parts(self, prediction: dspy.Prediction) -> Decomposition:
-        """The parts that the decomposer predicted."""
         written = prediction.sub_queries
         if not written.root and not written.dropped:
             raise NoDecomposition("decompose", "one search is enough")
@@ -201,7 +187,6 @@ class DecomposingStrategy(Strategy):
         return ""
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer by way of sub-queries."""
         parts, sub_queries = self.decompose(question)
         if self.strategy_options.combine == "pool":
             return self.final_answer(self.answer_pooled, question, self.pooled(question, parts, sub_queries))
@@ -225,7 +210,6 @@ class DecomposingStrategy(Strategy):
         return parts, sub_queries
 
     def search_queries(self, question: str, sub_queries: Sequence[str]) -> list[str]:
-        """The text that is searched for with each sub-query."""
         joined = self.strategy_options.search == "joined"
         return [f"{question} {sub_query}" if joined else sub_query for sub_query in sub_queries]
 
@@ -307,7 +291,6 @@ class Debate(DecomposingStrategy):
         return predictor(signature if self.options.debate_gate else typed_rag.FrameSides)
 
     def read_parts(self, prediction: dspy.Prediction) -> Decomposition:
-        """The topic, and the sub-query and perspective of each side."""
         if not prediction.get("is_debate", True):
             return Decomposition([], why_none="people do not disagree on the question")
         sides = prediction.sides.root
@@ -335,12 +318,11 @@ class Debate(DecomposingStrategy):
         return best
 
     def combiner_inputs(self, parts: Decomposition, answers: Sequence[SubAnswer]) -> dict[str, Any]:
-        """The topic, and the answer of each side."""
         sides = [PerspectiveAnswer(perspective=a.perspective, answer=a.answer) for a in answers]
         return {"topic": parts.topic, "perspectives": sides}
 
 
-class Remark(Strategy):
+class Remark(Retrieving):
     """A polite reply to small talk, after a search that found nothing on it"""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -348,13 +330,12 @@ class Remark(Strategy):
         self.reply = dspy.Predict(answering.ReplyToRemark)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Reply to a remark."""
         reply = ask("reply", self.reply, retries=self.options.retries, remark=question)
         add_step(Step("reply", question, reply.prediction.answer, seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(answer=reply.prediction.answer.strip(), answered=Answered.NOTHING)
 
 
-STRATEGIES: dict[QuestionType, type[Strategy]] = {
+STRATEGIES: dict[QuestionType, type[Retrieving]] = {
     QuestionType.EVIDENCE_BASED: EvidenceBased,
     QuestionType.COMPARISON: Comparison,
     QuestionType.EXPERIENCE: Experience,

@@ -67,7 +67,6 @@ class ProbabilityClassifier(dspy.Module):
         raise NotImplementedError
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The likeliest type."""
         watch = Stopwatch()
         best, probability = max(self.probabilities(question).items(), key=lambda pair: pair[1])
         return record_type(question, best, probability, watch.seconds)
@@ -100,7 +99,6 @@ class LMTypeClassifier(dspy.Module):
         self._retries = options.retries
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type that the LM names."""
         predictor = with_settings(self.classify, logprob_settings())
         reply = ask("classify", predictor, retries=self._retries, question=question)
         question_type = reply.prediction.question_type
@@ -112,7 +110,6 @@ class OracleTypeClassifier(dspy.Module):
     """Names the type that a question's dataset labels."""
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type."""
         if not (labelled := call_context().labels.get("question_type")):
             raise InputError(
                 "the type classifier is an oracle, but the question has no labelled type",
@@ -130,11 +127,9 @@ class ByLanguageTypeClassifier(ProbabilityClassifier):
         self._options = options
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """The probabilities by the classifier that reads English."""
         return self.english.probabilities(question)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The type that the classifier or the LM names."""
         too_short_to_tell = question.isascii() and len(question.split()) <= _FEW_WORDS
         if too_short_to_tell or is_english(question):
             return self.english(question=question)
@@ -164,11 +159,9 @@ class LinearWeights(NamedTuple):
 
     @classmethod
     def load(cls, path: Path) -> LinearWeights:
-        """Read weights that `save` wrote."""
         return cls(**load_arrays(path))
 
     def save(self, path: Path) -> None:
-        """Write the weights, with real numbers at half precision."""
         save_arrays(path, self._asdict())
 
 
@@ -185,7 +178,6 @@ class LinearTypeClassifier(ProbabilityClassifier):
     """
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """The probability of each type."""
         weights, words, characters = _load_linear()
         word_rows, word_tfidf = words(question)
         character_rows, character_tfidf = characters(question)
@@ -197,7 +189,6 @@ class LinearTypeClassifier(ProbabilityClassifier):
 
 @cache
 def _load_linear() -> tuple[LinearWeights, TfIdf, TfIdf]:
-    """The weights, and what makes features of words and of characters."""
     weights = LinearWeights.load(WEIGHTS)
     split = len(weights.words)
     words = TfIdf(word_ngrams, weights.words, weights.idf[:split])
@@ -275,7 +266,6 @@ class EmbeddingTypeClassifier(ProbabilityClassifier):
     `LinearTypeClassifier`."""
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """The probability of each type."""
         with _load_embedding() as model:
             logits = np.append(mean_embedding(model.tokenizer, model.network, [question])[0].numpy(), 1) @ model.head.T
         return dict(zip(model.types, softmax(logits / model.temperature).tolist(), strict=True))
@@ -338,7 +328,6 @@ class HubTypeClassifier(ProbabilityClassifier):
         self.name = name
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        """The probability of each type."""
         with _load_hub_model(self.name) as model:
             import torch
 
@@ -382,7 +371,6 @@ def _load_hub_model(name: str) -> _HubModel:
 
 
 def _network(name: str, place: str) -> tuple[Any, str]:
-    """The network, and the name of its tokenizer."""
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging
 
