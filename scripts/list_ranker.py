@@ -28,7 +28,7 @@ from typedrag.cli.progress import OnProgress, RunsProgress, counting
 from typedrag.cli.script import run
 from typedrag.datasets import load_dataset
 from typedrag.datasets.richrag import Pool, read_pools, write_pools
-from typedrag.experiments.evaluate.config_file import read_into
+from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.list_ranker.measures import RankerReport, RankerScores, compare_rankers, evaluate_rankers

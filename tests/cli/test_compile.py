@@ -13,9 +13,9 @@ from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call, words
 from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
-from typedrag.experiments.evaluate.config import ProgramConfig
-from typedrag.experiments.evaluate.config_file import read_into
-from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.config import ProgramConfig
+from typedrag.experiments.config_file import read_into
+from typedrag.experiments.results import read_run
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.compile import CompileConfig

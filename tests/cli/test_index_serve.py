@@ -15,7 +15,7 @@ from tests.serving.process import Process
 from typedrag import load_program
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError, RetrievalError
-from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
+from typedrag.experiments.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program
 from typedrag.programs.compiled import Compiled, save_compiled
@@ -105,7 +105,7 @@ def test_what_a_compile_keeps_is_what_the_server_searches_by(serving, tmp_path):
         {"dataset": {"name": "sample"}, "programs": [program], "metrics": [{"name": "length"}]}
     )
     parts = Resources(config, tmp_path / "judgments.sqlite")
-    assert parts.searched_by(program) == "bm25"
+    assert parts.retriever_spec(program) == "bm25"
     assert parts.addresses == [url]
 
 

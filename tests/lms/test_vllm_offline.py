@@ -18,12 +18,12 @@ from tests.lms.test_lm import refusal
 from typedrag.core.errors import InputError
 from typedrag.core.events import listen
 from typedrag.core.extras import MissingExtra
-from typedrag.lms import vllm_offline
+from typedrag.lms import in_process
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.client import LM
+from typedrag.lms.in_process import OfflineEngine
 from typedrag.lms.lm import check_spec, choose_adapter, open_lm
 from typedrag.lms.replies import lm_source
-from typedrag.lms.vllm_offline import OfflineEngine
 
 
 class Batches:
@@ -142,7 +142,7 @@ def test_a_spec_without_a_model_is_refused():
 
 
 def test_its_replies_are_of_its_options_and_its_adapter(batches, monkeypatch):
-    monkeypatch.setattr(vllm_offline, "load", lambda spec: Engine(batches))
+    monkeypatch.setattr(in_process, "load_engine", lambda spec: Engine(batches))
     sources = set()
     for options, spec in (("--seed 1", "m"), ("--seed 2", "m"), ("--seed 2", "m+a=one"), ("--seed 2", "m+a=two")):
         monkeypatch.setenv("TYPEDRAG_VLLM_OPTIONS", options)

@@ -90,7 +90,7 @@ def _build(
 ) -> None:
     from pydantic import ValidationError
 
-    from typedrag.experiments.evaluate.config import SpendingCaps
+    from typedrag.experiments.config import SpendingCaps
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.lms.cost import track_calls
     from typedrag.lms.lm import open_lm

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from typedrag.experiments.compare.compare import By, Difference
+    from typedrag.experiments.compare import By, Difference
 
 _WIDTH = 120
 _MARKS = {"better": "+", "worse": "-", "": ""}
@@ -48,8 +48,8 @@ def command(
 
     from typedrag.cli.opening import say
     from typedrag.cli.tables import wide_console
-    from typedrag.experiments.compare.compare import compare
-    from typedrag.experiments.evaluate.run_store import read_run
+    from typedrag.experiments.compare import compare
+    from typedrag.experiments.results import read_run
 
     comparison = compare([read_run(f) for f in folders], measures=measures, by=by, seed=seed, force=force)
     for conflict in comparison.conflicts:

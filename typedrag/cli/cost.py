@@ -49,13 +49,13 @@ def command(paths: tuple[Path, ...], price: Price | None, as_json: bool) -> None
     replies and judgments have answered cost nothing and is not in it.
     """
     from typedrag.cli.tables import draw_table
-    from typedrag.experiments.cost import costs_of, json_of
+    from typedrag.experiments.cost import read_costs, spending_fields
     from typedrag.lms.cost import Spending
 
-    costs = costs_of(paths, price)
+    costs = read_costs(paths, price)
     total = sum((cost.spent for cost in costs), Spending())
     if as_json:
-        summary = {"runs": [cost.to_dict() for cost in costs], "total": json_of(total)}
+        summary = {"runs": [cost.to_dict() for cost in costs], "total": spending_fields(total)}
         click.echo(json.dumps(summary, ensure_ascii=False, indent=1))
         return
     questions = sum(cost.questions or 0 for cost in costs)

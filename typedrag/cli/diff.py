@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from typedrag.experiments.compare.diff import Change, Demonstration, PredictorDiff, ProgramDiff
+    from typedrag.experiments.diff import Change, Demonstration, PredictorDiff, ProgramDiff
 
 _WIDTH = 120
 _LONGEST_VALUE = 400
@@ -33,7 +33,7 @@ def command(base: str, compiled: str, html: Path | None, as_json: bool) -> None:
     or the name of a program, for its uncompiled state. Words are marked as [-removed-] or {+added+}.
     """
     from typedrag.cli.opening import say
-    from typedrag.experiments.compare.diff import diff_programs, read_sides, write_diff
+    from typedrag.experiments.diff import diff_programs, read_sides, write_diff
 
     diff = diff_programs(*read_sides(base, compiled))
     if html:

@@ -14,8 +14,8 @@ from typedrag.cli.progress import RunsProgress, in_words
 from typedrag.core.errors import InputError
 
 if TYPE_CHECKING:
-    from typedrag.experiments.evaluate.evaluate import Evaluated
-    from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
+    from typedrag.experiments.evaluate import Evaluated
+    from typedrag.experiments.results import GroupSummary, RunSummary
 
 
 @click.command()
@@ -99,8 +99,8 @@ def command(
     if config is None and not isinstance(values["programs"], list) and not settings:
         raise InputError("nothing is named to be evaluated", "Name --program, --answers or --config")
 
-    from typedrag.experiments.evaluate.config_file import read_config
-    from typedrag.experiments.evaluate.evaluate import run_evaluation
+    from typedrag.experiments.config_file import read_config
+    from typedrag.experiments.evaluate import run_evaluation
     from typedrag.runs import is_run
 
     job = read_config(config, values, settings)

@@ -31,7 +31,7 @@ def assignments(*names: str, metavar: str = "NAME=VALUE", **settings: Any) -> De
     def read(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
         if not values:
             return {}
-        from typedrag.experiments.evaluate.config_file import with_settings
+        from typedrag.experiments.config_file import with_settings
 
         return with_settings({}, values, max(option.opts, key=len))
 

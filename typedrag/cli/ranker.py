@@ -108,7 +108,7 @@ def pools(
     from typedrag.core.errors import InputError
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.richrag import write_pools
-    from typedrag.experiments.evaluate.run_store import read_run
+    from typedrag.experiments.results import read_run
     from typedrag.optimizers.list_ranker.pools import (
         find_scale,
         golden_aspects,
@@ -208,7 +208,7 @@ def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings:
     ranker, by the answers that a generator writes from its lists.
     """
     from typedrag.cli.progress import RunsProgress, counting
-    from typedrag.experiments.evaluate.config_file import read_into
+    from typedrag.experiments.config_file import read_into
     from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainingProgress, train_ranker
 
     known = RankerTrainConfig.model_fields

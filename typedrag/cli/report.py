@@ -28,8 +28,8 @@ def command(folders: tuple[Path, ...], out: Path, title: str, pairwise: Path | N
     run with the first, and shows the answers to every question side by side.
     """
     from typedrag.cli.opening import say
-    from typedrag.experiments.evaluate.run_store import read_run
-    from typedrag.experiments.report.report import write_report
+    from typedrag.experiments.report import write_report
+    from typedrag.experiments.results import read_run
 
     runs = [read_run(folder) for folder in folders]
     write_report(runs, out, pairwise=_read_pairwise(pairwise, folders[0]), title=title, seed=seed)

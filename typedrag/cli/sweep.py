@@ -149,7 +149,7 @@ def best(
     STUDY is the --out of a sweep. The program is saved in its folder best/program. The original program is measured
     too; the part of the gain that is lost on held-out questions was due to the choice.
     """
-    from typedrag.experiments.evaluate.config import SpendingCaps
+    from typedrag.experiments.config import SpendingCaps
     from typedrag.optimizers.sweep import open_sweep
     from typedrag.optimizers.sweep.best import choose, measure_best, parse_share
     from typedrag.optimizers.sweep.config import read_kept
@@ -223,7 +223,7 @@ def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dic
 
 def _runner(executor: str, workers: int | None) -> Callable[..., SweepResult]:
     """The runner of a sweep: this process, or workers of a Ray cluster."""
-    from typedrag.experiments.executors.ray_cluster import ray_address
+    from typedrag.experiments.ray_pool import ray_address
     from typedrag.optimizers.sweep import run_sweep
 
     if ray_address(executor) is None:
@@ -284,18 +284,18 @@ def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 
 def _draw_best(best: Best) -> None:
     from typedrag.cli.tables import draw_table
-    from typedrag.experiments.compare.objective import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate
+    from typedrag.experiments.held_out import format_truth, format_verdict
     from typedrag.optimizers.sweep.report import measured_row
 
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
     draw_table(headings, map(measured_row, best.measured), title=title)
-    verdict = say_verdict(best.verdict, best.truth)
+    verdict = format_verdict(best.verdict, best.truth)
     programs = best.settings["programs"]
     corrected = f", corrected for {programs} trials measured on these questions" if programs > 1 else ""
     click.echo(f"verdict: {verdict}, against the program as it was, by {best.measured[0].measure}{corrected}")
     if answered := best.measured[0].gain_answered:
         click.echo(f"over the questions that both answered: {format_estimate(answered, signed=True)}")
     if best.truth and best.verdict != "less truthful":
-        click.echo(say_truth(best.truth))
+        click.echo(format_truth(best.truth))

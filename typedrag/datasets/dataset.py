@@ -202,9 +202,6 @@ def sample(
 
     A larger limit adds to the examples of a smaller one. Strata take their turns so that a limit below their number
     still reaches each subset, with other types.
-
-    Args:
-        type_of: Tells an example's question type, which strata are formed by, besides the subset.
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
@@ -221,11 +218,7 @@ def sample(
 
 
 def plain(value: Any) -> Any:
-    """The JSON value of a record or enum in an example, for `json.dumps`.
-
-    Raises:
-        TypeError: If the value is neither.
-    """
+    """The JSON value of a record or enum in an example, for `json.dumps`."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Enum):
@@ -313,22 +306,12 @@ def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> D
 
 
 def example(**fields: object) -> dspy.Example:
-    """An example with these fields, of which `question` is the only input.
-
-    Example:
-        >>> example(id="1", question="Why?").inputs().toDict()
-        {'question': 'Why?'}
-    """
+    """An example with these fields, of which `question` is the only input."""
     return dspy.Example(**fields).with_inputs("question")
 
 
 def make_id(*parts: str) -> str:
-    """An id for a row that has none: a hash of the parts that identify it.
-
-    Example:
-        >>> make_id("Why is the sky blue?")
-        'fa57d61b4ef46453'
-    """
+    """An id for a row that has none: a hash of the parts that identify it."""
     return text_hash("\x1f".join(parts))[:16]
 
 

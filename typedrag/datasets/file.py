@@ -136,15 +136,7 @@ def _references(rows: Sequence[ReferenceRow | str]) -> tuple[Reference, ...]:
 
 
 def field_mapping(pairs: Iterable[str]) -> dict[str, str]:
-    """The mapping written as NAME=FIELD pairs.
-
-    Raises:
-        InputError: If a pair has another form.
-
-    Example:
-        >>> field_mapping(["question=query", "id=qid"])
-        {'question': 'query', 'id': 'qid'}
-    """
+    """The mapping written as NAME=FIELD pairs."""
     mapping = {}
     for pair in pairs:
         name, _, field = pair.partition("=")

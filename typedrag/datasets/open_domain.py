@@ -91,9 +91,6 @@ def read_single_hop(path: Path) -> Iterator[SingleHop]:
     A user's own rows have `question`, `answer` or `answers`, and perhaps `entity`. SQuAD's entity is the title
     of the article. DPR's positive contexts count as relevant, its hard negatives
     as noise.
-
-    Args:
-        path: A .jsonl, .csv, .tsv or .json file, also gzipped.
     """
     if path.name.removesuffix(".gz").endswith(".json"):
         whole = read_json(path)
@@ -146,13 +143,7 @@ class QuestionSet(NamedTuple):
 
 
 def read_question_set(where: str, subset: str | None = None) -> QuestionSet:
-    """Read questions with their gold answers.
-
-    Args:
-        where: DATASET, fetched from its home, or DATASET:PATH for a copy; or a file
-            that `read_single_hop` reads.
-        subset: A subset of the dataset, such as validation; None takes all there are.
-    """
+    """Read questions with their gold answers."""
     name, _, path = where.partition(":")
     if name in {source.name for source in sources()}:
         options = {"subset": subset} if subset else {}

@@ -109,12 +109,7 @@ def parse(layout: type[L], entry: Entry) -> L:
 
 
 def listed(text: str) -> list[str]:
-    """The texts of a list written as one text, in JSON or Python; else the text alone.
-
-    Example:
-        >>> listed("['pitot tube', 'Pitot probe']"), listed("[Verse 1]")
-        (['pitot tube', 'Pitot probe'], ['[Verse 1]'])
-    """
+    """The texts of a list written as one text, in JSON or Python; else the text alone."""
     if not text.lstrip().startswith("["):
         return [text]
     for read in (parse_json, ast.literal_eval):
@@ -133,12 +128,7 @@ def all_listed(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a user's row, by our names of the fields; None for a field that the row lacks.
-
-    Args:
-        names: Our names of the fields.
-        fields: The row's names of some of them.
-    """
+    """The values of a user's row, by our names of the fields; None for a field that the row lacks."""
     row = entry.value
     if not isinstance(row, dict):
         raise misfit(entry.place, "it is no object with fields")
@@ -174,12 +164,7 @@ def read_subsets(path: Path, files: Mapping[str, Sequence[str]], subset: str | N
 
 
 def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry]:
-    """Yield the rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped.
-
-    Args:
-        subset: The subset that the rows are given.
-        kind: The file's kind, such as `.csv`, if its name does not tell.
-    """
+    """Yield the rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped."""
     kind = kind or Path(_bare(path)).suffix.lower()
     if kind in (".jsonl", ".ndjson"):
         rows = _json_lines(path)
@@ -215,13 +200,7 @@ def members(entry: Entry, field: str = "") -> Iterator[Entry]:
 
 
 def find_files(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> list[tuple[str, Path]]:
-    """The files of the subsets, as pairs of subset and file.
-
-    Args:
-        path: A file, or a folder that holds some of them.
-        files: The names that each subset's file may have, relative to the folder.
-        subset: One of the subsets, or several separated by commas; None takes all that are there.
-    """
+    """The files of the subsets, as pairs of subset and file."""
     subsets = choose_subsets(list(files), subset)
     if path.is_dir():
         there = [(name, _first(path, files[name])) for name in subsets]
@@ -242,12 +221,7 @@ def find_files(path: Path, files: Mapping[str, Sequence[str]], subset: str | Non
 
 
 def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
-    """The subsets in a comma-separated list; all known ones if there is no list.
-
-    Example:
-        >>> choose_subsets(["nq", "squad", "trivia"], "trivia,nq")
-        ['trivia', 'nq']
-    """
+    """The subsets in a comma-separated list; all known ones if there is no list."""
     subsets = [name.strip() for name in subset.split(",")] if subset else list(known)
     for name in subsets:
         if name not in known:
@@ -272,12 +246,7 @@ def _json_lines(path: Path) -> Iterator[Entry]:
 
 
 def decode(text: str, source: str, line: int = 0) -> Any:
-    """The value of a JSON text.
-
-    Args:
-        source: The name of its file.
-        line: Its line there; 0 if it is the whole file.
-    """
+    """The value of a JSON text."""
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:
@@ -322,14 +291,7 @@ def hub_rows(
     subset: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[Entry]:
-    """Yield the rows of a dataset on the Hugging Face hub.
-
-    Args:
-        splits: The hub's name of the split for each subset.
-        config: One of the configurations that the hub lists for the dataset.
-        subset: One of the subsets, or several separated by commas; None takes all.
-        columns: The columns to read, if rows have much besides.
-    """
+    """Yield the rows of a dataset on the Hugging Face hub."""
     for part in choose_subsets(list(splits), subset):
         place = f"{name} ({splits[part]})"
         for number, row in enumerate(_split(name, config, splits[part], columns), 1):

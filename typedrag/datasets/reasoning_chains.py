@@ -219,12 +219,7 @@ _QUESTIONS: Mapping[str, str] = {
 
 
 def relation_question(subject: str, relation: str) -> str:
-    """The question for the object of a relation with this subject.
-
-    Example:
-        >>> relation_question("Heonjong of Joseon", "father"), relation_question("UHF", "genre")
-        ('Who is the father of Heonjong of Joseon?', 'What is the genre of UHF?')
-    """
+    """The question for the object of a relation with this subject."""
     known = _QUESTIONS.get(" ".join(relation.lower().split()), f"What is the {relation.strip()} of {{}}?")
     return known.format(subject.strip())
 

@@ -23,8 +23,7 @@ from typedrag.core.errors import InputError, LMUnavailable, StepFailed
 from typedrag.core.question_types import QuestionType, parse_question_type
 from typedrag.core.records import Step, Usage
 from typedrag.core.registry import Spec
-from typedrag.lms.asking import ask, with_settings
-from typedrag.lms.logprobs import label_probabilities, logprob_settings
+from typedrag.lms.asking import ask, label_probabilities, logprob_settings, with_settings
 from typedrag.lms.models import find_model
 from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.options import TYPE_CLASSIFIERS, Options
