@@ -8,7 +8,6 @@ import mlflow
 import optuna
 import pytest
 from optuna.trial import TrialState
-from typedrag.programs.published import published_reranker
 
 from tests.lm_server import words
 from tests.mlflow_stores import new_store
@@ -23,6 +22,7 @@ from typedrag.optimizers.sweep.study import STUDY, answered, mean_value, requeue
 from typedrag.programs import Options
 from typedrag.programs.artifact import named_predictors
 from typedrag.programs.compiled import save_compiled
+from typedrag.programs.options import PUBLISHED_RERANKERS
 
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 
@@ -261,7 +261,7 @@ def test_a_teleprompter_compiles_a_program_as_published(sweep):
 
 
 def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings, tmp_path):
-    options, reranker = Options.as_published("typed_rag"), published_reranker("typed_rag")
+    options, reranker = Options.as_published("typed_rag"), PUBLISHED_RERANKERS["typed_rag"]
     folder = tmp_path / "sweep" / "compiled" / "bootstrap"
     save_compiled(compiled("typed_rag", options), folder / "program", reranker=reranker)
     (folder / "done").touch()
