@@ -50,26 +50,24 @@ class Entry(NamedTuple):
     subset: str = ""
 
 
-def _text(value: str) -> str:
+def _check_text(value: str) -> str:
     if not value.strip():
         raise ValueError("it is blank")
     return whole(value)
 
 
-def _short(value: str) -> str:
-    if len(value) > LONGEST_ID:
+def _check_id(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if isinstance(value, str) and len(value) > LONGEST_ID:
         raise ValueError(f"it has {len(value):,} characters, where {LONGEST_ID:,} are allowed")
     return value
 
 
-def _number_as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-Text = Annotated[str, AfterValidator(_text)]
+Text = Annotated[str, AfterValidator(_check_text)]
 """A text that is not blank."""
 
-Id = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_text), AfterValidator(_short)]
+Id = Annotated[str, BeforeValidator(_check_id), AfterValidator(_check_text)]
 """A text of at most `LONGEST_ID` characters; a whole number is read as its text."""
 
 TypeName = Annotated[QuestionType, Field(strict=False)]
@@ -167,9 +165,9 @@ def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry
     """Yield the rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped."""
     kind = kind or Path(_bare(path)).suffix.lower()
     if kind in (".jsonl", ".ndjson"):
-        rows = _json_lines(path)
+        rows = _read_json_lines(path)
     elif kind in TABLES:
-        rows = _table(path, TABLES[kind])
+        rows = _read_table(path, TABLES[kind])
     elif kind == ".json":
         rows = members(Entry(read_json(path), str(path)))
     else:
@@ -203,9 +201,12 @@ def find_files(path: Path, files: Mapping[str, Sequence[str]], subset: str | Non
     """The files of the subsets, as pairs of subset and file."""
     subsets = choose_subsets(list(files), subset)
     if path.is_dir():
-        there = [(name, _first(path, files[name])) for name in subsets]
-        present = [(name, file) for name, file in there if file is not None]
-        missing = [name for name, file in there if file is None]
+        there = {}
+        for name in subsets:
+            candidates = (path / f"{file}{ending}" for file in files[name] for ending in ("", ".gz"))
+            there[name] = next((file for file in candidates if file.is_file()), None)
+        present = [(name, file) for name, file in there.items() if file is not None]
+        missing = [name for name, file in there.items() if file is None]
         if not present or (subset and missing):
             names = " or ".join(files[missing[0]])
             raise InputError(f"folder {path} holds no file of subset '{missing[0]}'", f"It should be called {names}")
@@ -229,16 +230,11 @@ def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
     return subsets
 
 
-def _first(folder: Path, names: Sequence[str]) -> Path | None:
-    candidates = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
-    return next((file for file in candidates if file.is_file()), None)
-
-
 def _bare(path: Path) -> str:
     return path.name.removesuffix(".gz")
 
 
-def _json_lines(path: Path) -> Iterator[Entry]:
+def _read_json_lines(path: Path) -> Iterator[Entry]:
     with open_text(path) as lines:
         for number, line in enumerate(usable_lines(lines, str(path)), 1):
             if line.strip():
@@ -256,7 +252,7 @@ def decode(text: str, source: str, line: int = 0) -> Any:
         raise misfit(f"{source}, line {line or 1}", str(error)) from None
 
 
-def _table(path: Path, delimiter: str) -> Iterator[Entry]:
+def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
     csv.field_size_limit(LONGEST_LINE)
     with open_text(path) as lines:
         rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
@@ -292,9 +288,17 @@ def hub_rows(
     columns: Sequence[str] | None = None,
 ) -> Iterator[Entry]:
     """Yield the rows of a dataset on the Hugging Face hub."""
+    require("datasets")
+    import datasets
+
     for part in choose_subsets(list(splits), subset):
         place = f"{name} ({splits[part]})"
-        for number, row in enumerate(_split(name, config, splits[part], columns), 1):
+        try:
+            rows = datasets.load_dataset(name, config, split=splits[part])
+            rows = rows.select_columns(list(columns)) if columns else rows
+        except Exception as error:  # for many causes: no connection, no such dataset, config, split or column
+            raise _fetch_error(f"dataset {name} of the Hugging Face hub", error) from error
+        for number, row in enumerate(rows, 1):
             yield Entry(row, f"{place}, row {number}", part)
 
 
@@ -307,7 +311,7 @@ def download(url: str, *, extract: bool = False) -> Path:
     try:
         return Path(manager.download_and_extract(url) if extract else manager.download(url))
     except Exception as error:  # the kind of error depends on the protocol
-        raise _unreachable(url, error) from error
+        raise _fetch_error(url, error) from error
 
 
 def cache_folder() -> Path:
@@ -318,18 +322,7 @@ def cache_folder() -> Path:
     return Path(datasets.config.HF_DATASETS_CACHE)
 
 
-def _split(name: str, config: str | None, split: str, columns: Sequence[str] | None) -> Any:
-    require("datasets")
-    import datasets
-
-    try:
-        rows = datasets.load_dataset(name, config, split=split)
-        return rows.select_columns(list(columns)) if columns else rows
-    except Exception as error:  # for many causes: no connection, no such dataset, config, split or column
-        raise _unreachable(f"dataset {name} of the Hugging Face hub", error) from error
-
-
-def _unreachable(what: str, error: Exception) -> Unavailable:
+def _fetch_error(what: str, error: Exception) -> Unavailable:
     message = str(error).partition("\n")[0]
     reason = f": {message}" if message and message != what else ""
     return Unavailable(f"{what} cannot be fetched{reason}", "Check the connection, or name a copy: --path")
