@@ -17,7 +17,7 @@ MODULES = (
     "optimizers.compile.config",
     "optimizers.sweep.config",
     "optimizers.list_ranker.config",
-    "retrieval.rerank.list_ranker.texts",
+    "retrieval.list_network",
     "builders.compound",
     "builders.preqrag",
     "builders.wiki_nfqa",

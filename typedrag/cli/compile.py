@@ -14,7 +14,7 @@ from typedrag.cli.progress import RunsProgress, in_words
 
 if TYPE_CHECKING:
     from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
-    from typedrag.optimizers.compile.teleprompters import Candidate
+    from typedrag.optimizers.compile.teleprompters.candidates import Candidate
 
 
 def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:

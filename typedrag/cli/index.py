@@ -107,8 +107,8 @@ def build(
         )
         _say_built([manifest], there.place)
     elif out and sources:
-        from typedrag.retrieval.index.contexts import source_reader
         from typedrag.retrieval.index.passages import add_places
+        from typedrag.retrieval.index.sources import source_reader
 
         read = source_reader(sources, mapped, contexts=options.pop("contexts"), skip_bad=options.pop("skip_bad"))
         with add_places(read):
@@ -141,9 +141,9 @@ def append(sources: tuple[Path, ...], out: Path, fields: str, skip_bad: bool, **
     from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_index
     from typedrag.retrieval.index.building import read_parts
-    from typedrag.retrieval.index.contexts import source_reader
     from typedrag.retrieval.index.generations import open_current
     from typedrag.retrieval.index.passages import add_places
+    from typedrag.retrieval.index.sources import source_reader
 
     [held, *_] = [part for part in open_current(out, read_parts) if part]
     read = source_reader(sources, FieldMap.parse(fields), skip_bad=skip_bad, indexed=held.sources)
@@ -231,7 +231,7 @@ def serve(
     They name it by --retriever http://HOST:PORT, and need neither the index nor Java. Without --keys
     it listens on this machine alone.
     """
-    from typedrag.retrieval.default_index import default_index
+    from typedrag.retrieval.opening import default_index
     from typedrag.serving.search.app import open_index
     from typedrag.serving.search.service import IndexSettings
     from typedrag.serving.settings import read_settings

@@ -16,7 +16,7 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_calls
 from typedrag.programs.options import Options
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
-from typedrag.retrieval.relevance import build_relevance_filter
+from typedrag.retrieval.relevance_filter import build_relevance_filter
 from typedrag.signatures.answering import (
     AnswerFromPassages,
     AnswerFromPerspective,
@@ -30,7 +30,7 @@ from typedrag.signatures.fields import Citations, number_passages
 from typedrag.signatures.hanrag import ComposeAnswer
 from typedrag.signatures.preqrag import PROMPT_STYLES, AnswerFromSubAnswers
 from typedrag.signatures.typed_rag import PLAIN
-from typedrag.text.citations import used_passages
+from typedrag.text.sentences import used_passages
 
 _IN_PHRASE: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     AnswerFromPassages: AnswerInPhrase,
