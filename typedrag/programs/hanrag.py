@@ -198,7 +198,7 @@ class ANRAG(Retrieving):
         return answer_parts({q: partial(self._part, q, passages) for q, passages in pairs}, self.options.threads)
 
     def relevant(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """The passages that are judged relevant, in their order; a passage whose judgment fails is kept."""
+        """The passages that are judged relevant, in their order; a passage whose judgment fails is usable."""
         best = self.rerank(query, passages, self.options.top_k)
         if not (self.options.hanrag.discriminate_relevance and best):
             return best
@@ -226,7 +226,7 @@ class ANRAG(Retrieving):
         try:
             return bool(self.relevance(question=query, passage=shown).relevant)
         except StepFailed as failure:
-            record_fallback(failure, "the passage is kept")
+            record_fallback(failure, "the passage is usable")
             return True
 
     def _part(self, query: str, passages: Sequence[Passage]) -> dspy.Prediction:
@@ -326,14 +326,14 @@ class HANRAG(RoutedProgram):
         affordable = max(1, (calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
         most = min(self.options.max_sub_queries, affordable)
         prompt = copyable_prompt(self.decomposer.predict, question)
-        kept, dropped = filter_sub_queries(
+        usable, dropped = filter_sub_queries(
             question, written, prompt=prompt, limit=most, near=self._near, check=self.options.sift
         )
         if dropped:
             add_step(Step("decompose", question, dropped=dropped))
-        if len(kept) < min(2, most):
+        if len(usable) < min(2, most):
             raise StepFailed("decompose", "the question has one part only")
-        return kept
+        return usable
 
     def _refine(self, question: str, parts: Sequence[Part]) -> str | None:
         """The next query; None if it would find the same passages again."""

@@ -223,7 +223,7 @@ def filter_sub_queries(
     written = [" ".join(s.split()) for s in sub_queries]
     strays = _find_strays(f"{question} {about}".strip(), written, near) if check else frozenset()
     wordings = {_wording(question)}
-    kept: list[str] = []
+    usable: list[str] = []
     dropped: list[str] = []
     for sub_query in written:
         if check and ("://" in sub_query or sub_query.startswith("www.")):
@@ -238,14 +238,14 @@ def filter_sub_queries(
             reason = "repeats another"
         elif sub_query in strays:
             reason = "off the topic"
-        elif len(kept) == limit:
+        elif len(usable) == limit:
             reason = f"one more than the {limit} allowed"
         else:
-            kept.append(sub_query)
+            usable.append(sub_query)
             wordings.add(_wording(sub_query))
             continue
         dropped.append(f"{sub_query[:100]} ({reason})")
-    return SubQueries(kept, tuple(dropped))
+    return SubQueries(usable, tuple(dropped))
 
 
 def filter_reply(
@@ -261,7 +261,7 @@ def filter_reply(
 ) -> list[str]:
     """The sub-queries of an LM's reply that are worth a search, at most `limit` or as many as the options say, recorded
     as a step of decomposition; see `filter_sub_queries`."""
-    kept, dropped = filter_sub_queries(
+    usable, dropped = filter_sub_queries(
         question,
         sub_queries,
         prompt=copyable_prompt(predictor, question),
@@ -270,8 +270,8 @@ def filter_reply(
         near=near,
         check=options.sift,
     )
-    add_step(Step("decompose", question, "; ".join(kept), dropped=dropped, seconds=reply.seconds, usage=reply.usage))
-    return kept
+    add_step(Step("decompose", question, "; ".join(usable), dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+    return usable
 
 
 def is_copied(query: str, prompt: Prompt) -> bool:
