@@ -19,7 +19,7 @@ from typedrag.optimizers.revelator import TrainingSettings
 from typedrag.optimizers.sweep import SweepConfig
 from typedrag.papers.config import RankersConfig, TableConfig
 from typedrag.programs import Options, program_class, program_names
-from typedrag.serving.search.service import IndexSettings
+from typedrag.serving.index_server import IndexSettings
 from typedrag.serving.settings import Limits, Settings
 
 CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {

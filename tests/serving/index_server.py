@@ -13,8 +13,7 @@ from typing import Any
 import uvicorn
 
 from typedrag.retrieval import IndexRetriever
-from typedrag.serving.search.app import create_index_app
-from typedrag.serving.search.service import IndexSettings, SearchService
+from typedrag.serving.index_server import IndexSettings, SearchService, create_index_app
 from typedrag.serving.server import HTTP_OPTIONS, listen
 
 

@@ -232,8 +232,7 @@ def serve(
     it listens on this machine alone.
     """
     from typedrag.retrieval.opening import default_index
-    from typedrag.serving.search.app import open_index
-    from typedrag.serving.search.service import IndexSettings
+    from typedrag.serving.index_server import IndexSettings, open_index
     from typedrag.serving.settings import read_settings
 
     settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)}, IndexSettings)

@@ -29,7 +29,7 @@ def command(
     `typedrag serve`, at /mcp.
     """
     from typedrag.serving.mcp import over_stdio
-    from typedrag.serving.reload import Reloader
+    from typedrag.serving.programs import Reloader
     from typedrag.serving.service import Service
     from typedrag.serving.settings import Limits, Settings, read_settings
 
