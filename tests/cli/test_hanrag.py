@@ -12,7 +12,7 @@ from tests.builders.native import COMPOUND as NATIVE_COMPOUND
 from tests.datasets.files import write_jsonl
 from tests.lm_server import Call
 from typedrag.cli.main import cli
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 
 STUB = "vllm:stub"
 COMPOUND = "When was the Forth Bridge opened, and how long is it?"

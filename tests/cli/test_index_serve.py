@@ -18,7 +18,7 @@ from typedrag.core.errors import InputError, RetrievalError
 from typedrag.experiments.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program
-from typedrag.programs.artifact.compiled import Compiled, save_compiled
+from typedrag.programs.compiled import Compiled, save_compiled
 from typedrag.retrieval import BM25Retriever, open_retriever
 
 STUB = "vllm:stub"

@@ -157,7 +157,7 @@ def command(
     source = program_source(program_name)
     options = source.options(as_published=as_published, overrides=changes)
     source.check_unlabelled(options, retriever)
-    reranker = source.reranker_of(reranker, as_published=as_published)
+    reranker = source.choose_reranker(reranker, as_published=as_published)
     searched = source.open_retriever(index, retriever)
     program = source.build(searched, open_reranker(reranker), options)
     if question is not None and not question.strip():

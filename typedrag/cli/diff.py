@@ -122,7 +122,7 @@ def _print_changes(what: str, changes: Iterable[Change], console: Console) -> No
 
 
 def _said(demonstration: Demonstration, mark: str) -> str:
-    from typedrag.programs.artifact.state import AUGMENTED
+    from typedrag.programs.artifact import AUGMENTED
 
     lines = [f"{name}: {_short(value)}" for name, value in demonstration.items() if name != AUGMENTED]
     return _printable("\n".join(f"{mark if i == 0 else ' '} {line}" for i, line in enumerate(lines)))
