@@ -28,7 +28,7 @@ from unittest.mock import patch
 import dspy
 
 from typedrag.builders.fabrications import exchanged
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import hash_of

@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from typedrag.builders.fabrications import exchanged
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.errors import NotMeasurable, StepFailed
 from typedrag.core.records import Reference
 from typedrag.datasets import Dataset, load_dataset

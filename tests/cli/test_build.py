@@ -98,8 +98,8 @@ def test_the_routers_test_is_drawn_from_what_is_tested_on_and_measures_routers(f
         "single-step/squad": 3,
         "straightforward/straightforward": 1,
     }
-    given = ["revelator", "evaluate", out, "--role", "router", "-o", "hanrag.router=rule", "--json"]
-    [score] = json.loads(CliRunner().invoke(cli, [*map(str, given)]).stdout)
+    given = ["research", "revelator", "evaluate", out, "--role", "router", "-o", "hanrag.router=rule", "--json"]
+    score = json.loads(CliRunner().invoke(cli, [*map(str, given)]).stdout)
     assert (score["role"], score["n"], score["failed"]) == ("router", 8, 0)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
@@ -11,14 +12,11 @@ import typedrag
 from tests.experiments import tiny  # makes its metrics known
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call, words
-from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
 from typedrag.experiments.evaluate.config import ProgramConfig
-from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics.metric import _METRICS
-from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.run import is_begun
 from typedrag.programs.artifact.compiled import Compiled
 
@@ -113,7 +111,7 @@ def test_what_it_costs_is_said_before_and_added_up_afterwards(compile_, server, 
     monkeypatch.setenv("TYPEDRAG_PRICES", "prices.yaml")
     done = compile_(*BASIC, "--out", "out")
     assert re.search(r"about 1\.0 LM calls, [\d,]+ tokens, \$[\d.]+ a run, as many as", done.stderr), done.stderr
-    told = json.loads(CliRunner().invoke(cli, ["cost", "out", "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(cli, ["research", "cost", "out", "--json"]).stdout)
     by_run = {run["run"]: run for run in told["runs"]}
     compiled = by_run["out/compile/program"]
     assert (compiled["questions"], compiled["unpriced"]) == (None, 0)
@@ -345,10 +343,15 @@ def test_a_metric_keeps_the_weight_and_the_options_of_the_file_that_no_flag_give
 
 def _config(file, *flags):
     given = ["--out", "out", "--optimizer", "dspy:COPRO", "--dataset", "sample", *flags]
-    values = command.make_context("compile", given).params
-    for name in ("config", "out", "resume", "estimate_only", "as_json", "settings"):
-        del values[name]
-    return read_into(CompileConfig, "compile", file, _values_of(values))
+    jobs = []
+
+    def keep(job, out):
+        jobs.append(job)
+        raise SystemExit
+
+    with patch("typedrag.optimizers.compile.plan_compile", keep):
+        CliRunner().invoke(cli, ["compile", "--estimate", *(["--config", str(file)] if file else []), *given])
+    return jobs[0]
 
 
 def test_optimizers_modules_and_their_options_are_listed(compile_):

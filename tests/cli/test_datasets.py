@@ -23,7 +23,7 @@ def train(tmp_path):
 
 
 def test_list_names_every_dataset_with_licence_and_home():
-    rows = json.loads(run("datasets", "list", "--json").stdout)
+    rows = [json.loads(line) for line in run("datasets", "list", "--json").stdout.splitlines()]
     assert [row["name"] for row in rows] == [s.name for s in sources()]
     assert all(set(row) == {"name", "about", "licence", "home"} for row in rows)
     table = run("datasets", "list")

@@ -51,7 +51,7 @@ def test_a_run_is_made_by_flags_and_its_numbers_shown(evaluate, tmp_path):
 
 def test_json_is_the_summary(evaluate):
     done = evaluate(*BASIC, "--metric", "tiny", "--metric", "length", "--out", "a", "--json")
-    [summary] = json.loads(done.stdout)
+    summary = json.loads(done.stdout)
     assert set(summary["overall"]["metrics"]) == {"tiny", "length"}  # of a repeated option none is lost
     assert summary == json.loads(Path("a/results.json").read_text())
 
@@ -132,7 +132,7 @@ def test_answers_made_elsewhere_are_measured_like_our_own(evaluate, server, tmp_
     assert (
         f"engine.jsonl answers 3 of {len(questions)} questions of split 'all'; the others are left out" in done.stderr
     )
-    summary = json.loads(done.stdout)[0]["overall"]
+    summary = json.loads(done.stdout)["overall"]
     assert (summary["questions"], summary["failed"], summary["metrics"]["tiny"]["n"]) == (3, 1, 2)
     assert [summary["metrics"][m]["not_measurable"] for m in ("retrieval", "steps")] == [1, 2]
     assert summary["cost"] == {}
@@ -170,7 +170,7 @@ def test_answers_of_our_own_ask_keep_their_steps(evaluate):
     given = ["--answers", "answers.jsonl", "--dataset", "sample", "--split", "all"]
     done = evaluate(*given, "--metric", "retrieval,steps", "--out", "a", "--json")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)[0]["overall"]["metrics"]["steps"]["n"] == 1
+    assert json.loads(done.stdout)["overall"]["metrics"]["steps"]["n"] == 1
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_failures_are_retried_if_that_is_wanted(evaluate, server):
     assert evaluate(*BASIC, "--metric", "tiny", "--out", "a").exit_code == 0
     done = evaluate(*BASIC, "--metric", "tiny", "--out", "a", "--resume", "--retry-failed", "--json")
     assert "1 failed answers and judgments are made again" in done.stderr
-    assert json.loads(done.stdout)[0]["overall"]["failed"] == 0
+    assert json.loads(done.stdout)["overall"]["failed"] == 0
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_column_that_is_not_read_is_refused_before_any_call_and_can_be_mapped(
     assert "'f1' can be measured on none of the 1 questions" in without.stderr
     mapped = evaluate(*flags, "--path", "ev.csv", "--field", "answers=answer", "--out", "a", "--json")
     assert mapped.exit_code == 0, mapped.stderr
-    assert json.loads(mapped.stdout)[0]["overall"]["metrics"]["f1"]["n"] == 2
+    assert json.loads(mapped.stdout)["overall"]["metrics"]["f1"]["n"] == 2
     Path("e.yaml").write_text(yaml.safe_dump({"dataset": {"fields": {"answers": "gold"}}}))
     by_file = evaluate(*flags, "--path", "other.csv", "--config", "e.yaml", "--out", "b")
     assert by_file.exit_code == 0, by_file.stderr

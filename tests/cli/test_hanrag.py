@@ -100,6 +100,7 @@ def test_its_router_is_compiled_alone(run, server):
     assert "COMMA" in program.router.predict.signature.instructions
     assert "COMMA" not in program.decomposer.predict.signature.instructions
     measured = run(
+        "research",
         "revelator",
         "evaluate",
         "revelator.jsonl",
@@ -111,5 +112,5 @@ def test_its_router_is_compiled_alone(run, server):
         "router",
         "--json",
     )
-    [score] = json.loads(measured.stdout)
+    score = json.loads(measured.stdout)
     assert score["score"] == 1.0 and score["majority"] == 0.5

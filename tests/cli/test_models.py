@@ -30,7 +30,7 @@ def test_list_names_each_model_and_whether_it_is_here(tmp_path):
 
 
 def test_list_prints_json(tmp_path):
-    rows = {row["name"]: row for row in json.loads(run("list", "--json").stdout)}
+    rows = {row["name"]: row for row in map(json.loads, run("list", "--json").stdout.splitlines())}
     assert list(rows) == list(models.MODELS)
     assert rows["smollm2-135m"]["hub"] is None
     assert rows["smollm2-135m"]["present"] is False

@@ -17,7 +17,7 @@ FAST = "--set epochs=3 --set learning_rate=1e-2 --set batch=8 --set at_once=4 --
 
 
 def ranker(*arguments):
-    return CliRunner().invoke(cli, ["ranker", *map(str, arguments)])
+    return CliRunner().invoke(cli, ["research", "ranker", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_pools_of_a_dataset(tmp_path, shared_data, monkeypatch):
     some = [p for n, p in enumerate(passages) if n < 1500]
     build_index(some, tmp_path / "index", sources=["test"])
     arguments = (
-        "pools --dataset antique --split validation --limit 12 --index index --depth 10 --out pools.jsonl".split()
+        "pools --dataset antique --split validation --limit 12 --index index --top-k 10 --out pools.jsonl".split()
     )
     done = ranker(*arguments, "--path", shared_data / "linkage" / "antique.json.gz")
     assert done.exit_code == 0, done.output

@@ -45,7 +45,8 @@ def test_what_is_registered_is_a_table(store):
 
 
 def test_what_is_registered_as_json(store):
-    found = json.loads(registry("list", "--tracking-uri", store, "--json").stdout)
+    listed = registry("list", "--tracking-uri", store, "--json").stdout
+    found = [json.loads(line) for line in listed.splitlines()]
     assert [program["version"] for program in found] == [1, 2, 3]
     assert found[1]["about"]["compiled"]["objective/score"]["value"] == 0.55
 

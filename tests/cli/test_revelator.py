@@ -15,7 +15,7 @@ from typedrag.lms.lm import open_lm
 
 
 def run(*arguments):
-    return CliRunner().invoke(cli, ["revelator", *(str(argument) for argument in arguments)])
+    return CliRunner().invoke(cli, ["research", "revelator", *(str(argument) for argument in arguments)])
 
 
 def test_train_then_evaluate_what_was_trained(base, data, tmp_path):  # noqa: F811
@@ -26,11 +26,11 @@ def test_train_then_evaluate_what_was_trained(base, data, tmp_path):  # noqa: F8
     assert said["steps"] == 2 and said["folder"] == str(out)
     assert "loss" in made.stderr
     measured = run(
-        "evaluate", data, "--model", out / "adapter", "--role", "ending", "--part", "all", "--limit", 1,
+        "evaluate", data, "--model", out / "adapter", "--role", "ending", "--split", "all", "--limit", 1,
         "-o", "retries=0", "--json",
     )  # fmt: skip
     assert measured.exit_code == 0, measured.stderr
-    [score] = json.loads(measured.stdout)
+    score = json.loads(measured.stdout)
     assert (score["role"], score["n"]) == ("ending", 1)
 
 
@@ -68,7 +68,7 @@ def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(
 
     def evaluate(model):
         return run(
-            "evaluate", data, "--model", model, "--role", "ending", "--part", "all", "--limit", 4, "--threads", 1,
+            "evaluate", data, "--model", model, "--role", "ending", "--split", "all", "--limit", 4, "--threads", 1,
             "-o", "retries=0", "--json",
         )  # fmt: skip
 
@@ -83,7 +83,7 @@ def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(
 
 
 def test_the_rule_needs_no_lm(data):  # noqa: F811
-    measured = run("evaluate", data, "--role", "router", "--part", "all", "-o", "hanrag.router=rule")
+    measured = run("evaluate", data, "--role", "router", "--split", "all", "-o", "hanrag.router=rule")
     assert measured.exit_code == 0, measured.stderr
     assert "macro-F1" in measured.stdout and "router" in measured.stdout
 
@@ -98,7 +98,7 @@ def evaluate_one(data, server, monkeypatch):  # noqa: F811
     monkeypatch.setattr(hanrag, "_opened", open_lm)  # what is kept of another test has its server
 
     def evaluate(*arguments):
-        row = ("--role", "ending", "--part", "all", "--limit", 1, "-o", "retries=0")
+        row = ("--role", "ending", "--split", "all", "--limit", 1, "-o", "retries=0")
         return run("evaluate", data, *row, "-o", "hanrag.revelator_lm=vllm:stub", *arguments)
 
     return evaluate

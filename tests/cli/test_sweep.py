@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.main import cli
-from typedrag.cli.sweep import _next
+from typedrag.cli.sweep import _next_command
 from typedrag.optimizers.sweep.files import read_kept, read_sweep, sweep_schema
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.space import all_knobs, build_space
@@ -79,7 +79,7 @@ def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypa
     asked = len(server.calls)
     again = typedrag(file, "--out", out, "--json")
     assert len(server.calls) == asked
-    [best, *_] = json.loads(again.stdout)
+    best = json.loads(again.stdout.splitlines()[0])
     assert best["knobs"]["lm.temperature"] == 0.5
     assert set(best["values"]) == {"length/score", "cost/tokens"}
     assert server.api_base not in (out / "sweep.yaml").read_text()
@@ -118,7 +118,7 @@ def test_what_it_will_cost_is_said_after_a_trial_and_added_up_afterwards(typedra
     words = "about 8.0 LM calls, 880 tokens, $0.016 a trial; 32 LM calls, 3,520 tokens, $0.064 for all 4"
     assert f"after 1 of 4 trials: {words}; less where" in swept.stderr
     assert "that is more than the 1,500 tokens allowed" in swept.stderr
-    done = CliRunner().invoke(cli, ["cost", str(tmp_path / "out"), "--json"])
+    done = CliRunner().invoke(cli, ["research", "cost", str(tmp_path / "out"), "--json"])
     total = json.loads(done.stdout)["total"]
     assert total["lm_calls"] == len(server.calls)
     assert total["cost"] == pytest.approx(len(server.calls) * 0.002)
@@ -169,7 +169,7 @@ def test_the_next_command_is_of_the_same_study_and_tells_no_password(typedrag, f
     assert f"next: typedrag sweep best {out} --set stop.trials=1 --set dataset.limit=2\n" in swept.stderr
     url = "postgresql://me:secret@localhost/sweeps"
     for given in ((url, ()), (None, (f"storage={url}",))):
-        assert _next(Path("a b"), *given, {}) == "typedrag sweep best 'a b' --storage …"
+        assert _next_command(Path("a b"), *given, {}) == "typedrag sweep best 'a b' --storage …"
 
 
 def test_a_word_that_is_no_setting_is_refused(typedrag, file, tmp_path):

@@ -82,7 +82,7 @@ def test_settings_are_swept_by_it(typedrag):
         "tracking": {"enabled": False},
     }
     Path("sweep.yaml").write_text(yaml.safe_dump(config))
-    [best] = json.loads(typedrag("sweep", "sweep.yaml", "--out", "sweep", "--json").stdout)
+    best = json.loads(typedrag("sweep", "sweep.yaml", "--out", "sweep", "--json").stdout)
     assert best["values"] == {"truthfulness/truthfulness": 1, "truthfulness/wrong": 0}
 
 

@@ -17,8 +17,7 @@ from tests.serving.server import program, served
 from typedrag.retrieval import BM25Retriever
 from typedrag.serving.app import create_app
 from typedrag.serving.search.app import create_index_app
-from typedrag.serving.search.service import IndexSettings
-from typedrag.serving.settings import Settings
+from typedrag.serving.settings import IndexSettings, Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 

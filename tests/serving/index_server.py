@@ -14,8 +14,9 @@ import uvicorn
 
 from typedrag.retrieval import IndexRetriever
 from typedrag.serving.search.app import create_index_app
-from typedrag.serving.search.service import IndexSettings, SearchService
+from typedrag.serving.search.service import SearchService
 from typedrag.serving.server import HTTP_OPTIONS, listen
+from typedrag.serving.settings import IndexSettings
 
 
 @dataclass

@@ -133,7 +133,7 @@ def test_an_agent_s_program_follows_its_alias_too(uri, sample_index):
         return read
 
     with lm_server() as lm:
-        watching = ("--limit", "registry_seconds=0.1")
+        watching = ("--registry-seconds", "0.1")
         started = over_stdio(lm, sample_index, *watching, program=SPEC, MLFLOW_TRACKING_URI=uri)
         read = asyncio.run(passages_until_moved(started))
     assert set(read) == {1, 2}

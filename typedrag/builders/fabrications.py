@@ -36,7 +36,7 @@ _DIGIT = re.compile(r"\d")
 class Fabrications(OfDataset):
     """Write a right answer and fabrications of the same length and style to each question.
 
-    `typedrag judges check --path fabrications=FILE` then tests judges with them.
+    `typedrag research judges check --path fabrications=FILE` then tests judges with them.
     """
 
     name: ClassVar[str] = "fabrications"

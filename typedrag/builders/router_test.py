@@ -18,7 +18,7 @@ from typedrag.text.words import question_key
 
 
 class RouterTest(Builder):
-    """Draw as many questions of each route, and measure routers on them by `typedrag revelator evaluate`.
+    """Draw as many questions of each route, and measure routers on them by `typedrag research revelator evaluate`.
 
     Of a dataset, those of its test split are drawn from; an LM is not needed.
     """

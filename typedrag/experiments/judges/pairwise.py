@@ -206,7 +206,7 @@ def write_pairwise(comparison: PairwiseComparison, file: Path) -> None:
 
 def read_pairwise(file: Path) -> PairwiseComparison:
     """Read a comparison from a file."""
-    make = "Make it: typedrag judges pairwise RUN RUN"
+    make = "Make it: typedrag research judges pairwise RUN RUN"
     try:
         return TypeAdapter(PairwiseComparison).validate_json(file.read_bytes())
     except OSError as error:

@@ -25,7 +25,7 @@ from typedrag.programs.artifact.state import fields_of, state_of
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
-_CHECK = "Check it by labels that it was not compiled on: typedrag judges check --compiled FOLDER"
+_CHECK = "Check it by labels that it was not compiled on: typedrag research judges check --compiled FOLDER"
 
 
 _KINDS: Mapping[str, tuple[type[dspy.Module], tuple[str, ...]]] = {

@@ -16,8 +16,9 @@ from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.search.remote import BM25Settings, SearchReply, SearchRequest, ServedIndex
 from typedrag.serving.app import application
 from typedrag.serving.routes import status
-from typedrag.serving.search.service import IndexSettings, SearchService
+from typedrag.serving.search.service import SearchService
 from typedrag.serving.server import drain_before_exit
+from typedrag.serving.settings import IndexSettings
 
 DESCRIPTION = """Searches an index for programs that run elsewhere, by `--retriever` with the address of this server.
 

@@ -94,7 +94,7 @@ def load_list_ranker(folder: Path) -> ListRanker:
     from transformers import AutoConfig, AutoTokenizer
 
     if not is_list_ranker(folder):
-        raise InputError(f"{folder} holds no list ranker", "Make one: typedrag ranker train")
+        raise InputError(f"{folder} holds no list ranker", "Make one: typedrag research ranker train")
     try:
         values = json.loads((folder / SETTINGS).read_text("utf-8"))
         settings = ListRankerSettings.model_validate(values["settings"])
@@ -240,7 +240,7 @@ class ListReranker(ModelReranker):
     Scores are 1 / place: only the places of a list mean something.
 
     Args:
-        name: A folder that `typedrag ranker train` wrote.
+        name: A folder that `typedrag research ranker train` wrote.
     """
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
