@@ -4,6 +4,7 @@ BIN = $(VENV)/bin
 # uv is faster; pip finds torch's CPU build where it is configured, which uv does not read
 UV := $(shell command -v uv)
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
+INSTALL ?= $(PIP)
 
 .PHONY: ask test lint docs check bench examples results clean
 
@@ -16,8 +17,8 @@ test: $(VENV)/ready  ## all tests; with the 1.1 GB model too where CI is set
 	$(BIN)/typedrag models fetch all-minilm-l6-v2
 	$(BIN)/typedrag models fetch lucene
 	if [ -n "$$CI" ]; then $(BIN)/typedrag models fetch qwen2.5-coder-1.5b; fi
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not lm"
-	$(BIN)/python -m pytest -m lm
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not lm"
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m lm tests
 
 lint: $(VENV)/ready  ## style, types, and who may import whom
 	$(BIN)/ruff check .
@@ -53,7 +54,7 @@ $(VENV)/ask-ready: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/ready: pyproject.toml | $(BIN)/python
-	$(PIP) --quiet --editable '.[all,dev]'
+	$(INSTALL) --quiet --editable '.[all,dev]'
 	touch $@
 
 clean:

@@ -34,7 +34,7 @@ from typedrag.datasets import load_dataset
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.trace import run_concurrently
-from typedrag.metrics.arithmetic.agreement import binary_agreement, pairwise_order_accuracy
+from typedrag.metrics.estimate import binary_agreement, pairwise_order_accuracy
 from typedrag.sub_questions.coverage_judge import Cite, Coverage, asks_lm, build_coverage_judge
 
 DATASET = "sub-question-coverage"

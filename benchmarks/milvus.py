@@ -28,14 +28,14 @@ from typedrag.cli.terminal import run
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.metrics.ranking import ranking_measures
-from typedrag.retrieval import IndexRetriever, Retriever, open_retriever, parts_of
+from typedrag.retrieval import IndexRetriever, Retriever, open_retriever, retriever_parts
 
 DEPTH = 10
 
 
 def ways(folder: IndexRetriever, milvus: IndexRetriever) -> dict[str, tuple[Retriever, Retriever]]:
     """The two retrievers of each way of searching."""
-    (mine, my_dense), (theirs, their_dense) = parts_of(milvus), parts_of(folder)
+    (mine, my_dense), (theirs, their_dense) = retriever_parts(milvus), retriever_parts(folder)
     sides: dict[str, tuple[Retriever, Retriever]] = {}
     if mine and theirs:
         sides["bm25"] = mine, theirs

@@ -30,16 +30,16 @@ from benchmarks.calibration import expected_calibration_error
 from typedrag.cli.terminal import run
 from typedrag.core.records import Passage, Usage, total_usage
 from typedrag.datasets import load_dataset
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import collect_steps, run_concurrently
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.metrics.text_overlap import contains
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.overlap import contains
 from typedrag.programs import Options
 from typedrag.retrieval import open_retriever
 from typedrag.retrieval.logistic import LogisticModel
-from typedrag.retrieval.relevance import WEIGHTS, Features, build_relevance_filter, features_of
+from typedrag.retrieval.relevance import WEIGHTS, Features, build_relevance_filter, compute_features
 
 TRAINING_DEPTH = 10
 CUTOFF = 0.4
@@ -110,7 +110,7 @@ def train(file: Path, index: Path) -> None:
 
     examples = load_dataset("antique", file).split("train")
     pools = [f for part in ("bm25", "dense") for f in found_for(examples, index, part, TRAINING_DEPTH)]
-    rows = np.array([row for f in pools for row in features_of(f.question, f.passages)])
+    rows = np.array([row for f in pools for row in compute_features(f.question, f.passages)])
     good = np.array([g for f in pools for g in f.good])
     fitted = LogisticRegression(C=100).fit(rows, good)
     weights = dict(zip(Features._fields, fitted.coef_[0].round(3).tolist(), strict=True))
@@ -122,7 +122,7 @@ def baselines(pools: Sequence[Found]) -> Iterator[Row]:
     """The baselines: all passages, and the scores alone."""
     yield Row("none", [[True] * len(f.passages) for f in pools])
     yield Row(f"score_cutoff {CUTOFF}", [[p.score >= CUTOFF * f.passages[0].score for p in f.passages] for f in pools])
-    cosines = [[features.cosine for features in features_of(f.question, f.passages)] for f in pools]
+    cosines = [[features.cosine for features in compute_features(f.question, f.passages)] for f in pools]
     yield Row(f"cosine {COSINE}", [[c >= COSINE for c in row] for row in cosines], cosines)
 
 
@@ -220,7 +220,7 @@ def main() -> None:
     for (name, file, index), off in [*((on, False) for on in arguments.on), *((away, True) for away in arguments.off)]:
         dataset = load_dataset(name, None if name == "sample" else Path(file))
         examples = dataset.split("test") if name == "antique" else dataset.examples
-        drawn = sorted(examples, key=lambda e: hash_of(e.id))
+        drawn = sorted(examples, key=lambda e: text_hash(e.id))
         pools = found_for(
             drawn,
             Path(index),

@@ -31,16 +31,13 @@ from typedrag.builders.fabrications import exchanged
 from typedrag.cli.terminal import run
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.lms import models
 from typedrag.metrics import Truthfulness
-from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.metrics.gold import best_references, good_references
+from typedrag.metrics.estimate import mean_estimate, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges import support
-from typedrag.metrics.judges.short_gold import is_short, says
 from typedrag.metrics.judges.support import EmbeddingSupport
+from typedrag.metrics.overlap import best_references, good_references, is_short, says
 from typedrag.retrieval.rerank.rerankers import cosines
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.text.sentences import sentences
@@ -68,14 +65,14 @@ def wiki_cases(folder: Path) -> Iterator[Case]:
         stating = [s for s in sentences(first) if says(s, example.answers)]
         if not stating or not any(says(text, example.answers) for text in others):
             continue
-        lot = int(hash_of(str(example.id)), 16)
+        lot = int(text_hash(str(example.id)), 16)
         other = examples[lot % len(examples)].answers[0]
         wrong = exchanged(stating[0], example.answers, other)
         worst = min(example.references, key=lambda r: r.label).text
         texts = [("right", stating[0]), ("exchanged", wrong), *(("poor", s) for s in sentences(worst))]
         for kind, text in texts:
             if kind == "right" or (text and not says(text, example.answers)):
-                yield Case(kind, group_of(example), lot % 2 == 0, example.question, text, others)
+                yield Case(kind, question_group(example), lot % 2 == 0, example.question, text, others)
 
 
 def verdicts(cases: Sequence[Case]) -> list[SupportVerdict]:

@@ -33,7 +33,7 @@ from typedrag.cli.terminal import run
 from typedrag.experiments import run_evaluation
 from typedrag.experiments.evaluate.config import EvaluationConfig
 from typedrag.optimizers.sweep import SweepConfig, open_sweep, run_sweep
-from typedrag.optimizers.sweep.space import program_at
+from typedrag.optimizers.sweep.space import apply_params
 from typedrag.optimizers.sweep.study import ENDED
 
 QUESTIONS, TRIALS, DELAY = 24, 16, 0.5
@@ -89,7 +89,7 @@ class Bench:
         start = time.perf_counter()
         for number, point in enumerate(points):
             evaluation = EvaluationConfig(
-                programs=(program_at(config.program, point),),
+                programs=(apply_params(config.program, point),),
                 dataset=config.dataset,
                 metrics=config.metrics,
                 lm=config.lm,

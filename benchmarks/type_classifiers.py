@@ -39,13 +39,13 @@ from typedrag.core.errors import StepFailed
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.core.records import Usage, total_usage
 from typedrag.datasets import load_dataset
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, run_concurrently
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
+from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.programs import Options
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
@@ -211,7 +211,7 @@ def main() -> None:
             name(classifier, next(iter(sets.values()))[0])  # which loads it
             before, everything = time.process_time(), []
             for of, examples in sets.items():
-                drawn = sorted(examples, key=lambda e: hash_of(e.id))[: arguments.limit if c in asking else None]
+                drawn = sorted(examples, key=lambda e: text_hash(e.id))[: arguments.limit if c in asking else None]
                 everything += (named := ask(classifier, drawn, arguments.threads))
                 tables["how well"].append([of, c, *quality(named, threshold)])
                 if of == EVERYDAY:

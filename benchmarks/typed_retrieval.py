@@ -39,7 +39,7 @@ from typedrag.experiments.evaluate.config_file import with_settings
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.threads import thread_pool
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.ranking import ranking_measures, searches
 from typedrag.programs import RAG, Options, Program, TypedRAG
 from typedrag.programs.answering import PassageAnswerer

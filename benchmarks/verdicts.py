@@ -21,7 +21,7 @@ from typedrag.experiments.compare.compare import compare, disagreements
 from typedrag.experiments.compare.statistics import ALPHA, permutation_p_values
 from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
 from typedrag.experiments.held_out import Pair, held_out_test
-from typedrag.metrics.arithmetic.estimate import mean_estimates
+from typedrag.metrics.estimate import mean_estimates
 from typedrag.optimizers.compile.held_out import held_out
 
 SIZES = (10, 20, 40, 100, 300)

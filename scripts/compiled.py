@@ -25,7 +25,7 @@ from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.evaluate.results import Run
 from typedrag.experiments.formats import format_estimate, format_p
 from typedrag.optimizers.compile import CompileConfig, CompileResult
-from typedrag.optimizers.compile.run import BASE, COMPILED, PROGRAM, TEST, tested_as
+from typedrag.optimizers.compile.run import BASE, COMPILED, PROGRAM, TEST, test_run_name
 from typedrag.runs import is_run
 
 PROGRAMS = ("rag", "typed_rag")
@@ -63,7 +63,7 @@ def compiled(name: str, out: Path, lms: dict[str, Any]) -> CompileResult:
 
 def tests_of(name: str, out: Path) -> list[Run]:
     """The runs of the base and the compiled program over the test split."""
-    folders = {BASE: out / TEST / BASE, COMPILED: out / TEST / tested_as(out / PROGRAM)}
+    folders = {BASE: out / TEST / BASE, COMPILED: out / TEST / test_run_name(out / PROGRAM)}
     return [replace(read_run(f), name=f"{name}, {which}") for which, f in folders.items() if is_run(f)]
 
 

@@ -25,14 +25,13 @@ from pages import CONFIGS
 
 from typedrag.cli.terminal import OnProgress, RunsProgress, counting, run, say
 from typedrag.datasets import load_dataset
-from typedrag.datasets.pools import Pool, read_pools, write_pools
+from typedrag.datasets.richrag import Pool, read_pools, write_pools
 from typedrag.experiments.evaluate.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
 from typedrag.files.text_files import write_text
-from typedrag.optimizers.list_ranker.config import RankerTrainConfig
-from typedrag.optimizers.list_ranker.evaluate import RankerReport, RankerScores, compare_rankers, evaluate_rankers
-from typedrag.optimizers.list_ranker.pools import pools_from_labels, scale_of
-from typedrag.optimizers.list_ranker.run import TrainedRanker, TrainingProgress, train_ranker
+from typedrag.optimizers.list_ranker.measures import RankerReport, RankerScores, compare_rankers, evaluate_rankers
+from typedrag.optimizers.list_ranker.pools import find_scale, pools_from_labels
+from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainedRanker, TrainingProgress, train_ranker
 from typedrag.optimizers.trainer import StepLoss
 from typedrag.retrieval import BM25Retriever, open_reranker
 from typedrag.retrieval.default_index import default_index
@@ -81,7 +80,7 @@ def make_pools(files: dict[str, Path], limit: int | None) -> None:
     for split, file in files.items():
         if not file.is_file():
             examples = dataset.split(split)[:limit]
-            pools = pools_from_labels(examples, retriever, scale_of(dataset.examples), depth=DEPTH)
+            pools = pools_from_labels(examples, retriever, find_scale(dataset.examples), depth=DEPTH)
             say(f"{split}: {write_pools(file, pools)} pools of {len(examples)} questions")
 
 

@@ -26,17 +26,14 @@ from typedrag.cli.terminal import run
 from typedrag.core.errors import NotMeasurable, StepFailed
 from typedrag.core.records import Reference
 from typedrag.datasets import Dataset, load_dataset
-from typedrag.datasets.dataset import hash_of, sample
-from typedrag.datasets.splits import SPLITS, group_of
+from typedrag.datasets.dataset import SPLITS, question_group, sample, text_hash
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.arithmetic.agreement import pairwise_order_accuracy, spearman
-from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.metrics.arithmetic.ranks import expected_rank
+from typedrag.metrics.estimate import mean_estimate, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges.combined import WEIGHTS, features
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
-from typedrag.metrics.judges.linkage import LinkageJudge, draw_references
-from typedrag.metrics.text_overlap import contains
+from typedrag.metrics.judges.linkage import LinkageJudge, draw_references, expected_rank
+from typedrag.metrics.overlap import contains
 from typedrag.retrieval.logistic import LogisticModel
 
 SCALES = {"antique": (1, 4), "wiki-nfqa": (0, 3)}
@@ -92,7 +89,7 @@ def items_of(dataset: Dataset) -> list[Item]:
         Item(
             dataset.name,
             split,
-            group_of(case.example),
+            question_group(case.example),
             (case.candidate.label - worst) / (best - worst),
             features(case.example.question, case.candidate.text, case.example.references),
         )
@@ -106,8 +103,8 @@ def exchanged_pairs(dataset: Dataset) -> list[Pair]:
     for split in SPLITS:
         for example in dataset.split(split):
             others = sorted(
-                (e.answers[0] for e in dataset.examples if e.answers and group_of(e) != group_of(example)),
-                key=lambda answer: hash_of(f"{example.id}:{answer}"),
+                (e.answers[0] for e in dataset.examples if e.answers and question_group(e) != question_group(example)),
+                key=lambda answer: text_hash(f"{example.id}:{answer}"),
             )
             for right in _right_references(example):
                 number = any(character.isdigit() for character in example.answers[0])
@@ -116,7 +113,7 @@ def exchanged_pairs(dataset: Dataset) -> list[Pair]:
                 known = [r for r in labelled_answers(example)[0].example.references if r.text != right.text]
                 if wrong and not any(contains(wrong, gold) for gold in example.answers) and _differ(known):
                     both = (features(example.question, text, known) for text in (right.text, wrong))
-                    pairs.append(Pair(EXCHANGED, split, group_of(example), *both))
+                    pairs.append(Pair(EXCHANGED, split, question_group(example), *both))
                     break
     return pairs
 
@@ -142,9 +139,11 @@ def fabricated_pairs(dataset: Dataset, splits: dict[str, str]) -> list[Pair]:
         if not _differ(example.references):
             continue
         right, *others = ((c.kind, features(example.question, c.text, example.references)) for c in example.candidates)
-        split = splits.get(group_of(example), "test")
+        split = splits.get(question_group(example), "test")
         pairs += [
-            Pair(kind.value, split, group_of(example), right[1], wrong) for kind, wrong in others if kind.fabricated
+            Pair(kind.value, split, question_group(example), right[1], wrong)
+            for kind, wrong in others
+            if kind.fabricated
         ]
     return pairs
 
@@ -204,7 +203,7 @@ def ranked(datasets: Sequence[Dataset], questions: int) -> list[tuple[Item, Labe
             for case in (c for e in sample(examples, questions) for c in labelled_answers(e)[:CANDIDATES]):
                 known = features(case.example.question, case.candidate.text, case.example.references)
                 worth = (case.candidate.label - worst) / (best - worst)
-                drawn.append((Item(dataset.name, split, group_of(case.example), worth, known), case))
+                drawn.append((Item(dataset.name, split, question_group(case.example), worth, known), case))
     return drawn
 
 
@@ -262,7 +261,7 @@ def main() -> None:
     arguments = parser.parse_args()
     datasets = [load_dataset("antique", arguments.antique), load_dataset("wiki-nfqa", arguments.wiki_nfqa)]
     wiki = datasets[1]
-    splits = {group_of(e): split for split in SPLITS for e in wiki.split(split)}
+    splits = {question_group(e): split for split in SPLITS for e in wiki.split(split)}
     items = [item for dataset in datasets for item in items_of(dataset)]
     pairs = exchanged_pairs(wiki)
     for file in arguments.fabrications:

@@ -19,7 +19,7 @@ import dspy
 from typedrag import BM25Retriever
 from typedrag.datasets.dataset import sample
 from typedrag.datasets.typed_rag import SUBSETS, load_wiki_nfqa
-from typedrag.metrics.text_overlap import contains
+from typedrag.metrics.overlap import contains
 
 DEPTH = 10
 NO_STATEMENT = {"yes", "no"}

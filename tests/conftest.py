@@ -27,6 +27,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addoption(f"--{marker}", action="store_true", help=f"run tests; each {reason}")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker that asks embedded LMs CPUs of its own: the threads of two LMs on the same ones crawl."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker and config.option.markexpr == "lm" and hasattr(os, "sched_setaffinity"):
+        cpus = sorted(os.sched_getaffinity(0))
+        number, workers = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        os.sched_setaffinity(0, cpus[number::workers] or cpus)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "qwen" in item.keywords or "small_lm" in getattr(item, "fixturenames", ()):

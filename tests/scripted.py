@@ -6,14 +6,18 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
 from dspy.lm15 import Message, Request, Response, Usage
 from dspy.utils.exceptions import LMTransportError
 
-from typedrag import signatures
 from typedrag.lms.adapter import SchemaAdapter
+from typedrag.signatures import all_signatures
+
+signatures: Any = SimpleNamespace(**all_signatures())
+"""All signatures by their names."""
 
 Reply = dict[str, Any] | str | Exception | Callable[[str], Any]
 

@@ -22,12 +22,13 @@ import dspy
 from dspy.utils import DummyLM
 from typedrag.datasets import load_dataset, source_named
 from typedrag.metrics import build_metric, metric_names
-from typedrag.optimizers.compile.targets import modules_of, target_for
+from typedrag.optimizers.compile.labelled_targets import find_target
+from typedrag.optimizers.compile.targets import list_modules
 from typedrag.programs import build_program, program_names
 from typedrag.core.records import Passage
 from typedrag.retrieval import check_retriever, open_reranker, open_retriever
 from typedrag.retrieval.opening import brings_index
-from typedrag.signatures.roles import role_of
+from typedrag.signatures.roles import signature_role
 
 assert "two_sentences" in program_names() and "brevity" in metric_names()
 assert source_named("kitchen").licence == "Apache-2.0"
@@ -49,16 +50,16 @@ with dspy.context(lm=DummyLM(replies)):
 assert [p.id for p in prediction.passages] == ["short", "long"]
 assert build_metric("brevity")(example, prediction).score == 1.0
 
-assert modules_of(program) == {
+assert list_modules(program) == {
     "answer": ("answer.predict",), "answer-without-passages": ("answer_without_passages",)
 }
-target = target_for("answer")
+target = find_target("answer")
 student = target.student(program)
 [predictor] = student.predictors()
 predictor.signature = predictor.signature.with_instructions("Be brief.")
 made = target.put_back(program, student)
 assert made.answer.predict.signature.instructions == "Be brief."
-assert modules_of(made) == modules_of(program) and role_of(made.answer.predict.signature) == "answerer"
+assert list_modules(made) == list_modules(program) and signature_role(made.answer.predict.signature) == "answerer"
 print("fine")
 """
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.lm_server import MODEL
 from tests.serving.index_server import served_index
-from typedrag.core.extras import PACKAGES, MissingExtra, missing_extras_named, require
+from typedrag.core.extras import PACKAGES, MissingExtra, name_missing_extras, require
 
 ROOT = Path(__file__).parents[1]
 LARGEST = 600e6
@@ -133,7 +133,7 @@ def test_python_users_are_told_the_same(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtra, match=r"'peft' is not installed\. Install it: pip install 'typedrag\[train\]'"):
         require("accelerate", "peft")
-    with pytest.raises(MissingExtra, match=r"typedrag\[train\]"), missing_extras_named():
+    with pytest.raises(MissingExtra, match=r"typedrag\[train\]"), name_missing_extras():
         import peft  # noqa: F401
 
 
@@ -144,10 +144,10 @@ def test_threads_that_import_the_same_at_once_find_it_whole(tmp_path):
     code = f"""
 import sys; sys.path.insert(0, {str(tmp_path)!r})
 from threading import Thread
-from typedrag.core.extras import importing
+from typedrag.core.extras import import_extras
 
 def use(name):
-    with importing(name):
+    with import_extras(name):
         __import__(name)
     assert sys.modules["torch"].Tensor == sys.modules["transformers"].Tensor == 1
 
@@ -163,7 +163,7 @@ sys.exit(str(failed) if failed else 0)
 
 
 def test_an_installed_package_that_cannot_be_imported_is_another_fault():
-    with pytest.raises(ModuleNotFoundError, match="part"), missing_extras_named():
+    with pytest.raises(ModuleNotFoundError, match="part"), name_missing_extras():
         import scipy.no_such_part  # noqa: F401
 
 

@@ -63,7 +63,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'typedrag' has no attribute '{name}'")
-    from typedrag.core.extras import missing_extras_named
+    from typedrag.core.extras import name_missing_extras
 
-    with missing_extras_named():
+    with name_missing_extras():
         return getattr(import_module(f"typedrag.{_HOMES[name]}"), name)

@@ -8,14 +8,14 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import build_aspects
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 SENTENCES = ("Yeast makes gas.", "The gas lifts the dough.", "Salt slows it down.", "Heat ends it.")
 

@@ -9,15 +9,15 @@ from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.builders.native import publish
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import Compound, build_compound, write_single_hop
 from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
-from typedrag.datasets.question_sets import SingleHop, read_single_hop
+from typedrag.datasets.open_domain import SingleHop, read_single_hop
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 SETTINGS = Compound(retries=0, per_entity=3)
 

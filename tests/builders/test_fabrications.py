@@ -6,14 +6,14 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import Fabrications, build_fabrications
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference, SubQuestion
 from typedrag.datasets import AnswerKind, load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 YEARS = {"Who opened the bridge?": "Anna Berg", "When was it opened?": "1890", "When was it closed?": "1954"}
 

@@ -7,7 +7,7 @@ import pytest
 from dspy.utils.exceptions import LMTimeoutError
 
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import select_non_factoid
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import QuestionType as T
@@ -17,7 +17,7 @@ from typedrag.datasets.dataset import example
 from typedrag.lms.replies import use_reply_store
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 BREAD = example(id="1", question="Why does  bread rise?", answers=("yeast", "gas"), subset="validation")
 WHEN = example(id="2", question="When was the telephone invented?", answers=("1876",))

@@ -8,7 +8,7 @@ import pytest
 from dspy.utils.exceptions import LMServerError, LMTimeoutError
 
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import PreQRAGQuestions, build_preqrag
 from typedrag.builders.question_categories import CHOICES, draw
 from typedrag.core.errors import InputError, LMUnavailable
@@ -17,7 +17,7 @@ from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 
 def given(prompt: str, field: str):

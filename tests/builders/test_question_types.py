@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import QuestionTypes, build_question_types
 from typedrag.cli.main import cli
 from typedrag.core.errors import LMUnavailable
@@ -14,7 +14,7 @@ from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
 from typedrag.lms.replies import use_reply_store
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 SETTINGS = QuestionTypes(
     domain=("a bakery: bakers", "a bank: pensioners"),

@@ -7,7 +7,7 @@ import pytest
 from tests.builders.native import COMPOUND, MUSIQUE, publish
 from tests.datasets.files import write_jsonl
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import (
     RevelatorData,
     build_revelator,
@@ -16,7 +16,7 @@ from typedrag.builders import (
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.scripted import ScriptedEngine, gone
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import QuestionType
@@ -20,7 +20,7 @@ from typedrag.files.text_files import write_json_lines
 from typedrag.lms import lm as lms_module
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.replies import use_reply_store
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 SETTINGS = WikiNFQA(questions=("mine",), retries=0)
 QUESTIONS = [
@@ -38,7 +38,7 @@ WORDS = {"truth": 2, "superb": 3, "fair": 2, "poor": 1, "absurd": 0}
 
 @pytest.fixture(autouse=True)
 def _schema(monkeypatch):
-    monkeypatch.setattr(lms_module, "adapter_for", lambda _: SchemaAdapter())
+    monkeypatch.setattr(lms_module, "choose_adapter", lambda _: SchemaAdapter())
 
 
 def thing(prompt: str) -> str:

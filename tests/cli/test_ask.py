@@ -1,4 +1,4 @@
-"""`typedrag ask`, on the real 135M model."""
+"""`typedrag ask`, on a server that replies at once; one question is put to the real 135M model."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ QUESTION = "How do vaccines protect the body against disease?"
 
 
 @pytest.fixture
-def ask(sample_index, small_lm, monkeypatch):
+def ask(sample_index, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
     runner = CliRunner()
     return lambda *arguments, **more: runner.invoke(cli, ["ask", *arguments], **more)
 
 
-def test_the_answer_goes_to_stdout_and_all_else_to_stderr(ask):
+@pytest.fixture
+def stub(server):
+    """The options that name a server as the LM."""
+    return ["--lm", "vllm:stub", "--api-base", server.api_base, "--no-cache"]
+
+
+def test_the_answer_goes_to_stdout_and_all_else_to_stderr(ask, small_lm):
     done = ask(QUESTION, *SMALL, "--trace")
     assert done.exit_code == 0
     assert len(done.stdout.split()) >= len(NOT_IN_COLLECTION.split())
@@ -46,39 +52,39 @@ def test_an_answer_ends_with_its_sources_on_stderr(ask, server):
     assert f"No passage is cited. Read: {first['id']}, {second['id']}, " in ask(*asked).stderr
 
 
-def test_json_is_the_full_answer(ask):
-    answer = json.loads(ask(QUESTION, *SMALL, "--json").stdout)
+def test_json_is_the_full_answer(ask, stub):
+    answer = json.loads(ask(QUESTION, *stub, "--json").stdout)
     assert answer["question_type"] == "evidence-based"
     assert {p["id"] for p in answer["passages"]} >= set(answer["citations"])
     assert [s["name"] for s in answer["steps"]][:2] == ["classify", "retrieve"]
     assert answer["usage"]["lm_calls"] >= 1
 
 
-def test_the_program_and_top_k_are_chosen(ask):
-    answer = json.loads(ask(QUESTION, *SMALL, "--json", "--program", "rag", "--top-k", "2").stdout)
+def test_the_program_and_top_k_are_chosen(ask, stub):
+    answer = json.loads(ask(QUESTION, *stub, "--json", "--program", "rag", "--top-k", "2").stdout)
     assert answer["program"] == "rag"
     assert answer["question_type"] is None
     assert len(answer["passages"]) == 2
-    alone = json.loads(ask(QUESTION, *SMALL[:-2], "--json", "--program", "direct_lm").stdout)
+    alone = json.loads(ask(QUESTION, *stub, "--json", "--program", "direct_lm").stdout)
     assert (alone["passages"], alone["answered"], alone["grounded"]) == ([], "knowledge", False)
-    assert ask(QUESTION, *SMALL[:-2], "--program", "direct_lm").stdout.startswith(f"{NOT_FROM_COLLECTION}\n")
+    assert ask(QUESTION, *stub, "--program", "direct_lm").stdout.startswith(f"{NOT_FROM_COLLECTION}\n")
 
 
 @pytest.mark.parametrize("how", ["stdin", "file"])
-def test_questions_are_answered_in_their_order(ask, tmp_path, how):
+def test_questions_are_answered_in_their_order(ask, stub, tmp_path, how):
     lines = f'{QUESTION}\n\n{{"id": "q2", "question": "How does rain form in clouds?"}}\n'
     if how == "file":
         (tmp_path / "questions.txt").write_text(lines)
-        done = ask("--file", str(tmp_path / "questions.txt"), *SMALL)
+        done = ask("--file", str(tmp_path / "questions.txt"), *stub)
     else:
-        done = ask(*SMALL, input=lines)
+        done = ask(*stub, input=lines)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(r["id"], r["question"]) for r in rows] == [("1", QUESTION), ("q2", "How does rain form in clouds?")]
     assert all(r["answer"] for r in rows)
 
 
-def test_a_refused_question_of_a_file_leaves_the_others_answered(ask):
-    done = ask(*SMALL, input=f"{'x' * 5000}\n{QUESTION}\n")
+def test_a_refused_question_of_a_file_leaves_the_others_answered(ask, stub):
+    done = ask(*stub, input=f"{'x' * 5000}\n{QUESTION}\n")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert "5,000 characters" in rows[0]["error"]
     assert rows[1]["answer"]
@@ -88,8 +94,8 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask):
 @pytest.mark.parametrize(
     ("arguments", "said", "code"),
     [
-        (["", *SMALL], "the question is empty", 2),
-        (["x" * 20_000, *SMALL], "20,000 characters", 2),
+        ([""], "the question is empty", 2),
+        (["x" * 20_000], "20,000 characters", 2),
         ([QUESTION, "--program", "rags"], "no program is called 'rags'", 2),
         ([QUESTION, "--lm", "gpt"], "'gpt' is no LM spec", 2),
         ([QUESTION, "--lm", "embedded:nothing"], "no embedded model 'nothing'", 3),
@@ -152,8 +158,8 @@ def test_a_type_that_is_unsure_is_said(ask, server):
     assert "debate (type unsure)" in ask(*asked, "--trace").stderr
 
 
-def test_any_option_can_be_set(ask):
-    answer = json.loads(ask(QUESTION, *SMALL, "-o", "answer_passages=1", "--json").stdout)
+def test_any_option_can_be_set(ask, stub):
+    answer = json.loads(ask(QUESTION, *stub, "-o", "answer_passages=1", "--json").stdout)
     assert len(answer["passages"]) == 1
 
 

@@ -10,7 +10,7 @@ from tests.builders.native import publish
 from tests.datasets.files import write, write_json, write_questions
 from tests.retrieval.encoders import save_encoder
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.retrieval import Encoder, build_index
@@ -129,7 +129,7 @@ def test_the_long_answers_of_wikipassageqa_are_divided(tmp_path, monkeypatch):
     with scripted({s.DivideAnswer: {"parts": parts}}):
         scripted_lm, adapter = dspy.settings.lm, dspy.settings.adapter
     monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
-    monkeypatch.setattr(lm, "adapter_for", lambda _: adapter)
+    monkeypatch.setattr(lm, "choose_adapter", lambda _: adapter)
     made = run("aspects", "--path", tmp_path, "--out", tmp_path / "made.jsonl", "--json")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["questions"] == {"train": 1}
@@ -154,7 +154,7 @@ def asking(monkeypatch):
     with scripted(REPLIES) as engine:
         scripted_lm, adapter = dspy.settings.lm, dspy.settings.adapter
     monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
-    monkeypatch.setattr(lm, "adapter_for", lambda _: adapter)
+    monkeypatch.setattr(lm, "choose_adapter", lambda _: adapter)
     return engine
 
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from tests.builders.test_wiki_nfqa import Writer
 from tests.datasets.files import write_jsonl
 from tests.programs.artifact.test_compiled import ABOUT, compiled
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
 from typedrag.experiments import read_run
@@ -31,7 +31,7 @@ def opened(monkeypatch):
         return writers.setdefault(name, Writer(name, {s.ClassifyQuestion: {"question_type": "debate"}})).lm
 
     monkeypatch.setattr(lms, "open_lm", open_lm)
-    monkeypatch.setattr(lms, "adapter_for", lambda _: SchemaAdapter())
+    monkeypatch.setattr(lms, "choose_adapter", lambda _: SchemaAdapter())
     return writers, addresses
 
 

@@ -10,7 +10,7 @@ from tests.optimizers.list_ranker.topics import topic_pools
 from tests.retrieval.encoders import save_encoder
 from typedrag.cli.main import cli
 from typedrag.core.records import Passage
-from typedrag.datasets.pools import read_pools, write_pools
+from typedrag.datasets.richrag import read_pools, write_pools
 from typedrag.retrieval import Encoder, build_index, read_passages
 
 FAST = "--set epochs=3 --set learning_rate=1e-2 --set batch=8 --set at_once=4 --no-tracking".split()

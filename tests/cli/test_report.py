@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.experiments.runs import full_run, write_run
 from typedrag.cli.main import cli
 from typedrag.experiments.judges.pairwise import FILE, ComparedAnswers, PairwiseComparison, write_pairwise
-from typedrag.metrics.judges.pairwise import Verdicts
+from typedrag.metrics.judges.preference import Verdicts
 
 
 @pytest.fixture(scope="module")

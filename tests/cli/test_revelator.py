@@ -53,10 +53,10 @@ def test_a_setting_that_cannot_be_is_refused(base, data, tmp_path, other):  # no
 
 
 def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(base, data, tmp_path, monkeypatch):  # noqa: F811
-    from typedrag.optimizers.revelator import evaluation
+    from typedrag.optimizers import revelator
 
     monkeypatch.setenv("TYPEDRAG_CACHE", str(tmp_path / "cache"))
-    complete, asked = evaluation._Engine.complete, []
+    complete, asked = revelator._Engine.complete, []
 
     def dies_at_the_third(engine, request):
         asked.append(request)
@@ -64,7 +64,7 @@ def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(
             raise gone()
         return complete(engine, replace(request, config=replace(request.config, max_tokens=4)))
 
-    monkeypatch.setattr(evaluation._Engine, "complete", dies_at_the_third)
+    monkeypatch.setattr(revelator._Engine, "complete", dies_at_the_third)
 
     def evaluate(model):
         return run(

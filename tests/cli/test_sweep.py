@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.main import cli
 from typedrag.cli.sweep import _next_command
-from typedrag.optimizers.sweep.files import read_kept, read_sweep, sweep_schema
+from typedrag.optimizers.sweep.config import read_kept, read_sweep
 from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.optimizers.sweep.space import all_knobs, build_space
+from typedrag.optimizers.sweep.space import all_knobs, build_space, sweep_schema
 
 PROGRAMS = ("rag", "direct_lm")
 CONFIGS = Path(__file__).parents[2] / "configs"

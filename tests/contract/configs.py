@@ -16,10 +16,10 @@ from typedrag.experiments.evaluate.config import EvaluationConfig
 from typedrag.experiments.evaluate.config_file import read_into, read_yaml
 from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
-from typedrag.optimizers.list_ranker.config import RankerTrainConfig
+from typedrag.optimizers.list_ranker.run import RankerTrainConfig
 from typedrag.optimizers.revelator import TrainingSettings
 from typedrag.optimizers.sweep import SweepConfig
-from typedrag.optimizers.sweep.files import sweep_schema
+from typedrag.optimizers.sweep.space import sweep_schema
 from typedrag.papers.config import PaperTable, RankersConfig, TableConfig
 from typedrag.programs import Options
 from typedrag.serving.settings import IndexSettings, Limits, Settings

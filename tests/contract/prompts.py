@@ -7,18 +7,17 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import dspy
 from dspy.lm15 import Request
 
 from tests.contract.lm import deterministic_lm
 from tests.programs.passages import ASKING_PROGRAMS, Numbered
-from typedrag import signatures
+from tests.scripted import signatures
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.programs import Options, build_program
 
 QUESTIONS = [QuestionType.REASON.example, QuestionType.COMPARISON.example, QuestionType.DEBATE.example]
-SIGNATURES = [s for s in vars(signatures).values() if isinstance(s, type) and issubclass(s, dspy.Signature)]
+SIGNATURES = list(vars(signatures).values())
 
 
 def prompts() -> dict[str, Any]:

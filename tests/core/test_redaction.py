@@ -6,7 +6,7 @@ import pytest
 from tests.lm_server import lm_server
 from tests.scripted import ScriptedEngine
 from typedrag.core.errors import StepFailed, Unavailable, first_line
-from typedrag.core.redaction import redactor_for, without_keys
+from typedrag.core.redaction import make_redactor, without_keys
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
 
@@ -25,7 +25,7 @@ def test_keys_and_addresses_are_hidden():
         api_key="sk-the-key-of-the-lm",
         extra_headers={"X-Auth": "header-secret"},
     )
-    hide = redactor_for(
+    hide = make_redactor(
         [lm, engine_lm], {"ANTHROPIC_API_KEY": "sk-ant-123456", "HF_TOKEN": "hf_abcdefgh", "HOME": "/home/me"}
     )
     text = (
@@ -38,7 +38,7 @@ def test_keys_and_addresses_are_hidden():
 
 
 def test_addresses_that_the_environment_gives_are_hidden_whoever_reads_them():
-    hide = redactor_for(
+    hide = make_redactor(
         [dspy.LM("openai/m")],
         {
             "OPENAI_API_BASE": "https://gw.corp.example:8443/v1",
@@ -49,19 +49,19 @@ def test_addresses_that_the_environment_gives_are_hidden_whoever_reads_them():
     )
     said = hide("POST https://gw.corp.example:8443/v1/chat to gw.corp.example, other.example, a-password wJalrXUtnFEMI")
     assert said == "POST [hidden]/chat to [hidden], [hidden], [hidden] [hidden]"
-    hide = redactor_for([], {"MLFLOW_TRACKING_URI": "sqlite:////home/me/mlflow.db"})
+    hide = make_redactor([], {"MLFLOW_TRACKING_URI": "sqlite:////home/me/mlflow.db"})
     assert hide("at sqlite:////home/me/mlflow.db") == "at sqlite:////home/me/mlflow.db"
 
 
 def test_placeholders_hide_no_words(server):
-    hide = redactor_for([open_lm("vllm:stub", api_base=server.api_base)], {"SOME_API_KEY": "EMPTY", "OTHER_TOKEN": ""})
+    hide = make_redactor([open_lm("vllm:stub", api_base=server.api_base)], {"SOME_API_KEY": "EMPTY", "OTHER_TOKEN": ""})
     assert hide("EMPTY words at localhost and 127.0.0.1") == "EMPTY words at localhost and 127.0.0.1"
     assert server.api_base not in hide(f"at {server.api_base}/chat")
 
 
 def test_the_name_of_a_host_that_may_be_a_word_is_hidden_in_addresses_alone():
     lm = dspy.LM("openai/m", api_base="http://inference:8000/v1", api_key="EMPTY")
-    hide = redactor_for([lm], {"TYPEDRAG_API_BASE": "http://10.20.30.40:8000/v1"})
+    hide = make_redactor([lm], {"TYPEDRAG_API_BASE": "http://10.20.30.40:8000/v1"})
     assert hide("Answer by inference from inference:8000") == "Answer by inference from [hidden]"
     assert hide("no server answers at http://10.20.30.40:8000/v1 (10.20.30.40)") == (
         "no server answers at [hidden] ([hidden])"

@@ -5,8 +5,7 @@ import pytest
 from tests.datasets.files import write
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.datasets import load_dataset
-from typedrag.datasets.hub import cache_folder, download, hub_rows
-from typedrag.datasets.reading import Entry
+from typedrag.datasets.reading import Entry, cache_folder, download, hub_rows
 
 SPLITS = {"train": "train", "dev": "validation"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.datasets.files import refusal, write_json, write_jsonl
 from typedrag.datasets import OPEN_DOMAIN_SETS, load_dataset, source_named
-from typedrag.datasets.dataset import id_of
+from typedrag.datasets.dataset import make_id
 from typedrag.retrieval.index.contexts import read_contexts
 
 MUSIQUE = {
@@ -116,9 +116,9 @@ def test_the_hub_has_the_same_questions(tmp_path, hub, data):
 
 
 NEEDED = {
-    "musique": (id_of("T", "P"),),
-    "hotpotqa": (id_of("T", "S. Then."), id_of("U", "R.")),
-    "2wikimultihopqa": (id_of("T", "S. Then."), id_of("U", "R.")),
+    "musique": (make_id("T", "P"),),
+    "hotpotqa": (make_id("T", "S. Then."), make_id("U", "R.")),
+    "2wikimultihopqa": (make_id("T", "S. Then."), make_id("U", "R.")),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
-from typedrag.datasets.pools import Pool, read_pools, write_pools
+from typedrag.datasets.richrag import Pool, read_pools, write_pools
 
 ROW = {
     "id": "q1",
@@ -34,7 +34,7 @@ def write(path, *rows):
 def test_pools_are_read_as_they_were_written(tmp_path):
     [pool] = read_pools(write(tmp_path / "pools.jsonl", ROW))
     assert pool.passages[0].passage == Passage("a", "Dough rises.", "Bread", 2.5)
-    assert pool.aspects_of(pool.passages[0]) == ("dough", "oven") and pool.aspects_of(pool.passages[1]) == ()
+    assert pool.passage_aspects(pool.passages[0]) == ("dough", "oven") and pool.passage_aspects(pool.passages[1]) == ()
     assert write_pools(tmp_path / "deep" / "again.jsonl", [pool]) == 1
     assert read_pools(tmp_path / "deep" / "again.jsonl") == [pool]
     assert (

@@ -6,7 +6,7 @@ from tests.builders.native import publish
 from tests.datasets.files import write_jsonl
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference
-from typedrag.datasets.question_sets import read_question_set
+from typedrag.datasets.open_domain import read_question_set
 
 
 def test_native_files_are_read_by_the_name_of_their_dataset(tmp_path):

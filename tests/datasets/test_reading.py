@@ -6,7 +6,7 @@ import pytest
 
 from tests.datasets.files import write, write_jsonl
 from typedrag.core.errors import InputError
-from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, members, parse, read_json, read_rows
+from typedrag.datasets.reading import Entry, Id, Layout, Text, find_files, members, parse, read_json, read_rows
 
 FILES = {"nq": ("nq.jsonl", "nq/test.jsonl"), "squad": ("squad.jsonl",)}
 
@@ -119,22 +119,22 @@ def test_a_number_is_an_id_and_other_fields_are_ignored():
 def test_a_folder_is_asked_for_its_subsets(tmp_path):
     nq = write_jsonl(tmp_path / "nq" / "test.jsonl")
     squad = write_jsonl(tmp_path / "squad.jsonl.gz")
-    assert files_of(tmp_path, FILES) == [("nq", nq), ("squad", squad)]
-    assert files_of(tmp_path, FILES, "squad, nq") == [("squad", squad), ("nq", nq)]
-    assert files_of(nq, FILES) == [("nq", nq)]
-    assert files_of(squad, FILES, "squad") == [("squad", squad)]
+    assert find_files(tmp_path, FILES) == [("nq", nq), ("squad", squad)]
+    assert find_files(tmp_path, FILES, "squad, nq") == [("squad", squad), ("nq", nq)]
+    assert find_files(nq, FILES) == [("nq", nq)]
+    assert find_files(squad, FILES, "squad") == [("squad", squad)]
     other = write_jsonl(tmp_path / "other.jsonl")
-    assert files_of(other, FILES, "squad") == [("squad", other)]
-    assert files_of(other, {"one": ("one.jsonl",)}) == [("one", other)]
+    assert find_files(other, FILES, "squad") == [("squad", other)]
+    assert find_files(other, {"one": ("one.jsonl",)}) == [("one", other)]
 
 
 def test_missing_files_and_subsets_are_named(tmp_path):
-    assert "no subset is called 'x'. Subsets: nq, squad" in refused(lambda: files_of(tmp_path, FILES, "x"))
-    assert "holds no file of subset 'nq'" in refused(lambda: files_of(tmp_path, FILES))
+    assert "no subset is called 'x'. Subsets: nq, squad" in refused(lambda: find_files(tmp_path, FILES, "x"))
+    assert "holds no file of subset 'nq'" in refused(lambda: find_files(tmp_path, FILES))
     nq = write_jsonl(tmp_path / "nq.jsonl")
-    missing = refused(lambda: files_of(tmp_path, FILES, "nq,squad"))
+    missing = refused(lambda: find_files(tmp_path, FILES, "nq,squad"))
     assert missing.endswith("holds no file of subset 'squad'. It should be called squad.jsonl")
-    assert "holds subset 'nq', not 'squad'" in refused(lambda: files_of(nq, FILES, "squad"))
-    assert "does not exist" in refused(lambda: files_of(tmp_path / "none", FILES))
+    assert "holds subset 'nq', not 'squad'" in refused(lambda: find_files(nq, FILES, "squad"))
+    assert "does not exist" in refused(lambda: find_files(tmp_path / "none", FILES))
     other = write_jsonl(tmp_path / "other.jsonl")
-    assert "does not say by its name which subset it is" in refused(lambda: files_of(other, FILES))
+    assert "does not say by its name which subset it is" in refused(lambda: find_files(other, FILES))

@@ -5,7 +5,7 @@ import pytest
 from tests.builders.native import MUSIQUE, TWO_WIKI, publish
 from tests.datasets.files import write_json, write_jsonl
 from typedrag.core.errors import InputError
-from typedrag.datasets.reasoning_chains import musique_chains, question_of, two_wiki_chains
+from typedrag.datasets.reasoning_chains import musique_chains, relation_question, two_wiki_chains
 
 
 def test_musique_steps_have_earlier_answers_in_the_place_of_numbers(tmp_path):
@@ -50,6 +50,6 @@ def test_a_row_that_does_not_fit_is_refused_with_its_place(tmp_path, read, row, 
 
 
 def test_relations_are_asked_for_as_people_would():
-    assert question_of("Old Glory", "date of birth") == "When was Old Glory born?"
-    assert question_of("Old Glory", "Place of death") == "Where did Old Glory die?"
-    assert question_of("Old Glory", "patron saint") == "What is the patron saint of Old Glory?"
+    assert relation_question("Old Glory", "date of birth") == "When was Old Glory born?"
+    assert relation_question("Old Glory", "Place of death") == "Where did Old Glory die?"
+    assert relation_question("Old Glory", "patron saint") == "What is the patron saint of Old Glory?"

@@ -5,7 +5,7 @@ import pytest
 from tests.builders.native import publish
 from tests.datasets.files import write, write_jsonl
 from typedrag.core.errors import InputError
-from typedrag.datasets.question_sets import SingleHop, read_single_hop
+from typedrag.datasets.open_domain import SingleHop, read_single_hop
 
 
 def plain(single: SingleHop) -> tuple:

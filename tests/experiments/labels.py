@@ -11,19 +11,21 @@ import pytest
 
 from tests.scripted import Reply, ScriptedEngine
 from typedrag.lms.replies import CALL_OBSERVER
-from typedrag.signatures import (
-    ClassifyQuestion,
+from typedrag.signatures.judging import (
     CompareAnswers,
-    DecomposeIntoSubQuestions,
-    FindAnsweringSentences,
-    FindAnswers,
     GradeCorrectness,
     GradeEquivalence,
     GradeRelevance,
     PlaceAmongReferences,
     RankAmongReferences,
+)
+from typedrag.signatures.sub_question_coverage import (
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    FindAnswers,
     TypeSubQuestions,
 )
+from typedrag.signatures.typed_rag import ClassifyQuestion
 
 QUALITIES = {"awful": 1, "poor": 2, "fair": 3, "fine": 4}
 """Words that stand in an answer of each label."""

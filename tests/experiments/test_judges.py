@@ -11,9 +11,9 @@ from typedrag.experiments.judges.check import check_judges
 from typedrag.experiments.judges.page import judges_page
 from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
+from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import draw_references
-from typedrag.metrics.judges.pairwise import Verdicts
+from typedrag.metrics.judges.preference import Verdicts
 
 
 @pytest.fixture(scope="module")

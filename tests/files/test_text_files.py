@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from typedrag.core.errors import InputError, StorageFull, unusable
+from typedrag.core.errors import InputError, StorageFull, path_error
 from typedrag.files.text_files import write_text
 from typedrag.runs import Result, RunFolder
 
@@ -30,7 +30,7 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was_and_is_named(tmp_pa
     write_text(file, "before")
     with no_file_above(1_000), pytest.raises(OSError, match="File too large") as refused:
         write_text(file, "after " * 1_000)
-    assert refused.value.filename == str(file) and isinstance(unusable(file, refused.value), StorageFull)
+    assert refused.value.filename == str(file) and isinstance(path_error(file, refused.value), StorageFull)
     assert file.read_text() == "before" and list(tmp_path.iterdir()) == [file]
 
 
@@ -47,7 +47,7 @@ def test_of_two_writers_at_once_one_file_is_whole(tmp_path):
 def test_a_place_that_is_none_is_bad_input(tmp_path):
     with pytest.raises(OSError, match="No such file") as refused:
         write_text(tmp_path / "nosuch" / "page.md", "")
-    assert isinstance(unusable("page.md", refused.value), InputError)
+    assert isinstance(path_error("page.md", refused.value), InputError)
 
 
 def test_a_run_on_a_full_disk_keeps_what_it_has_and_goes_on_where_there_is_room(tmp_path):

@@ -7,8 +7,7 @@ from contextlib import nullcontext
 import dspy
 import pytest
 
-from tests.scripted import scripted
-from typedrag import signatures
+from tests.scripted import scripted, signatures
 from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed
 from typedrag.core.events import listen
 from typedrag.core.records import FALLBACK
@@ -16,6 +15,7 @@ from typedrag.lms.asking import ask, detect_refusals
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.replies import use_reply_store
 from typedrag.lms.trace import collect_steps
+from typedrag.signatures import predictor
 
 CUT = "step 'answer': the reply was cut off at max_tokens, 10; it is taken as far as it goes"
 
@@ -70,7 +70,7 @@ def test_half_a_character_at_the_end_of_a_reply_is_replaced(server):
 def test_a_reply_that_cannot_be_read_is_shown(scripted_prose, caplog):
     caplog.set_level("INFO", logger="typedrag")
     with scripted_prose, collect_steps() as steps, pytest.raises(StepFailed):
-        ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
+        ask("decompose", predictor(signatures.DecomposeReason), retries=1, question="Why?")
     (failed,) = steps
     assert [(s.name, s.output) for s in failed.steps] == [("unreadable reply", ("Well, " * 60)[:300])] * 2
     assert ("Well, " * 60)[:300] in caplog.text
@@ -79,7 +79,7 @@ def test_a_reply_that_cannot_be_read_is_shown(scripted_prose, caplog):
 def test_items_that_do_not_fit_are_dropped_and_named():
     replies = {signatures.DecomposeReason: {"sub_queries": ["Is it old?", "Is it cold?", 3]}}
     with scripted(replies) as engine, collect_steps() as steps:
-        reply = ask("decompose", signatures.predictor(signatures.DecomposeReason), retries=1, question="Why?")
+        reply = ask("decompose", predictor(signatures.DecomposeReason), retries=1, question="Why?")
     assert reply.prediction.sub_queries.root == ["Is it old?", "Is it cold?"]
     assert [(s.name, s.dropped) for s in steps] == [("decompose", ("sub_queries: 3 (it does not fit)",))]
     assert len(engine.prompts) == 1
@@ -89,7 +89,7 @@ def test_a_text_that_repeats_itself_is_shortened_and_that_is_told():
     said = "Cold dough rises slowly in winter."
     replies = {signatures.AnswerSubQuery: {"citations": [1], "answer": f"Bread is dense. {said} {said} Cold dough"}}
     with scripted(replies), collect_steps() as steps:
-        predict = signatures.predictor(signatures.AnswerSubQuery)
+        predict = predictor(signatures.AnswerSubQuery)
         reply = ask("answer", predict, retries=1, passages=[], question="Why?")
     assert reply.prediction.answer == f"Bread is dense. {said}"
     assert [(s.name, s.dropped) for s in steps] == [("answer", (f"answer: {said} Cold dough (it was there before)",))]

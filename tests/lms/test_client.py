@@ -12,7 +12,7 @@ from tests.lm_server import lm_server
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.events import listen
 from typedrag.core.records import Answer, Usage
-from typedrag.lms import client, embedded
+from typedrag.lms import client, in_process
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import open_lm, reply_settings, use_lm
 from typedrag.lms.replies import use_reply_store
@@ -67,8 +67,8 @@ def test_a_hanging_server_is_tried_twice_and_said(server):
 def test_a_call_waits_its_turn_before_its_timeout_begins(server, tmp_path, monkeypatch):
     """The embedded LM decodes four at once; on a busy machine calls that waited in its queue were given up there."""
     server.seconds = 0.3
-    endpoint = embedded.Endpoint(server.api_base, "EMPTY", threading.Semaphore(2))
-    monkeypatch.setattr(embedded, "serve", lambda gguf: endpoint)
+    endpoint = in_process.Endpoint(server.api_base, "EMPTY", threading.Semaphore(2))
+    monkeypatch.setattr(in_process, "serve_gguf", lambda gguf: endpoint)
     (tmp_path / "stub.gguf").touch()
     settings = {"cache": False, "num_retries": 0}
     lms = [open_lm(f"embedded:{tmp_path}/stub.gguf", **settings) for _ in range(2)]  # one answers, one judges

@@ -17,10 +17,11 @@ import pytest
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.extras import MissingExtra
-from typedrag.lms import embedded, models
+from typedrag.lms import in_process, models
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.lms.lm import adapter_for, default_spec, open_lm, reply_settings, use_lm
-from typedrag.signatures import AnswerWithoutPassages, ClassifyQuestion
+from typedrag.lms.lm import choose_adapter, default_spec, open_lm, reply_settings, use_lm
+from typedrag.signatures import AnswerWithoutPassages
+from typedrag.signatures.typed_rag import ClassifyQuestion
 
 SECRET = "sk-planted-5f2a"
 
@@ -196,7 +197,11 @@ def test_without_xllamacpp_it_says_what_to_install(monkeypatch, tmp_path):
 
 def test_files_of_one_name_are_two_lms(monkeypatch, tmp_path):
     """Replies and judgments are kept by an LM's name."""
-    monkeypatch.setattr(embedded, "serve", lambda gguf: embedded.Endpoint("http://127.0.0.1:9/v1", "key"))
+    monkeypatch.setattr(
+        in_process,
+        "serve_gguf",
+        lambda gguf: in_process.Endpoint("http://127.0.0.1:9/v1", "key", threading.Semaphore()),
+    )
     names = []
     for folder, content in (("one", b"GGUF 1"), ("other", b"GGUF 2"), ("copy", b"GGUF 1")):
         path = tmp_path / folder / "model.gguf"
@@ -216,7 +221,7 @@ def test_an_embedded_model_is_served_once_and_behind_a_key():
         pytest.skip("needs the model: typedrag models fetch smollm2-135m")
     first, again = open_lm("embedded:smollm2-135m"), open_lm(f"embedded:{model.path}")
     assert first.kwargs["api_base"] == again.kwargs["api_base"]
-    base, key, slots = embedded.serve(model.path)
+    base, key, slots = in_process.serve_gguf(model.path)
     assert first.engine.slots is again.engine.slots is slots
     assert base.startswith("http://127.0.0.1:")
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
@@ -372,8 +377,8 @@ def test_a_limit_that_allows_no_call_is_refused(limit):
 
 def test_an_lm_is_asked_by_the_adapter_that_it_was_opened_with(stub):
     opened = {name: open_lm("vllm:stub", api_base=stub.api_base, adapter=name) for name in (None, "chat", "json")}
-    kinds = {name: type(adapter_for(lm)).__name__ for name, lm in opened.items()}
+    kinds = {name: type(choose_adapter(lm)).__name__ for name, lm in opened.items()}
     assert kinds == {None: "SchemaAdapter", "chat": "ChatAdapter", "json": "JSONAdapter"}
     assert reply_settings(opened["chat"])["adapter"] == "chat"
     assert "adapter" not in reply_settings(opened[None])
-    assert type(adapter_for(opened["chat"].copy())).__name__ == "ChatAdapter"
+    assert type(choose_adapter(opened["chat"].copy())).__name__ == "ChatAdapter"

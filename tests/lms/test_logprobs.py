@@ -5,7 +5,7 @@ import math
 import pytest
 from dspy.clients.call_result import AttributeDict
 
-from typedrag.lms.logprobs import label_probabilities, number_probabilities
+from typedrag.lms.asking import label_probabilities, number_probabilities
 
 BRACE = {"token": "}", "logprob": 0.0, "top_logprobs": [{"token": "1", "logprob": -9.0}]}
 

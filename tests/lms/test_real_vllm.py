@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 import dspy
 from typedrag.lms import lm as lms
-from typedrag.lms.logprobs import logprob_settings, label_probabilities
+from typedrag.lms.asking import logprob_settings, label_probabilities
 
 class Sort(dspy.Signature):
     '''Say which kind of question this is.'''

@@ -12,7 +12,7 @@ from tests.lm_server import MODEL, lm_server, words
 from typedrag import DirectLM, open_lm, use_lm
 from typedrag.core.errors import CallFailed
 from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read
-from typedrag.lms.streaming import AnswerText
+from typedrag.lms.client import AnswerText
 
 KEY = "sk-0123456789abcdef"
 
@@ -45,7 +45,7 @@ def test_what_comes_quickly_is_told_together():
     for letter in '{"answer": "So it is."}':
         text.add(letter)
     assert told.pieces == []
-    text.tell()
+    text.emit_new()
     assert told.pieces == ["So it is."]
 
 

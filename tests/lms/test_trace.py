@@ -10,7 +10,7 @@ import pytest
 
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import StepFailed
 from typedrag.core.records import Step
 from typedrag.lms.adapter import ChatAdapter

@@ -18,12 +18,12 @@ from tests.lms.test_lm import refusal
 from typedrag.core.errors import InputError
 from typedrag.core.events import listen
 from typedrag.core.extras import MissingExtra
-from typedrag.lms import vllm_offline
+from typedrag.lms import in_process
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.client import LM
-from typedrag.lms.lm import adapter_for, check_spec, open_lm
+from typedrag.lms.in_process import OfflineEngine
+from typedrag.lms.lm import check_spec, choose_adapter, open_lm
 from typedrag.lms.replies import lm_source
-from typedrag.lms.vllm_offline import OfflineEngine
 
 
 class Batches:
@@ -67,7 +67,7 @@ def lm(batches):
 
 
 def ask(lm: dspy.LM, question: str) -> dspy.Prediction:
-    with dspy.context(lm=lm, adapter=adapter_for(lm), track_usage=True):
+    with dspy.context(lm=lm, adapter=choose_adapter(lm), track_usage=True):
         return dspy.Predict("question -> answer")(question=question)
 
 
@@ -86,7 +86,7 @@ def test_a_reply_counts_its_tokens_and_those_that_were_cached(batches, lm):
     [usage] = ask(lm, "why").get_lm_usage().values()
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (9, 2)
     assert usage["prompt_tokens_details"]["cached_tokens"] == 4
-    assert isinstance(adapter_for(lm), SchemaAdapter)
+    assert isinstance(choose_adapter(lm), SchemaAdapter)
 
 
 def test_a_call_that_is_refused_fails_alone(batches, lm):
@@ -121,7 +121,7 @@ def test_an_event_loop_and_a_followed_question_get_replies_too(batches, lm):
     batches.open.set()
 
     async def ask_all() -> list[str]:
-        with dspy.context(lm=lm, adapter=adapter_for(lm)):
+        with dspy.context(lm=lm, adapter=choose_adapter(lm)):
             predict = dspy.Predict("question -> answer")
             replies = await asyncio.gather(*(predict.acall(question=f"why {n}") for n in range(3)))
         return [reply.answer for reply in replies]
@@ -142,7 +142,7 @@ def test_a_spec_without_a_model_is_refused():
 
 
 def test_its_replies_are_of_its_options_and_its_adapter(batches, monkeypatch):
-    monkeypatch.setattr(vllm_offline, "load", lambda spec: Engine(batches))
+    monkeypatch.setattr(in_process, "load_engine", lambda spec: Engine(batches))
     sources = set()
     for options, spec in (("--seed 1", "m"), ("--seed 2", "m"), ("--seed 2", "m+a=one"), ("--seed 2", "m+a=two")):
         monkeypatch.setenv("TYPEDRAG_VLLM_OPTIONS", options)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from typedrag.metrics.contradictions import contradictions
+from typedrag.metrics.defects import contradictions
 
 POWER = "What is the difference between nuclear power and wind power?"
 LIVING = "What are the differences between living in the city and living in the country?"

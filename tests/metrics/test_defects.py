@@ -3,13 +3,12 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from tests.scripted import scripted
-from typedrag import signatures
+from tests.scripted import scripted, signatures
 from typedrag.core.errors import InputError, Unavailable
 from typedrag.core.records import CUT_OFF, Passage
 from typedrag.experiments.evaluate.results import higher_is_better
 from typedrag.metrics import build_metric
-from typedrag.metrics.contradictions import contradictions_by
+from typedrag.metrics.defects import contradictions_by
 from typedrag.programs import RAG
 from typedrag.signatures.judging import SupportVerdict
 

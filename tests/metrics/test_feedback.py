@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.metrics.feedback import listed, quoted, touched, untouched
+from typedrag.metrics.metric import listed, quoted, touched, untouched
 from typedrag.signatures.roles import Role
 from typedrag.text.words import beginning
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.question_types import QuestionType
 from typedrag.metrics import build_metric
-from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.labels import accuracy, confusion, macro_f1
-from typedrag.metrics.metric import Scored
+from typedrag.metrics.metric import PredictorCall, Scored
 from typedrag.signatures.roles import Role
 
 types = st.sampled_from(QuestionType)
@@ -80,8 +79,8 @@ def test_feedback_tells_confused_types_apart_and_is_for_who_names_them() -> None
     example = dspy.Example(question="q?", question_type=QuestionType.DEBATE)
     scored = _score(QuestionType.DEBATE, QuestionType.REASON)
     classifier = PredictorCall(Role.CLASSIFIER, outputs={"question_type": QuestionType.REASON})
-    assert metric.feedback_for(classifier, example, dspy.Prediction(), scored) == scored.feedback
-    assert metric.feedback_for(PredictorCall(Role.ANSWERER), example, dspy.Prediction(), scored) == ""
+    assert metric.predictor_feedback(classifier, example, dspy.Prediction(), scored) == scored.feedback
+    assert metric.predictor_feedback(PredictorCall(Role.ANSWERER), example, dspy.Prediction(), scored) == ""
 
 
 def test_labels_of_any_field_can_be_measured() -> None:

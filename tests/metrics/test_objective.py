@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Reference, Step
-from typedrag.metrics import DEFAULT_OBJECTIVE, Metric, Objective, Scored, build_objective, parse_objective, risk_of
-from typedrag.metrics.feedback import PredictorCall
+from typedrag.metrics import (
+    DEFAULT_OBJECTIVE,
+    Metric,
+    Objective,
+    Scored,
+    build_objective,
+    objective_risk,
+    parse_objective,
+)
+from typedrag.metrics.metric import PredictorCall
 from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
-from typedrag.signatures import RankAmongReferences
+from typedrag.signatures.judging import RankAmongReferences
 from typedrag.signatures.roles import Role
 
 EXAMPLE = dspy.Example(question="Why?", good=1.0).with_inputs("question")
@@ -36,8 +44,8 @@ def metric(name: str, score: float | Exception, said: str = "", heard: str = "")
             if isinstance(score, NotMeasurable):
                 raise score
 
-        def feedback_for(self, call, example, prediction, scored):
-            return heard or super().feedback_for(call, example, prediction, scored)
+        def predictor_feedback(self, call, example, prediction, scored):
+            return heard or super().predictor_feedback(call, example, prediction, scored)
 
     Given.name = name
     return Given()
@@ -212,7 +220,7 @@ def test_dspy_evaluates_by_it():
 
 def test_the_default_is_a_mix_with_truthfulness_that_risks_nothing_known():
     assert parse_objective(DEFAULT_OBJECTIVE) == {"truthfulness": 1.0, "linkage": 1.0, "coverage": 1.0}
-    assert risk_of(parse_objective(DEFAULT_OBJECTIVE)) == ""
+    assert objective_risk(parse_objective(DEFAULT_OBJECTIVE)) == ""
 
 
 @pytest.mark.parametrize(
@@ -226,6 +234,6 @@ def test_the_default_is_a_mix_with_truthfulness_that_risks_nothing_known():
     ],
 )
 def test_what_a_judge_alone_risks_is_said(spec, said):
-    risk = risk_of(parse_objective(spec))
+    risk = objective_risk(parse_objective(spec))
     assert risk.startswith(said) and bool(risk) == bool(said)
     assert not risk or (risk.endswith("; add truthfulness=1") and "\n" not in risk)

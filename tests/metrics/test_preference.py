@@ -11,7 +11,12 @@ from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference, SubQuestion
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Preference, Scored
-from typedrag.signatures import CompareAnswers, DecomposeIntoSubQuestions, FindAnsweringSentences, TypeSubQuestions
+from typedrag.signatures.judging import CompareAnswers
+from typedrag.signatures.sub_question_coverage import (
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    TypeSubQuestions,
+)
 
 TYPES = list(SubQuestionType)
 WORDS = "gas yeast bakery".split()

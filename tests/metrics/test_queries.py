@@ -5,7 +5,7 @@ import pytest
 
 from typedrag.core.errors import NotMeasurable
 from typedrag.metrics import QueryMatch, build_metric
-from typedrag.metrics.queries import query_match
+from typedrag.metrics.labels import query_match
 from typedrag.signatures.fields import NextQuestion, Parts
 
 

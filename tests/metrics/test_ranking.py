@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import ELSEWHERE, Passage, Reference, Step
 from typedrag.metrics import build_metric
-from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.metric import Scored
+from typedrag.metrics.metric import PredictorCall, Scored
 from typedrag.metrics.ranking import (
     comprehensiveness,
     coverage_table,
@@ -174,12 +173,12 @@ def test_who_writes_queries_hears_what_they_missed() -> None:
     metric = build_metric("retrieval")
     found = metric(example, prediction)
     scored = Scored(found.score, found.feedback, found.measures, found.details)
-    said = metric.feedback_for(PredictorCall(Role.SEARCHER), example, prediction, scored)
+    said = metric.predictor_feedback(PredictorCall(Role.SEARCHER), example, prediction, scored)
     assert said == "1 of 2 needed passages were found. Not found: «Gluten holds it.»."
-    assert metric.feedback_for(PredictorCall(Role.ANSWERER), example, prediction, scored) == ""
+    assert metric.predictor_feedback(PredictorCall(Role.ANSWERER), example, prediction, scored) == ""
     answers = (Reference("Bread rises by gas.", 3), Reference("By the moon.", 0))  # which are no passages
     without_texts = dspy.Example(question="q?", passage_ids=("a", "b"), references=answers)
-    assert "«b»" in metric.feedback_for(PredictorCall(Role.SEARCHER), without_texts, prediction, scored)
+    assert "«b»" in metric.predictor_feedback(PredictorCall(Role.SEARCHER), without_texts, prediction, scored)
 
 
 def test_nothing_is_measured_without_labels() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.scripted import scripted
 from typedrag.core.records import Step
 from typedrag.metrics import build_metric
-from typedrag.metrics.steps import retrieval_cycles
+from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import RAG, DirectLM, Options, Program, TypedRAG
 
 RETRIEVE, ANSWER = Step("retrieve"), Step("answer")

@@ -12,11 +12,15 @@ from typedrag.core.records import ELSEWHERE, Passage, Step, SubQuestion
 from typedrag.lms import models
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Scored, build_metric
-from typedrag.metrics.arithmetic.coverage import Judged, coverage_measures
-from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.signatures import DecomposeIntoSubQuestions, FindAnsweringSentences, FindAnswers, TypeSubQuestions
+from typedrag.metrics.metric import PredictorCall
+from typedrag.metrics.sub_question_coverage import Judged, SubQuestionCoverage, coverage_measures
 from typedrag.signatures.roles import Role
+from typedrag.signatures.sub_question_coverage import (
+    DecomposeIntoSubQuestions,
+    FindAnsweringSentences,
+    FindAnswers,
+    TypeSubQuestions,
+)
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 TYPES = {
@@ -119,7 +123,7 @@ def heard(call, **options):
     lm, _ = scripted_judge(REPLIES)
     metric = SubQuestionCoverage(lm, cite="words", **options)
     found = metric(EXAMPLE, prediction())
-    return metric.feedback_for(
+    return metric.predictor_feedback(
         call, EXAMPLE, prediction(), Scored(found.score, found.feedback, found.measures, found.details)
     )
 

@@ -11,7 +11,7 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.metrics import build_metric
 from typedrag.metrics.metric import Scored
-from typedrag.metrics.text_overlap import contains, exact_match, found_entities, token_f1
+from typedrag.metrics.overlap import contains, exact_match, found_entities, token_f1
 
 texts = st.text("ab c.", max_size=20)
 answers = st.lists(texts, min_size=1, max_size=4)

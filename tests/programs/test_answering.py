@@ -7,7 +7,7 @@ import pytest
 
 from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.scripted import DEFAULTS, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.programs import Options, SubQueryOptions, build_program
 from typedrag.programs.artifact.state import state_of

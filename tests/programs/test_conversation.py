@@ -6,7 +6,7 @@ import pytest
 
 from tests.lm_server import MODEL, lm_server
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.events import StepEnded
 from typedrag.core.records import Answer, Usage
 from typedrag.lms.lm import open_lm, use_lm

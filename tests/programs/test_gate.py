@@ -9,7 +9,7 @@ import pytest
 from tests.programs.coverage.test_ways import REPLIES
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Step
@@ -115,12 +115,12 @@ def test_each_sub_query_has_its_gate_and_its_calls():
 
 
 def test_the_lm_that_judges_is_a_predictor_of_the_program_and_can_be_compiled():
-    from typedrag.optimizers.compile.targets import modules_of
+    from typedrag.optimizers.compile.targets import list_modules
 
     assert "strategy.answer.gate.predict" in named_predictors(RAG(Numbered(), options=Options(relevance="lm")))
     cascade = RAG(Numbered(), options=Options(relevance="cascade"))
-    assert modules_of(cascade)["gate"] == ("strategy.answer.gate.second.predict",)
-    assert "gate" not in modules_of(RAG(Numbered(), options=Options(relevance="score")))
+    assert list_modules(cascade)["gate"] == ("strategy.answer.gate.second.predict",)
+    assert "gate" not in list_modules(RAG(Numbered(), options=Options(relevance="score")))
 
 
 def test_a_threshold_beyond_one_is_refused():

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.scripted import DEFAULTS, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Passage

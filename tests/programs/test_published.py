@@ -11,7 +11,7 @@ from tests.lm_server import lm_server
 from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.programs.ways import PUBLISHED
 from tests.scripted import DEFAULTS, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType

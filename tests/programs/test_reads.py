@@ -6,7 +6,7 @@ import pytest
 
 from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.programs import Options, build_program, program_class

@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from tests.scripted import DEFAULTS, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import InputError
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage

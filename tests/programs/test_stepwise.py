@@ -6,9 +6,9 @@ import pytest
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
-from typedrag.metrics.steps import retrieval_cycles
+from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import AdaptiveRAG, IRCoT, IRCoTOptions, Options
 
 QUESTION = "In which town was the designer of the Forth Bridge born?"

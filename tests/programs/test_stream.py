@@ -6,7 +6,7 @@ import pytest
 
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.events import AnswerEnded, Classified, Event, Read, Searched, StepEnded, SubAnswered
 from typedrag.core.records import Answer

@@ -11,7 +11,8 @@ from typedrag.lms import models
 from typedrag.programs.options import Options
 from typedrag.programs.sub_queries import Prompt, content_words, nearness, prompt_of, sift
 from typedrag.retrieval.rerank.rerankers import NoReranker, open_reranker
-from typedrag.signatures import DecomposeInstruction, DecomposeReason, FrameDebate, predictor
+from typedrag.signatures import predictor
+from typedrag.signatures.typed_rag import DecomposeInstruction, DecomposeReason, FrameDebate
 
 QUESTION = "Why does homemade bread turn out dense?"
 PROMPT = Prompt(DecomposeReason.instructions)

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.retrieval.encoders import WORDS
-from typedrag.text.words import words_of
+from typedrag.text.words import split_words
 
 
 @dataclass
@@ -35,7 +35,7 @@ class EmbeddingsServer:
         if self.refusal:
             status, message = self.refusal
             return status, {"error": {"message": message, "type": "refused", "code": status}}
-        rows = [[2.0 * words_of(text).count(word) for word in WORDS] + [0.1] for text in request["input"]]
+        rows = [[2.0 * split_words(text).count(word) for word in WORDS] + [0.1] for text in request["input"]]
         data = [{"object": "embedding", "index": n, "embedding": row} for n, row in enumerate(rows)]
         usage = {"prompt_tokens": 1, "total_tokens": 1}
         return 200, {"object": "list", "data": data, "model": request["model"], "usage": usage}

@@ -32,7 +32,7 @@ from typedrag.retrieval import (
 )
 from typedrag.retrieval.index.passages import RepeatedIdError
 from typedrag.retrieval.milvus import MilvusIndex, MilvusManifest, MilvusRetriever, build_milvus
-from typedrag.retrieval.opening import bm25_of_index, brings_index, server_of
+from typedrag.retrieval.opening import bm25_of_index, brings_index, find_server
 
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun".split()
 
@@ -85,7 +85,7 @@ def contents(spec) -> dict[str, tuple[str, str]]:
 def test_an_address_says_where_and_how():
     spec = "milvus:https://me.example:19530/mine/wiki?search=hybrid:0.3&filter=year >= 2020"
     assert brings_index(spec) and check_retriever(spec) is None
-    assert server_of(spec) == "https://me.example:19530" and server_of("milvus:a/b.db/wiki") == ""
+    assert find_server(spec) == "https://me.example:19530" and find_server("milvus:a/b.db/wiki") == ""
 
 
 @pytest.mark.parametrize(

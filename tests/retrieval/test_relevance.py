@@ -6,7 +6,7 @@ import pytest
 
 from tests.retrieval.berts import save_bert
 from tests.scripted import gone, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import LMUnavailable, RetrievalError
 from typedrag.core.records import Passage, fallbacks, total_usage
 from typedrag.lms import models
@@ -20,7 +20,7 @@ from typedrag.retrieval.relevance import (
     RelevanceFilter,
     ScoreFilter,
     build_relevance_filter,
-    features_of,
+    compute_features,
 )
 from typedrag.retrieval.rerank import rerankers
 
@@ -175,9 +175,9 @@ def test_score_knows_what_a_question_is_about():
 
 @pytest.mark.usefixtures("encoded")
 def test_a_passage_of_a_few_words_is_less_probable_than_its_cosine_says():
-    [short] = features_of(QUESTION, [Passage("s", QUESTION)])
+    [short] = compute_features(QUESTION, [Passage("s", QUESTION)])
     assert short.cosine == pytest.approx(1) and short.log_words == pytest.approx(1.609, abs=1e-3)
-    [endless] = features_of(QUESTION, [Passage("s", "bread " * 900)])
+    [endless] = compute_features(QUESTION, [Passage("s", "bread " * 900)])
     assert endless.log_words == pytest.approx(5.303, abs=1e-3)  # ln 201
     weights = LogisticModel(intercept=-3, weights={"cosine": 4, "log_words": 0.5})
     assert weights.probability(Features(0.5, 2.0)._asdict()) == 0.5

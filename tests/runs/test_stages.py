@@ -11,8 +11,8 @@ from typedrag.core.errors import CallFailed, TypedRAGError
 from typedrag.lms.asking import ask
 from typedrag.lms.cost import track_calls
 from typedrag.runs import MaxCalls
-from typedrag.runs.stages import Stages
-from typedrag.signatures import GradeRelevance
+from typedrag.runs.work import Stages
+from typedrag.signatures.judging import GradeRelevance
 
 VARIABLE = contextvars.ContextVar("variable", default="unset")
 

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 from dspy.adapters.json_adapter import _get_structured_outputs_response_format
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from typedrag import signatures
+from tests.scripted import signatures
 from typedrag.core.records import Passage
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.signatures.demonstrations import DEMONSTRATIONS, STORIES
+from typedrag.signatures.demonstrations import DEMONSTRATIONS, STORIES, predictor
 from typedrag.signatures.fields import (
+    AS_ASKED_FOR,
     Citations,
     Findings,
     Items,
@@ -25,7 +26,7 @@ from typedrag.signatures.fields import (
 )
 from typedrag.signatures.typed_rag import PLAIN
 
-ALL = [getattr(signatures, name) for name in signatures.__all__ if name not in ("Role", "plays", "predictor")]
+ALL = list(vars(signatures).values())
 SIDE = {"perspective": "for", "sub_query": "Is it good?"}
 
 
@@ -133,19 +134,9 @@ def test_demonstrations_fit_their_signature(signature):
     for demonstration in written:
         assert set(demonstration.keys()) == set(signature.fields)
         for name, field in signature.output_fields.items():
-            value = demonstration[name]
-            assert value == (field.annotation.model_validate(value.root) if hasattr(value, "root") else value)
-    assert signatures.predictor(signature).demos == written
-    assert signatures.predictor(signature, stories=False).demos == written[:1]
-
-
-def test_a_predictor_with_a_demonstration_survives_saving_as_json(tmp_path):
-    predictor = signatures.predictor(signatures.FrameDebate)
-    predictor.save(tmp_path / "state.json")
-    again = signatures.predictor(signatures.FrameDebate)
-    again.demos = []
-    again.load(tmp_path / "state.json")
-    assert again.demos[0]["topic"] == "keeping wild animals in zoos"
+            TypeAdapter(field.annotation).validate_python(demonstration[name], context=AS_ASKED_FOR)
+    assert predictor(signature).demos == written
+    assert predictor(signature, stories=False).demos == written[:1]
 
 
 @pytest.mark.parametrize("text", ["酵母使面包发起来" * 2000, "ขนมปัง" * 3000, "U3VyZSwg" * 2000, "a" * 20000])

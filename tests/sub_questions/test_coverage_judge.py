@@ -8,7 +8,7 @@ import pytest
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import StepFailed
 from typedrag.lms.lm import use_lm
-from typedrag.signatures import FindAnsweringSentences, FindAnswers
+from typedrag.signatures.sub_question_coverage import FindAnsweringSentences, FindAnswers
 from typedrag.sub_questions.coverage_judge import (
     Coverage,
     CoverageJudge,

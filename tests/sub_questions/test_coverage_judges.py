@@ -11,7 +11,7 @@ from typedrag.lms.lm import use_lm
 from typedrag.retrieval.local_models import local_model
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank import rerankers
-from typedrag.signatures import FindAnswers
+from typedrag.signatures.sub_question_coverage import FindAnswers
 from typedrag.sub_questions.coverage_judge import (
     WEIGHTS,
     CascadeCoverageJudge,
@@ -20,7 +20,7 @@ from typedrag.sub_questions.coverage_judge import (
     SimilarityCoverageJudge,
     build_coverage_judge,
 )
-from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence, kind_found
+from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence, find_kind
 
 TEXT = (
     "Shakespeare wrote his plays in London. He coined around 1,700 words that are still used. "
@@ -76,7 +76,7 @@ def test_evidence_is_of_the_nearest_sentences_and_of_shared_words():
     ],
 )
 def test_the_kind_that_is_asked_for(asked, text, kind):
-    assert kind_found(asked, text) == kind
+    assert find_kind(asked, text) == kind
 
 
 @pytest.mark.parametrize("cite", ["similarity", "cascade"])

@@ -8,7 +8,7 @@ from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import StepFailed
 from typedrag.core.question_types import SubQuestionType
 from typedrag.lms.lm import use_lm
-from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions
+from typedrag.signatures.sub_question_coverage import DecomposeIntoSubQuestions, TypeSubQuestions
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 
 TEN = [f"What is part {n} of it?" for n in range(10)]

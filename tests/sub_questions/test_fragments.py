@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from typedrag.sub_questions.fragments import NEARLY, locate_fragment
+from typedrag.sub_questions.evidence import NEARLY, locate_fragment
 
 TEXT = (
     "In autumn the days grow shorter, and trees stop making *chlorophyll* — the green pigment. "

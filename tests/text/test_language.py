@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from typedrag.datasets import load_dataset
-from typedrag.text.language import is_english, known_languages, language_of, language_of_most
+from typedrag.text.language import detect_language, detect_main_language, is_english, known_languages
 
 OTHERS = {
     "de": ["Warum ist der Himmel blau?", "Wie repariere ich einen platten Reifen?"],
@@ -26,7 +26,7 @@ OTHERS = {
 
 @pytest.mark.parametrize(("code", "texts"), OTHERS.items())
 def test_other_languages_are_told(code, texts):
-    assert [language_of(text) for text in texts] == [code] * len(texts) and code in known_languages()
+    assert [detect_language(text) for text in texts] == [code] * len(texts) and code in known_languages()
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_of_a_thousand_english_questions_less_than_three_are_taken_for_another_l
 
 def test_texts_are_in_the_language_of_more_than_half_of_them():
     german, english = OTHERS["de"][0], "Why does bread rise?"
-    assert language_of_most([german, german, english]) == "de"
-    assert language_of_most([german, english]) == language_of_most([]) == "en"
+    assert detect_main_language([german, german, english]) == "de"
+    assert detect_main_language([german, english]) == detect_main_language([]) == "en"

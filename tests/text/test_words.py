@@ -4,7 +4,7 @@ import pytest
 
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
-from typedrag.text.words import content_words, ends_in_question_mark, words_of
+from typedrag.text.words import content_words, ends_in_question_mark, split_words
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_few_remarks_of_nf_cats_end_in_one(shared_data):
     ],
 )
 def test_words_of_any_script(text: str, words: list[str]) -> None:
-    assert words_of(text) == words
+    assert split_words(text) == words
 
 
 def test_words_are_the_same_composed_or_not() -> None:

@@ -18,10 +18,11 @@ from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import load_dataset
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.metrics.gold import best_references
-from typedrag.runs.stages import Stages
-from typedrag.signatures import DivideAnswer, predictor
+from typedrag.metrics.overlap import best_references
+from typedrag.runs.work import Stages
+from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import AnswerPart, AnswerParts
+from typedrag.signatures.richrag import DivideAnswer
 from typedrag.text.sentences import sentences
 
 

@@ -13,8 +13,8 @@ import dspy
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from typedrag.core.errors import StepFailed
-from typedrag.datasets.dataset import hash_of, load_dataset, sample
-from typedrag.runs.stages import Failed, Stages
+from typedrag.datasets.dataset import load_dataset, sample, text_hash
+from typedrag.runs.work import Failed, Stages
 
 Row = dict[str, Any]
 """A row of plain JSON values."""
@@ -119,7 +119,7 @@ def share_of(text: str, seed: int) -> float:
         >>> round(share_of("bread", 0), 3)
         0.787
     """
-    return int(hash_of(text, seed)[:13], 16) / 16**13
+    return int(text_hash(text, seed)[:13], 16) / 16**13
 
 
 def part_by_hash(text: str, seed: int, *, validation: float, test: float) -> str:

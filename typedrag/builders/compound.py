@@ -18,15 +18,15 @@ from typedrag.builders.builder import Builder, Built, OpenLM, Row, part_by_hash,
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.core.records import Passage
-from typedrag.datasets.dataset import hash_of, id_of
-from typedrag.datasets.question_sets import SingleHop, read_single_hop
+from typedrag.datasets.dataset import make_id, text_hash
+from typedrag.datasets.open_domain import SingleHop, read_single_hop
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
+from typedrag.metrics.overlap import ENTITY_SEPARATOR, contains
 from typedrag.retrieval import read_passages
-from typedrag.runs.stages import Stages
-from typedrag.signatures import AskAboutEntity, JoinQuestions
+from typedrag.runs.work import Stages
 from typedrag.signatures.fields import number_passages
+from typedrag.signatures.generation import AskAboutEntity, JoinQuestions
 from typedrag.text.words import content_words
 
 _ASKED = 0.5
@@ -220,13 +220,13 @@ def _combinations(singles: Iterable[SingleHop], settings: Compound, built: Built
         for _ in range(settings.per_entity):
             group = tuple(luck.sample(list(questions.values()), luck.choice(hops)))
             groups.setdefault((entity, *sorted(s.question for s in group)), group)
-    order = sorted(groups, key=lambda key: hash_of("\x1f".join(key), settings.seed))
+    order = sorted(groups, key=lambda key: text_hash("\x1f".join(key), settings.seed))
     return [groups[key] for key in order[: settings.limit]]
 
 
 def _drawn(entities: Sequence[str], settings: Compound, built: Built) -> list[str]:
     """The entities for questions, in the order in which they are drawn."""
-    chosen = sorted(entities, key=lambda entity: hash_of(entity, settings.seed))[: settings.entities]
+    chosen = sorted(entities, key=lambda entity: text_hash(entity, settings.seed))[: settings.entities]
     if more := len(entities) - len(chosen):
         built.left_out["more entities than are wanted"] += more
     return chosen
@@ -237,7 +237,7 @@ def _of_each(entities: Iterable[str], passages: Iterable[Passage], settings: Com
     held: dict[str, list[Passage]] = {entity: [] for entity in entities}
     for passage in passages:
         if (drawn := held.get(passage.title)) is not None:
-            insort(drawn, passage, key=lambda p: hash_of(p.id, settings.seed))
+            insort(drawn, passage, key=lambda p: text_hash(p.id, settings.seed))
             del drawn[settings.documents :]
     return list(held.values())
 
@@ -246,7 +246,7 @@ def _row(question: str, group: Sequence[SingleHop], settings: Compound) -> Row:
     entity = group[0].entity
     shares = {"validation": settings.validation_share, "test": settings.test_share}
     return {
-        "id": id_of(question, *(s.question for s in group)),
+        "id": make_id(question, *(s.question for s in group)),
         "subset": part_by_hash(entity, settings.seed, **shares),
         "entity": entity,
         "question": question,

@@ -15,14 +15,13 @@ from pydantic import PositiveInt
 
 from typedrag.builders.builder import Built, OfDataset, OpenLM, Row, counted, usable
 from typedrag.core.errors import StepFailed
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
+from typedrag.datasets.dataset import text_hash
+from typedrag.datasets.preferences import AnswerKind, MadeAnswer
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.metrics.judges.short_gold import MOST_WORDS
-from typedrag.metrics.text_overlap import ENTITY_SEPARATOR, contains
-from typedrag.runs.stages import Stages
-from typedrag.signatures import GuessAnswer, ProposeWrongAnswer, StateAnswer
+from typedrag.metrics.overlap import ENTITY_SEPARATOR, MOST_WORDS, contains
+from typedrag.runs.work import Stages
+from typedrag.signatures.generation import GuessAnswer, ProposeWrongAnswer, StateAnswer
 
 NOTHING_FOUND = (
     "The passages do not say anything that answers the question.",
@@ -163,12 +162,12 @@ def _wrong_answers(
     """Yield an answer of each kind of fabrication; with an empty text if there is none."""
     others = sorted(
         (q for q in questions if q.question != question.question),
-        key=lambda q: hash_of(f"{question.id}:{q.id}", seed),
+        key=lambda q: text_hash(f"{question.id}:{q.id}", seed),
     )
     kind = _kind(question.answers[0])
     same_kind = (q.answers[0] for q in others if _kind(q.answers[0]) == kind)
     elsewhere = (stated[str(q.id)] for q in others if str(q.id) in stated)
-    draw = int(hash_of(str(question.id), seed), 16)
+    draw = int(text_hash(str(question.id), seed), 16)
     yield MadeAnswer(AnswerKind.GUESSED, texts.guess)
     yield MadeAnswer(AnswerKind.EXCHANGED, exchanged(texts.right, question.answers, next(same_kind, "")))
     yield MadeAnswer(AnswerKind.FALSIFIED, exchanged(texts.right, question.answers, texts.wrong))

@@ -13,7 +13,7 @@ from typedrag.builders.question_patterns import types_by_pattern
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.dataset import example, sample
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 
 class Selection(Protocol):

@@ -20,13 +20,13 @@ from typedrag.builders.question_categories import SHORTEST_LONG, Category, check
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope, QuestionType
 from typedrag.core.records import Passage
-from typedrag.datasets.dataset import hash_of, id_of
+from typedrag.datasets.dataset import make_id, text_hash
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.retrieval import Retriever, build_index, open_retriever, read_passages
-from typedrag.runs.stages import Stages
-from typedrag.signatures import AskOfOnePassage, AskOfTwoPassages
+from typedrag.runs.work import Stages
 from typedrag.signatures.fields import number_passages
+from typedrag.signatures.generation import AskOfOnePassage, AskOfTwoPassages
 from typedrag.text.words import content_words, first_words
 
 _RELATED = 10
@@ -134,7 +134,7 @@ def build_preqrag(
     settings.check()
     built = Built()
     most = settings.attempts * max(settings.single, 2 * settings.multi)
-    drawn = nsmallest(most, passages, key=lambda p: hash_of(p.id, settings.seed))
+    drawn = nsmallest(most, passages, key=lambda p: text_hash(p.id, settings.seed))
     writer = QuestionOfPassages(settings.retries)
     earlier: set[frozenset[str]] = set()
 
@@ -192,7 +192,7 @@ class _Plan:
         kinds = {choice: category.name for choice, category in self.categories.items()}
         question_type = _TYPES.get(kinds["answer"])
         return {
-            "id": id_of(written["question"], *(p.id for p in self.passages)),
+            "id": make_id(written["question"], *(p.id for p in self.passages)),
             "subset": self.scope.value,
             "question": written["question"],
             **({"question_type": question_type.value} if question_type else {}),

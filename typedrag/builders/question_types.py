@@ -13,8 +13,9 @@ from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
-from typedrag.runs.stages import Failed, Stages
-from typedrag.signatures import ClassifyQuestion, WriteQuestions
+from typedrag.runs.work import Failed, Stages
+from typedrag.signatures.generation import WriteQuestions
+from typedrag.signatures.typed_rag import ClassifyQuestion
 from typedrag.text.words import question_key
 
 

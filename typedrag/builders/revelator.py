@@ -26,13 +26,13 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.core.records import Passage
 from typedrag.datasets import load_compound
-from typedrag.datasets.dataset import hash_of, id_of
-from typedrag.datasets.question_sets import read_single_hop
+from typedrag.datasets.dataset import make_id, text_hash
+from typedrag.datasets.open_domain import read_single_hop
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
 from typedrag.lms.lm import use_lm
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.options import Options
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 from typedrag.text.words import question_key
 
@@ -196,7 +196,7 @@ def _single_step(path: Path, settings: RevelatorData) -> Iterator[Row]:
 
 def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorData) -> Iterator[Row]:
     """Yield the rows of the steps to an answer: each step is the next query, and only the last one ends them."""
-    for reasoning in nsmallest(settings.limit, chains, key=lambda c: hash_of(c.id, settings.seed)):
+    for reasoning in nsmallest(settings.limit, chains, key=lambda c: text_hash(c.id, settings.seed)):
         if origin == "musique":
             yield role_row(RevelatorRole.ROUTER, origin, reasoning.question, route=Route.COMPLEX.value)
         solved: list[dict[str, str]] = []
@@ -224,7 +224,7 @@ def _compound(path: Path) -> Iterator[Row]:
 def _relevance(
     origin: str, query: str, relevant: Sequence[Passage], noise: Sequence[Passage], settings: RevelatorData
 ) -> Iterator[Row]:
-    drawn = sorted(noise, key=lambda p: hash_of(f"{query} {p.id}", settings.seed))[: settings.noise]
+    drawn = sorted(noise, key=lambda p: text_hash(f"{query} {p.id}", settings.seed))[: settings.noise]
     for passage, label in chain(((p, True) for p in relevant), ((p, False) for p in drawn if relevant)):
         shown = {"title": passage.title, "text": passage.text}
         yield role_row(RevelatorRole.RELEVANCE, origin, query, passage=shown, relevant=label)
@@ -234,7 +234,7 @@ def role_row(role: RevelatorRole, origin: str, question: str, **fields: Any) -> 
     """A row of a role, with an id by its inputs; `fields` are its other inputs and its output."""
     row = {"role": role.value, "origin": origin, "question": " ".join(question.split()), **fields}
     inputs = [str(value) for name, value in row.items() if name not in ("origin", _output_of(row))]
-    return {"id": id_of(*inputs), **row}
+    return {"id": make_id(*inputs), **row}
 
 
 def _output_of(row: Mapping[str, Any]) -> str:
@@ -261,7 +261,7 @@ def _fits(row: Row) -> bool:
 def _drawn(rows: list[Row], settings: RevelatorData, built: Built) -> list[Row]:
     """The rows, of each kind at most `limit` to train on and as many for validation and test as their shares allow."""
     strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: hash_of(row["id"], settings.seed)):
+    for row in sorted(rows, key=lambda row: text_hash(row["id"], settings.seed)):
         label = row.get("route") or row.get("relevant") or row.get("ending") or ""
         origin = "" if row["role"] == RevelatorRole.ROUTER else row["origin"]
         strata[(row["role"], origin, str(label), row["part"])].append(row)

@@ -11,9 +11,9 @@ from pydantic import Field, FilePath, PositiveInt
 from typedrag.builders.builder import Builder, Built, OpenLM
 from typedrag.builders.revelator import role_row
 from typedrag.core.question_types import RevelatorRole, Route
-from typedrag.datasets.dataset import hash_of, load_dataset
-from typedrag.datasets.question_sets import read_single_hop
-from typedrag.runs.stages import Stages
+from typedrag.datasets.dataset import load_dataset, text_hash
+from typedrag.datasets.open_domain import read_single_hop
+from typedrag.runs.work import Stages
 from typedrag.text.words import question_key
 
 
@@ -76,7 +76,7 @@ def build_router_test(questions: Mapping[Route, Mapping[str, Sequence[str]]], *,
             new = {key: text for text in texts if (key := question_key(text)) not in came}
             built.left_out["it came before"] += len(texts) - len(new)
             came |= new.keys()
-            for text in nsmallest(share, new.values(), key=lambda text: hash_of(text, seed)):
+            for text in nsmallest(share, new.values(), key=lambda text: text_hash(text, seed)):
                 row = role_row(RevelatorRole.ROUTER, origin, text, route=route.value)
                 built.rows.append({**row, "part": "test"})
     return built

@@ -17,16 +17,17 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable, why
 from typedrag.builders.non_factoid import select_non_factoid
 from typedrag.core.errors import InputError
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.question_sets import read_question_set
+from typedrag.datasets.dataset import text_hash
+from typedrag.datasets.open_domain import read_question_set
 from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.asking import ask, with_settings
 from typedrag.lms.lm import lm_identity, use_lm
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
-from typedrag.runs.stages import Failed, Stages
-from typedrag.signatures import LabelAnswers, RewriteAnswer, WriteWorseAnswers, predictor
-from typedrag.signatures.fields import exactly, keyed, values
+from typedrag.runs.work import Failed, Stages
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fields import add_keys, require_keys, values
+from typedrag.signatures.generation import LabelAnswers, RewriteAnswer, WriteWorseAnswers
 from typedrag.text.words import folded
 
 GROUND_TRUTH = "ground_truth"
@@ -157,8 +158,8 @@ class Annotator(dspy.Module):
 
     def forward(self, question: str, answers: Sequence[str]) -> list[int]:
         """The label of each answer, in order."""
-        shown = keyed(answers, "a")
-        signature = exactly(self.label.signature, shown)
+        shown = add_keys(answers, "a")
+        signature = require_keys(self.label.signature, shown)
         reply = ask("label", self.label, retries=self._retries, signature=signature, question=question, answers=shown)
         return [int(label) for label in values(reply.prediction.grades)]
 
@@ -301,7 +302,7 @@ def _answers(written: dict[str, list[str]]) -> list[str]:
 
 def _labels(question: dspy.Example, answers: Sequence[str], annotator: Annotator, seed: int) -> list[int]:
     """The label of each answer."""
-    order = sorted(range(len(answers)), key=lambda n: hash_of(f"{question.id} {n}", seed))
+    order = sorted(range(len(answers)), key=lambda n: text_hash(f"{question.id} {n}", seed))
     drawn = annotator(question=question.question, answers=[answers[n] for n in order])
     labels = dict(zip(order, drawn, strict=True))
     return [labels[n] for n in range(len(answers))]

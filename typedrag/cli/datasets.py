@@ -186,7 +186,7 @@ def _build(
     from typedrag.lms.cost import track_calls
     from typedrag.lms.lm import open_lm
     from typedrag.lms.replies import use_reply_store
-    from typedrag.runs.stages import Stages
+    from typedrag.runs.work import Stages
 
     claim_file(out)
     given = {name: value for name, value in values.get("settings", {}).items() if value not in (None, (), {})}

@@ -155,9 +155,9 @@ def list_models(*, as_json: options.Json = False) -> None:
 def fetch(name: str) -> None:
     """Download the model NAME and print its path."""
     from typedrag.lms.models import fetch as fetch_model
-    from typedrag.lms.models import model_named
+    from typedrag.lms.models import find_model
 
-    model = model_named(name)
+    model = find_model(name)
     if not model.present:
         say(f"fetching {name} ({model.megabytes} MB, {model.licence}) …")
     click.echo(str(fetch_model(name)))

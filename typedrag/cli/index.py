@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typedrag.retrieval.milvus import MilvusManifest
 
 Fields = Annotated[str, "Fields of JSONL or TSV rows, such as text=body,id=docno."]
-SkipBad = Annotated[bool, "Leave out unusable files and rows, and name each."]
+SkipBad = Annotated[bool, "Leave out path_error files and rows, and name each."]
 ADDRESS = "milvus:"
 
 
@@ -80,8 +80,8 @@ def build(
     if metadata and not on_milvus:
         raise click.UsageError("--metadata is of Milvus: an index in a folder has no filters.")
     from typedrag.retrieval import FieldMap, build_index, embed_index, open_encoder
-    from typedrag.retrieval.index.contexts import reader_of
-    from typedrag.retrieval.index.passages import places_named
+    from typedrag.retrieval.index.contexts import source_reader
+    from typedrag.retrieval.index.passages import add_places
     from typedrag.retrieval.milvus import MilvusIndex, build_milvus
 
     mapped = FieldMap.parse(fields)
@@ -95,8 +95,8 @@ def build(
         )  # fmt: skip
         _say_built([manifest], there.place)
     elif sources:
-        read = reader_of(sources, mapped, contexts=contexts, skip_bad=skip_bad)
-        with places_named(read):
+        read = source_reader(sources, mapped, contexts=contexts, skip_bad=skip_bad)
+        with add_places(read):
             built = build_index(
                 (placed.passage for placed in read()), Path(out), sources=[str(source) for source in sources],
                 encoder=encoder, approximate=approximate, stage=counting, **how,
@@ -127,13 +127,13 @@ def append(
     """
     from typedrag.retrieval import FieldMap, append_index
     from typedrag.retrieval.index.building import read_parts
-    from typedrag.retrieval.index.contexts import reader_of
+    from typedrag.retrieval.index.contexts import source_reader
     from typedrag.retrieval.index.generations import open_current
-    from typedrag.retrieval.index.passages import places_named
+    from typedrag.retrieval.index.passages import add_places
 
     [held, *_] = [part for part in open_current(out, read_parts) if part]
-    read = reader_of(sources, FieldMap.parse(fields), skip_bad=skip_bad, indexed=held.sources)
-    with places_named(read):
+    read = source_reader(sources, FieldMap.parse(fields), skip_bad=skip_bad, indexed=held.sources)
+    with add_places(read):
         passages = (placed.passage for placed in read())
         names = [str(source) for source in sources]
         built = append_index(passages, out, sources=names, stage=counting, resume=resume, force=force)
@@ -178,7 +178,7 @@ def search(
     """
     from dataclasses import asdict
 
-    from typedrag.retrieval import open_retriever, parts_of
+    from typedrag.retrieval import open_retriever, retriever_parts
     from typedrag.retrieval.opening import brings_index
 
     values: dict[Any, float] = options.chosen(k1=k1, b=b)
@@ -189,7 +189,7 @@ def search(
         opened = open_retriever(index, None, values)
     else:
         opened = open_retriever(retriever or "bm25", index, values)
-    if values and parts_of(opened).sparse is None:
+    if values and retriever_parts(opened).sparse is None:
         raise InputError("--k1 and --b are of BM25, and the dense part is searched alone", "Leave them out")
     [passages] = opened.search([query], top_k)
     for passage in passages:

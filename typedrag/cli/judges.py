@@ -77,7 +77,7 @@ def check(
     from typedrag.lms.models import cache_dir
     from typedrag.lms.replies import use_reply_store
     from typedrag.lms.vllm import split_address
-    from typedrag.optimizers.compile.checked_judge import check_saved_judge
+    from typedrag.optimizers.compile.held_out import check_saved_judge
 
     out = out and claim_file(out)
     datasets = _read_labels(data, paths)

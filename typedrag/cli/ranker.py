@@ -14,12 +14,12 @@ from pydantic import NonNegativeInt, PositiveInt
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, claim, counting, draw_table, print_json, say, wide_console
 from typedrag.core.errors import InputError
-from typedrag.optimizers.list_ranker.config import RankerTrainConfig
+from typedrag.optimizers.list_ranker.run import RankerTrainConfig
 
 if TYPE_CHECKING:
     import dspy
 
-    from typedrag.optimizers.list_ranker.evaluate import RankerReport
+    from typedrag.optimizers.list_ranker.measures import RankerReport
 
 
 @click.group(name="ranker")
@@ -68,17 +68,17 @@ def pools(
     --replies as they come: after an interruption, the same command asks only for the missing ones.
     """
     from typedrag.datasets.dataset import load_dataset, sample
-    from typedrag.datasets.pools import write_pools
+    from typedrag.datasets.richrag import write_pools
     from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.list_ranker.pools import (
+        find_scale,
         golden_aspects,
         has_sub_answers,
         pools_from_labels,
         pools_from_runs,
         pools_from_sub_answers,
-        scale_of,
     )
     from typedrag.retrieval import open_retriever
 
@@ -105,7 +105,7 @@ def pools(
                 "questions without sub_answers are searched for as they are", "Leave out --aspects and --merge"
             )
         else:
-            built = list(pools_from_labels(drawn, searched, scale_of(loaded.examples), depth=top_k, missed=missed))
+            built = list(pools_from_labels(drawn, searched, find_scale(loaded.examples), depth=top_k, missed=missed))
         if left_out := len(drawn) - len(built):
             say(f"{left_out} of {len(drawn)} questions have no relevant passage there, and make no pool")
     else:
@@ -120,7 +120,7 @@ def _predict_aspects(examples: Sequence[dspy.Example], program: str, threads: in
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
-    from typedrag.runs.stages import Stages
+    from typedrag.runs.work import Stages
 
     source = program_source(program)
     built = source.without_index(source.options(as_published=False))
@@ -215,9 +215,9 @@ def evaluate(
 
     RANKER and --against are named as for --reranker, such as list:FOLDER.
     """
-    from typedrag.datasets.pools import read_pools
+    from typedrag.datasets.richrag import read_pools
     from typedrag.lms.lm import open_lm, use_lm
-    from typedrag.optimizers.list_ranker.evaluate import evaluate_rankers
+    from typedrag.optimizers.list_ranker.measures import evaluate_rankers
     from typedrag.retrieval import open_reranker
 
     data_pools = read_pools(data)[:limit]
@@ -243,7 +243,7 @@ def evaluate(
 
 def _draw(report: RankerReport) -> None:
     from typedrag.experiments.formats import format_estimate, format_p
-    from typedrag.optimizers.list_ranker.utility import MEASURES
+    from typedrag.optimizers.list_ranker.measures import MEASURES
 
     console = wide_console(160)
     heads = {"ndcg": f"nDCG@{report.k}", "map": "MAP", "ncom": f"NCOM@{report.k}"}

@@ -36,7 +36,7 @@ class _RunByDefault(click.Group):
 
 def _show_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from typedrag.optimizers.sweep.files import sweep_schema
+        from typedrag.optimizers.sweep.space import sweep_schema
 
         click.echo(json.dumps(sweep_schema(), indent=1))
         ctx.exit()
@@ -92,7 +92,7 @@ def run(
     """
     from typedrag.experiments.executors.ray_cluster import ray_address
     from typedrag.optimizers.sweep import SweepProgress, run_sweep
-    from typedrag.optimizers.sweep.files import keep_file, read_sweep
+    from typedrag.optimizers.sweep.config import keep_file, read_sweep
     from typedrag.optimizers.sweep.report import counts, front_rows
     from typedrag.optimizers.sweep.run import run_sweep_on_ray
 
@@ -150,10 +150,10 @@ def best(
     too; the part of the gain that is lost on held-out questions was due to the choice.
     """
     from typedrag.optimizers.sweep import open_sweep
-    from typedrag.optimizers.sweep.best import choose, measure_best, parse_within
-    from typedrag.optimizers.sweep.files import read_kept
+    from typedrag.optimizers.sweep.best import choose, measure_best, parse_share
+    from typedrag.optimizers.sweep.config import read_kept
 
-    share = parse_within(within) if within is not None else None
+    share = parse_share(within) if within is not None else None
     config = read_kept(folder, _flags(storage, fields), settings)
     with open_sweep(config, folder) as sweep, RunsProgress() as display:
         chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
@@ -186,7 +186,7 @@ def report(
     STUDY is the --out of a sweep. Figures are written into its folder figures. No LM is needed.
     """
     from typedrag.optimizers.sweep import view_sweep
-    from typedrag.optimizers.sweep.files import read_kept
+    from typedrag.optimizers.sweep.config import read_kept
     from typedrag.optimizers.sweep.report import sweep_page, write_figures
 
     config = read_kept(folder, _flags(storage, fields), settings)
@@ -218,11 +218,10 @@ def _next_command(out: Path, storage: str | None, settings: tuple[str, ...], fie
 
 
 def _describe_trial(trial: FrozenTrial, config: SweepConfig) -> str:
-    from typedrag.optimizers.sweep.pruning import mean_of
-    from typedrag.optimizers.sweep.study import PROBLEM, values_of_trial
+    from typedrag.optimizers.sweep.study import PROBLEM, mean_value, values_of_trial
 
     values = values_of_trial(trial)
-    means = ((o.measure, mean_of(values, o.measure)) for o in config.objectives)
+    means = ((o.measure, mean_value(values, o.measure)) for o in config.objectives)
     measured = ", ".join(f"{measure} {mean:.4g}" for measure, mean in means if mean is not None)
     ended = f" (pruned: {trial.user_attrs[PROBLEM]})" if PROBLEM in trial.user_attrs else ""
     return f"trial {trial.number}: {_describe_point(trial.params)}: {measured}{ended}"

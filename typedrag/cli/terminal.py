@@ -16,8 +16,8 @@ from unicodedata import category
 
 import click
 
-from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, TypedRAGError, Unavailable, unusable
-from typedrag.core.extras import missing_extras_named
+from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, TypedRAGError, Unavailable, path_error
+from typedrag.core.extras import name_missing_extras
 from typedrag.core.redaction import without_keys
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class ExitCode(IntEnum):
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Turn typedrag's errors, and those of unusable files, into a message and an exit status."""
+    """Turn typedrag's errors, and those of path_error files, into a message and an exit status."""
     try:
-        with missing_extras_named():
+        with name_missing_extras():
             yield
     except TypedRAGError as error:
         click.echo(f"Error: {error}", err=True)
@@ -60,7 +60,7 @@ def report_errors() -> Iterator[None]:
             with suppress(OSError):  # flushing stdout at exit would fail again
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         with report_errors():
-            raise unusable(error.filename or "what was to be written", error) from error
+            raise path_error(error.filename or "what was to be written", error) from error
 
 
 def run(main: Callable[[], None]) -> None:
@@ -120,9 +120,9 @@ def claim(out: Path) -> None:
     context = click.get_current_context()
     claimed: set[Path] = context.meta.setdefault("typedrag.claimed", set())
     if out not in claimed:
-        from typedrag.files.locks import alone_at  # `typedrag --help` need not wait for it
+        from typedrag.files.locks import lock_file  # `typedrag --help` need not wait for it
 
-        context.with_resource(alone_at(out))
+        context.with_resource(lock_file(out))
         claimed.add(out)
 
 

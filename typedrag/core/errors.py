@@ -78,7 +78,7 @@ class RetrievalError(Unavailable):
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
-def unusable(place: object, error: OSError) -> TypedRAGError:
+def path_error(place: object, error: OSError) -> TypedRAGError:
     """The error to raise if the system refuses a file or folder.
 
     Args:

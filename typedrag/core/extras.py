@@ -57,7 +57,7 @@ def require(*packages: str) -> None:
 
 
 @contextmanager
-def importing(*packages: str) -> Iterator[None]:
+def import_extras(*packages: str) -> Iterator[None]:
     """Import packages of extras within, one thread at a time: of two at once, one may find half of torch."""
     require(*packages)
     with _imports:
@@ -65,7 +65,7 @@ def importing(*packages: str) -> Iterator[None]:
 
 
 @contextmanager
-def missing_extras_named() -> Iterator[None]:
+def name_missing_extras() -> Iterator[None]:
     """Name the extra that a failed import within needs."""
     try:
         yield

@@ -85,11 +85,11 @@ class QuestionType(_Described):
         return tuple(t for t in cls if t not in (cls.FACTOID, cls.NOT_A_QUESTION))
 
 
-def question_type_named(name: str) -> QuestionType:
+def parse_question_type(name: str) -> QuestionType:
     """The question type of this name.
 
     Example:
-        >>> question_type_named("Evidence_based")
+        >>> parse_question_type("Evidence_based")
         <QuestionType.EVIDENCE_BASED: 'evidence-based'>
     """
     try:

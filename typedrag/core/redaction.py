@@ -50,17 +50,17 @@ class Redactor:
         return text
 
 
-def cleaned(value: Any, redact: Callable[[str], str]) -> Any:
+def redact_values(value: Any, redact: Callable[[str], str]) -> Any:
     """JSON values with `redact` applied to all texts in them, names included.
 
     Example:
-        >>> cleaned({"key": ["sk-1", 2]}, lambda text: text.replace("sk-1", HIDDEN))
+        >>> redact_values({"key": ["sk-1", 2]}, lambda text: text.replace("sk-1", HIDDEN))
         {'key': ['[hidden]', 2]}
     """
     if isinstance(value, Mapping):
-        return {cleaned(name, redact): cleaned(inner, redact) for name, inner in value.items()}
+        return {redact_values(name, redact): redact_values(inner, redact) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [cleaned(inner, redact) for inner in value]
+        return [redact_values(inner, redact) for inner in value]
     return redact(value) if isinstance(value, str) else value
 
 
@@ -71,7 +71,7 @@ def without_keys(text: str, lm: dspy.LM | None = None) -> str:
         >>> without_keys("no server answers at https://me:pass@host/v1?key=abc&n=1")
         'no server answers at https://[hidden]@host/v1?key=[hidden]&n=1'
     """
-    text = Redactor([*_keys_of_environment(os.environ), *keys_of(lm)])(text)
+    text = Redactor([*_keys_of_environment(os.environ), *lm_keys(lm)])(text)
     return _of_addresses(text)
 
 
@@ -79,7 +79,7 @@ def _of_addresses(text: str) -> str:
     return _OF_QUERY.sub(rf"\1{HIDDEN}", _OF_USER.sub(f"{HIDDEN}@", text))
 
 
-def redactor_for(
+def make_redactor(
     lms: Iterable[dspy.LM], environment: Mapping[str, str] | None = None, *, addresses: Iterable[str] = ()
 ) -> Redactor:
     """Hides the keys and addresses that these LMs use, those in the environment, and other addresses."""
@@ -89,7 +89,7 @@ def redactor_for(
         if name.upper().endswith(_ADDRESS_ENDINGS):
             secrets.extend(part for url in value.split(",") if urlsplit(url).hostname for part in _parts(url))
     for lm in lms:
-        secrets.extend(keys_of(lm))
+        secrets.extend(lm_keys(lm))
         secrets.extend(_parts(_address_of(lm)))
     for address in addresses:
         secrets.extend(_parts(address))
@@ -100,7 +100,7 @@ def _keys_of_environment(environment: Mapping[str, str]) -> list[str]:
     return [value for name, value in environment.items() if name.upper().endswith(_KEY_ENDINGS)]
 
 
-def keys_of(lm: dspy.LM | None) -> list[str]:
+def lm_keys(lm: dspy.LM | None) -> list[str]:
     """The keys that an LM sends, those in its address and headers included."""
     settings = getattr(lm, "kwargs", {})
     headers = [str(value) for value in (settings.get("extra_headers") or {}).values()]

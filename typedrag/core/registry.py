@@ -1,29 +1,27 @@
-"""Registries of the classes that users name: ours, and those that packages declare as entry points."""
+"""The things that users name: classes of a registry, specs `KIND:ARGUMENT` to be opened, and packages' entry points."""
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from typedrag.core.errors import InputError
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
+_FORM = re.compile(r"(?P<kind>.+?)(?P<argument>\[:.+\]|:[A-Z.]+)?")
 
 
 class Registry(Generic[T]):
-    """Classes by their attribute `name`, and those that installed packages declare.
+    """Classes of a kind by their attribute `name`, and those that installed packages declare.
 
     An entry point of the group `typedrag.KINDs` has a class as its object; it is loaded when its name is looked up
     and is not one of ours.
-
-    Args:
-        kind: The kind of the classes, for messages.
-        gone: Former names, with those to use instead.
 
     Example:
         >>> fruits: Registry[object] = Registry("fruit")
@@ -34,9 +32,8 @@ class Registry(Generic[T]):
         (['apple'], <class 'typedrag.core.registry.Apple'>)
     """
 
-    def __init__(self, kind: str, gone: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._gone = gone or {}
         self._classes: dict[str, type[T]] = {}
 
     def add(self, cls: C) -> C:
@@ -45,62 +42,103 @@ class Registry(Generic[T]):
         return cls
 
     def names(self) -> list[str]:
-        """The names that `find` knows."""
         return sorted({*self._classes, *self._declared()})
 
     def find(self, name: str) -> type[T]:
-        """The class of this name."""
         if name in self._classes:
             return self._classes[name]
         point = self._declared().get(name)
-        if point is None and name in self._gone:
-            raise InputError(f"the {self._kind} '{name}' is no more", f"Use '{self._gone[name]}'")
         if point is None:
             known = f"{self._kind.capitalize()}s: {', '.join(self.names())}"
             raise InputError(f"no {self._kind} is called '{name}'", known)
-        cls = loaded(point)
+        cls = load_entry_point(point)
         if getattr(cls, "name", None) != name:
-            raise refused(point, f"its object is no class with the name '{name}'")
+            raise entry_point_error(point, f"its object is no class with the name '{name}'")
         return self._classes.setdefault(name, cls)
 
     def _declared(self) -> dict[str, EntryPoint]:
         # a stranger's class may be registered already, by the decorator, when its module was imported
         ours = [name for name, cls in self._classes.items() if cls.__module__.startswith("typedrag.")]
-        return declared(f"{self._kind}s", ours)
+        return find_entry_points(f"{self._kind}s", ours)
 
 
-def declared(kinds: str, ours: Iterable[str]) -> dict[str, EntryPoint]:
-    """The entry points of the group `typedrag.KINDS`, by name, none of them loaded.
+class Spec(NamedTuple):
+    """A kind, and what follows its colon: mostly the name of a model, which may be anybody's."""
+
+    kind: str
+    argument: str = ""
+
+
+class SpecGrammar:
+    """The specs that name things of one sort.
 
     Args:
-        kinds: The group's last word, such as `metrics`.
-        ours: Names that are taken.
+        noun: The sort, for messages.
+        forms: Each `KIND`, `KIND:ARGUMENT` or `KIND[:ARGUMENT]`, where ARGUMENT is in capitals. A kind may have colons.
+        group: Installed packages add kinds, each with an optional argument, as entry points of `typedrag.GROUP`.
+
+    Example:
+        >>> filters = SpecGrammar("filter", "none", "nli:NAME", "cascade", "cascade:nli[:NAME]")
+        >>> filters.parse("cascade"), filters.parse("cascade:nli:a/b:c")
+        (Spec(kind='cascade', argument=''), Spec(kind='cascade:nli', argument='a/b:c'))
+        >>> filters.parse("nli")
+        Traceback (most recent call last):
+        typedrag.core.errors.InputError: 'nli' is no filter. Write one of: none, nli:NAME, cascade, cascade:nli[:NAME]
     """
+
+    def __init__(self, noun: str, *forms: str, group: str = "") -> None:
+        self._noun, self._group = noun, group
+        matches = [match for form in forms if (match := _FORM.fullmatch(form))]
+        self._arguments = {match["kind"]: match["argument"] or "" for match in matches}
+
+    @property
+    def forms(self) -> str:
+        """All forms, those of installed packages too, with commas between."""
+        return ", ".join(f"{kind}{argument}" for kind, argument in self._kinds().items())
+
+    def parse(self, text: str) -> Spec:
+        for kind, argument in sorted(self._kinds().items(), reverse=True):  # the longer kind first
+            if text == kind and not argument.startswith(":"):
+                return Spec(kind)
+            if argument and text.startswith(f"{kind}:") and text != f"{kind}:":
+                return Spec(kind, text.removeprefix(f"{kind}:"))
+        raise InputError(f"'{text}' is no {self._noun}", f"Write one of: {self.forms}")
+
+    def from_package(self, spec: Spec) -> Any | None:
+        """The object of the entry point that declares a spec's kind; None if the kind is one of typedrag's own."""
+        if spec.kind in self._arguments:
+            return None
+        return load_entry_point(find_entry_points(self._group, self._arguments)[spec.kind])
+
+    def _kinds(self) -> dict[str, str]:
+        theirs = find_entry_points(self._group, self._arguments) if self._group else ()
+        return {**self._arguments, **dict.fromkeys(theirs, "[:…]")}
+
+
+def find_entry_points(kinds: str, ours: Iterable[str]) -> dict[str, EntryPoint]:
+    """The entry points of the group `typedrag.KINDS`, by name, none of them loaded; names that are ours are taken."""
     points: dict[str, EntryPoint] = {}
     owners = dict.fromkeys(ours, "typedrag")
-    for point in _entry_points(f"typedrag.{kinds}", tuple(sys.path)):
+    for point in _read_group(f"typedrag.{kinds}", tuple(sys.path)):
         if point.name in owners and owners[point.name] != _package(point):
-            raise refused(point, f"{owners[point.name]} has that name already")
+            raise entry_point_error(point, f"{owners[point.name]} has that name already")
         points[point.name], owners[point.name] = point, _package(point)
     return points
 
 
-@cache
-def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """The entry points of a group; reading those of all packages takes 20 ms, and specs are parsed often."""
+@cache  # reading the entry points of all packages takes 20 ms, and specs are parsed often
+def _read_group(group: str, path: tuple[str, ...]) -> EntryPoints:
     return entry_points(group=group)
 
 
-def loaded(point: EntryPoint) -> Any:
-    """The object of an entry point."""
+def load_entry_point(point: EntryPoint) -> Any:
     try:
         return point.load()
     except Exception as error:  # a stranger's module may raise anything
-        raise refused(point, f"it cannot be loaded: {type(error).__name__}: {error}") from error
+        raise entry_point_error(point, f"it cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-def refused(point: EntryPoint, why: str) -> InputError:
-    """The error for an entry point that cannot be used; it names the package."""
+def entry_point_error(point: EntryPoint, why: str) -> InputError:
     where = f"package '{_package(point)}' declares '{point.name}' in {point.group} as {point.value}"
     return InputError(f"{where}, but {why}", f"Mend or uninstall {_package(point)}")
 
@@ -110,15 +148,23 @@ def _package(point: EntryPoint) -> str:
 
 
 def check_options(what: str, call: Callable[..., Any], options: Iterable[str], besides: Iterable[str] = ()) -> None:
-    """Refuse options that a function or class does not take.
-
-    Args:
-        what: Its name, for messages.
-        call: The function or class; its parameters are the options.
-        options: The names that a user gave.
-        besides: Parameters that are no options.
-    """
+    """Refuse options that are no parameters of a function or class, or are `besides` its options."""
     known = [name for name in inspect.signature(call).parameters if name not in besides]
     unknown = [name for name in options if name not in known]
     if unknown:
         raise InputError(f"{what} has no option '{unknown[0]}'", f"Its options: {', '.join(known) or 'none'}")
+
+
+class NoDeepcopy:
+    """A connection, an open index, a loaded model or the like: copies of what holds one share it, as teleprompters copy
+    programs and LMs.
+
+    Example:
+        >>> from copy import deepcopy
+        >>> index = NoDeepcopy()
+        >>> deepcopy([index]) == [index]
+        True
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self

@@ -6,14 +6,13 @@ from typedrag.datasets import (  # each makes its datasets known
     sub_question_coverage,  # noqa: F401
     typed_rag,  # noqa: F401
 )
-from typedrag.datasets.dataset import Dataset, Source, load_dataset, plain, source, source_named, sources
-from typedrag.datasets.fabrications import AnswerKind, MadeAnswer
+from typedrag.datasets.dataset import SPLITS, Dataset, Source, load_dataset, plain, source, source_named, sources
 from typedrag.datasets.file import field_mapping
 from typedrag.datasets.hanrag import REVELATOR, load_compound
-from typedrag.datasets.hub import cache_folder
 from typedrag.datasets.open_domain import OPEN_DOMAIN_SETS
+from typedrag.datasets.preferences import AnswerKind, MadeAnswer
+from typedrag.datasets.reading import cache_folder
 from typedrag.datasets.sample import SampleQuestion, sample_questions
-from typedrag.datasets.splits import SPLITS
 
 __all__ = [
     "OPEN_DOMAIN_SETS",

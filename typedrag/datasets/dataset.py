@@ -1,11 +1,11 @@
-"""Datasets, the loaders that are found by their names, and datasets from rows."""
+"""Datasets with their splits, the loaders that are found by their names, and datasets from rows."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
 from functools import cached_property
@@ -15,10 +15,97 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError
-from typedrag.core.registry import check_options, declared, loaded, refused
+from typedrag.core.registry import check_options, entry_point_error, find_entry_points, load_entry_point
 from typedrag.datasets.reading import Entry, misfit
-from typedrag.datasets.splits import SPLITS, Splits, drawn_splits, labelled_type, official_splits, strata_of
-from typedrag.datasets.splits import hash_of as hash_of
+from typedrag.text.words import question_key
+
+SPLITS = ("train", "validation", "test")
+_CALLED = {"train": "train", "valid": "validation", "dev": "validation", "validation": "validation", "test": "test"}
+"""The sources' names of the splits."""
+_BOUNDS = (0.5, 0.75)
+"""The shares of a stratum at which train and validation end; the rest is test."""
+
+Splits = Mapping[str, str]
+"""The split of each example, by its id; ids without a split are absent."""
+
+
+def text_hash(text: str, seed: int = 0) -> str:
+    """A hash of a text and a seed, in hexadecimal, the same on every machine."""
+    return hashlib.sha256(f"{seed}:{text}".encode()).hexdigest()
+
+
+def labelled_type(example: dspy.Example) -> str:
+    """The question type that an example is labelled with; empty if there is none."""
+    return str(example.get("question_type") or "")
+
+
+def question_group(example: dspy.Example) -> str:
+    """The key of the group that an example is split, folded and resampled with: its question, see `question_key`."""
+    return question_key(example.question)
+
+
+def stratify(
+    examples: Sequence[dspy.Example], type_of: Callable[[dspy.Example], str] = labelled_type
+) -> dict[tuple[str, str], list[dspy.Example]]:
+    """Examples by subset and question type, each in the order of its ids' hashes."""
+    strata: dict[tuple[str, str], list[dspy.Example]] = defaultdict(list)
+    for example in examples:
+        strata[(str(example.get("subset") or ""), type_of(example))].append(example)
+    return {key: sorted(strata[key], key=lambda e: text_hash(e.id)) for key in sorted(strata)}
+
+
+def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
+    """Splits drawn by hash, question by question; see `Dataset.split`."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    first: dict[str, dspy.Example] = {}
+    for example in sorted(examples, key=lambda e: str(e.id)):
+        groups[question_group(example)].append(example.id)
+        first.setdefault(question_group(example), example)  # its subset and type count for the question
+    return {
+        member: split
+        for key, stratum in stratify(list(first.values())).items()
+        for split, part in _parts(key, stratum).items()
+        for example in part
+        for member in groups[question_group(example)]
+    }
+
+
+def given_splits(examples: Sequence[dspy.Example], field: str) -> Splits:
+    """The splits named by a field of the examples; a question that is named for several is in the last of them."""
+    return _apart(examples, {e.id: _CALLED[e[field]] for e in examples})
+
+
+def official_splits(examples: Sequence[dspy.Example], field: str = "subset") -> Splits:
+    """The splits that a source publishes; empty unless a field of all examples names them, including train.
+
+    Many sources publish no answers for test, or no validation. The published part besides train is then test, and a
+    quarter of the source's train is drawn as validation.
+    """
+    named = {e.id: _CALLED.get(str(e.get(field) or "")) for e in examples}
+    parts = set(named.values())
+    if None in parts or "train" not in parts or len(parts) < 2:
+        return {}
+    if len(parts) == len(SPLITS):
+        return given_splits(examples, field)
+    drawn = drawn_splits([e for e in examples if named[e.id] == "train"])
+    splits = {i: "validation" if drawn[i] == "validation" else "train" for i in drawn}
+    return _apart(examples, {i: splits.get(i, "test") for i in named})
+
+
+def _apart(examples: Sequence[dspy.Example], splits: Splits) -> Splits:
+    """Splits without the examples of a question that is also in a later split: no test question is learned from."""
+    last: dict[str, int] = {}
+    for e in examples:
+        if e.id in splits:
+            last[question_group(e)] = max(last.get(question_group(e), 0), SPLITS.index(splits[e.id]))
+    return {e.id: splits[e.id] for e in examples if e.id in splits and splits[e.id] == SPLITS[last[question_group(e)]]}
+
+
+def _parts(key: tuple[str, str], stratum: list[dspy.Example]) -> dict[str, list[dspy.Example]]:
+    offset = int(text_hash("/".join(key)), 16) / 16**64
+    first, second = (int(len(stratum) * bound + offset) for bound in _BOUNDS)
+    return dict(zip(SPLITS, (stratum[:first], stratum[first:second], stratum[second:]), strict=True))
+
 
 _DERIVED = ("predicted_type", "passage_texts")
 """Fields that follow from others, so that they tell no datasets apart."""
@@ -102,7 +189,7 @@ class Dataset:
 
     def strata(self) -> dict[tuple[str, str], list[dspy.Example]]:
         """The examples by subset and question type, each in the order of its ids' hashes."""
-        return strata_of(self.examples)
+        return stratify(self.examples)
 
 
 def sample(
@@ -121,14 +208,14 @@ def sample(
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
-    strata = strata_of(examples, type_of)
+    strata = stratify(examples, type_of)
     subsets, types = sorted({subset for subset, _ in strata}), sorted({name for _, name in strata})
 
     def turn_of(stratum: tuple[str, str]) -> tuple[int, int]:
         subset, question_type = subsets.index(stratum[0]), types.index(stratum[1])
         return (question_type - subset) % len(types), subset
 
-    queues = [sorted(strata[key], key=lambda e: hash_of(e.id, seed)) for key in sorted(strata, key=turn_of)]
+    queues = [sorted(strata[key], key=lambda e: text_hash(e.id, seed)) for key in sorted(strata, key=turn_of)]
     turns = [(place, n, e) for n, queue in enumerate(queues) for place, e in enumerate(queue)]
     return [e for _, _, e in sorted(turns, key=lambda turn: turn[:2])[:limit]]
 
@@ -189,10 +276,10 @@ def sources() -> list[Source]:
         InputError: If a package's dataset cannot be loaded, or its name is taken.
     """
     ours = [name for name, known in _SOURCES.items() if known.load.__module__.startswith("typedrag.")]
-    for name, point in declared("datasets", ours).items():
-        loaded(point)  # this imports the module, which calls `source`
+    for name, point in find_entry_points("datasets", ours).items():
+        load_entry_point(point)  # this imports the module, which calls `source`
         if name not in _SOURCES:
-            raise refused(point, f"it registers no dataset '{name}'")
+            raise entry_point_error(point, f"it registers no dataset '{name}'")
     return [_SOURCES[name] for name in sorted(_SOURCES)]
 
 
@@ -235,14 +322,14 @@ def example(**fields: object) -> dspy.Example:
     return dspy.Example(**fields).with_inputs("question")
 
 
-def id_of(*parts: str) -> str:
+def make_id(*parts: str) -> str:
     """An id for a row that has none: a hash of the parts that identify it.
 
     Example:
-        >>> id_of("Why is the sky blue?")
+        >>> make_id("Why is the sky blue?")
         'fa57d61b4ef46453'
     """
-    return hash_of("\x1f".join(parts))[:16]
+    return text_hash("\x1f".join(parts))[:16]
 
 
 def build_dataset(

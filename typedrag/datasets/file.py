@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, model_validator
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference, SubQuestion
-from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
 from typedrag.datasets.reading import (
     Entry,
     Id,
@@ -23,11 +23,11 @@ from typedrag.datasets.reading import (
     Text,
     TypeName,
     all_listed,
+    choose_subsets,
     listed,
     parse,
     read_rows,
     renamed,
-    subsets_of,
 )
 from typedrag.files.text_files import parse_json
 
@@ -102,7 +102,7 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
     )
     if subset is None:
         return dataset
-    subsets = subsets_of(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
+    subsets = choose_subsets(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
     return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in subsets))
 
 
@@ -122,7 +122,7 @@ def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None
         "sub_answers": tuple(row.sub_answers or ()),
     }
     return example(
-        id=row.id or id_of(row.question),
+        id=row.id or make_id(row.question),
         question=row.question,
         **{name: value for name, value in known.items() if value},
     )

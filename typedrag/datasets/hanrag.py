@@ -13,9 +13,8 @@ from pydantic import Field
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole, Route
-from typedrag.datasets.dataset import Dataset, build_dataset, example, source
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, subsets_of
-from typedrag.datasets.splits import SPLITS, given_splits
+from typedrag.datasets.dataset import SPLITS, Dataset, build_dataset, example, given_splits, source
+from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
 
 COMPOUND = "compound"
 COMPOUND_SUBSETS = SPLITS
@@ -53,7 +52,7 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
     """
     if path is None:
         raise InputError("compound questions are read from a file", "Build one: typedrag datasets build compound")
-    subsets = subsets_of(COMPOUND_SUBSETS, subset)
+    subsets = choose_subsets(COMPOUND_SUBSETS, subset)
     dataset = build_dataset(COMPOUND, read_rows(path), partial(_compound_example, subsets=subsets), source=str(path))
     return replace(dataset, splits=given_splits(dataset.examples, "subset"))  # dealt out by entity
 
@@ -152,7 +151,7 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
         raise InputError(
             "the revelator's training set is read from a file", "Build one: typedrag datasets build revelator"
         )
-    roles = subsets_of([role.value for role in RevelatorRole], subset)
+    roles = choose_subsets([role.value for role in RevelatorRole], subset)
     dataset = build_dataset(REVELATOR, read_rows(path), partial(_revelator_example, roles=roles), source=str(path))
     return replace(dataset, splits=given_splits(dataset.examples, "part"))
 

@@ -1,19 +1,36 @@
-"""Pairs of answers with people's preferences."""
+"""Answers that are known to be better than others: by people, or as they were made for a test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import dspy
+from pydantic import Field
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
-from typedrag.datasets.hub import download
-from typedrag.datasets.reading import Entry, Id, Layout, Text, files_of, misfit, parse, read_rows, renamed, subsets_of
-from typedrag.text.words import words_of
+from typedrag.core.records import Reference, SubQuestion
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
+from typedrag.datasets.reading import (
+    Entry,
+    Id,
+    Layout,
+    ReferenceRow,
+    SubQuestionRow,
+    Text,
+    choose_subsets,
+    download,
+    find_files,
+    misfit,
+    parse,
+    read_rows,
+    renamed,
+)
+from typedrag.text.words import split_words
 
 WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
 
@@ -56,16 +73,16 @@ def load_webgpt(
         first_words: Only questions that begin with one of these words, such as `why,how`; by default all.
         least_words: The fewest words that both answers have.
     """
-    file = files_of(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(WEBGPT_HOME)
+    file = find_files(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(WEBGPT_HOME)
     dataset = build_dataset("webgpt", _comparisons(file), _webgpt_example, source=str(path or WEBGPT_HOME))
-    subsets = subsets_of(sorted({example.subset for example in dataset.examples}), subset)
+    subsets = choose_subsets(sorted({example.subset for example in dataset.examples}), subset)
     begins = {word.strip().lower() for word in first_words.split(",") if word.strip()}
 
     def is_wanted(example: dspy.Example) -> bool:
         return (
             example.subset in subsets
-            and (not begins or next(iter(words_of(example.question)), "") in begins)
-            and (not least_words or all(len(words_of(a)) >= least_words for a in example.answers_compared))
+            and (not begins or next(iter(split_words(example.question)), "") in begins)
+            and (not least_words or all(len(split_words(a)) >= least_words for a in example.answers_compared))
         )
 
     examples = tuple(filter(is_wanted, dataset.examples))
@@ -100,7 +117,7 @@ def _webgpt_example(entry: Entry) -> dspy.Example | str:
     if row.score_0 == 0:
         return "a tie: people prefer neither answer"
     return example(
-        id=id_of(row.question.dataset, row.question.id, row.answer_0, row.answer_1),
+        id=make_id(row.question.dataset, row.question.id, row.answer_0, row.answer_1),
         question=row.question.full_text,
         subset=row.question.dataset,
         answers_compared=(row.answer_0, row.answer_1),
@@ -147,9 +164,89 @@ def _pairs_example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example |
     if row.preference == 0:
         return "a tie: people prefer neither answer"
     return example(
-        id=row.id or id_of(row.question, row.first, row.second),
+        id=row.id or make_id(row.question, row.first, row.second),
         question=row.question,
         answers_compared=(row.first, row.second),
         preference=row.preference,
+        **({"subset": row.subset} if row.subset else {}),
+    )
+
+
+FABRICATIONS = "fabrications"
+
+
+class AnswerKind(StrEnum):
+    """The kind of an answer that was made for a test."""
+
+    RIGHT = "right"
+    GUESSED = "guessed"
+    """Written by an LM that knows only the question, and not right."""
+    EXCHANGED = "exchanged"
+    """The right answer with another question's name, date or number in place of its own."""
+    FALSIFIED = "falsified"
+    """The right answer with an LM's likeliest wrong name, date, number or cause in place of its own."""
+    OFF_SUBJECT = "off-subject"
+    """The right answer to another question."""
+    NOTHING_FOUND = "nothing-found"
+    """An answer which says that nothing was found."""
+
+    @property
+    def fabricated(self) -> bool:
+        """True if it makes a false claim on the subject."""
+        return self in (AnswerKind.GUESSED, AnswerKind.EXCHANGED, AnswerKind.FALSIFIED)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeAnswer:
+    """An answer that was made for a test, with its kind."""
+
+    kind: AnswerKind
+    text: str
+
+
+class _Candidate(Layout):
+    kind: Annotated[AnswerKind, Field(strict=False)]
+    text: Text
+
+
+class _Row(Layout):
+    id: Id
+    question: Text
+    answers: list[Text] = Field(min_length=1)
+    candidates: list[_Candidate] = Field(min_length=2)
+    references: list[ReferenceRow] = Field(default=[])
+    sub_questions: list[SubQuestionRow] = Field(default=[])
+    subset: Text | None = None
+
+
+@source(
+    FABRICATIONS,
+    about="a right answer and fabrications to each question, made by `typedrag datasets build fabrications`",
+    licence="that of what it was made from",
+    home="",
+)
+def load_fabrications(path: Path | None = None) -> Dataset:
+    """Read the fabrications that a builder made.
+
+    An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
+    `references` those of the question's own dataset. `sub_questions` are those of the row, if it has any.
+    """
+    if path is None:
+        raise InputError("fabrications are read from a file", "Build them: typedrag datasets build fabrications")
+    return build_dataset(FABRICATIONS, read_rows(path), _example, source=str(path))
+
+
+def _example(entry: Entry) -> dspy.Example:
+    row = parse(_Row, entry)
+    if row.candidates[0].kind is not AnswerKind.RIGHT:
+        raise misfit(entry.place, "its first candidate is not the right one")
+    sub_questions = tuple(SubQuestion(s.text, s.type) for s in row.sub_questions)
+    return example(
+        id=row.id,
+        question=row.question,
+        answers=tuple(row.answers),
+        candidates=tuple(MadeAnswer(c.kind, c.text) for c in row.candidates),
+        references=tuple(Reference(r.text, r.label) for r in row.references),
+        **({"sub_questions": sub_questions} if sub_questions else {}),
         **({"subset": row.subset} if row.subset else {}),
     )

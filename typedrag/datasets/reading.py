@@ -1,4 +1,4 @@
-"""Rows from JSONL, CSV, TSV and JSON files, each with its place in the file.
+"""Rows from JSONL, CSV, TSV and JSON files, from the web and from the Hugging Face hub, each with its place.
 
 A source declares the layout of its rows as a pydantic model; `parse` checks a row against it.
 """
@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import InputError, Unavailable
+from typedrag.core.extras import require
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.files.text_files import (
     LONGEST_LINE,
@@ -166,9 +167,9 @@ def misfit(place: str, reason: str) -> InputError:
     return InputError(f"{place} cannot be used: {reason}", "Mend it, or take it out")
 
 
-def rows_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> Iterator[Entry]:
-    """Yield the rows of all files that `files_of` finds."""
-    for part, file in files_of(path, files, subset):
+def read_subsets(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> Iterator[Entry]:
+    """Yield the rows of all files that `find_files` finds."""
+    for part, file in find_files(path, files, subset):
         yield from read_rows(file, part)
 
 
@@ -213,7 +214,7 @@ def members(entry: Entry, field: str = "") -> Iterator[Entry]:
         yield Entry(member, f"{parent}[{number}]", entry.subset)
 
 
-def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> list[tuple[str, Path]]:
+def find_files(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> list[tuple[str, Path]]:
     """The files of the subsets, as pairs of subset and file.
 
     Args:
@@ -221,7 +222,7 @@ def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None 
         files: The names that each subset's file may have, relative to the folder.
         subset: One of the subsets, or several separated by commas; None takes all that are there.
     """
-    subsets = subsets_of(list(files), subset)
+    subsets = choose_subsets(list(files), subset)
     if path.is_dir():
         there = [(name, _first(path, files[name])) for name in subsets]
         present = [(name, file) for name, file in there if file is not None]
@@ -240,11 +241,11 @@ def files_of(path: Path, files: Mapping[str, Sequence[str]], subset: str | None 
     raise InputError(f"{path} does not say by its name which subset it is", f"Name it: {', '.join(files)}")
 
 
-def subsets_of(known: Sequence[str], subset: str | None) -> list[str]:
+def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
     """The subsets in a comma-separated list; all known ones if there is no list.
 
     Example:
-        >>> subsets_of(["nq", "squad", "trivia"], "trivia,nq")
+        >>> choose_subsets(["nq", "squad", "trivia"], "trivia,nq")
         ['trivia', 'nq']
     """
     subsets = [name.strip() for name in subset.split(",")] if subset else list(known)
@@ -311,3 +312,62 @@ def _table(path: Path, delimiter: str) -> Iterator[Entry]:
             if has_swallowed_rows(cells, delimiter):
                 raise misfit(place, swallowed(rows.line_num))
             yield Entry(dict(zip(header, cells, strict=True)), place)
+
+
+def hub_rows(
+    name: str,
+    splits: Mapping[str, str],
+    *,
+    config: str | None = None,
+    subset: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Iterator[Entry]:
+    """Yield the rows of a dataset on the Hugging Face hub.
+
+    Args:
+        splits: The hub's name of the split for each subset.
+        config: One of the configurations that the hub lists for the dataset.
+        subset: One of the subsets, or several separated by commas; None takes all.
+        columns: The columns to read, if rows have much besides.
+    """
+    for part in choose_subsets(list(splits), subset):
+        place = f"{name} ({splits[part]})"
+        for number, row in enumerate(_split(name, config, splits[part], columns), 1):
+            yield Entry(row, f"{place}, row {number}", part)
+
+
+def download(url: str, *, extract: bool = False) -> Path:
+    """A file from the web, or the folder unpacked from it, in the cache."""
+    require("datasets")
+    import datasets
+
+    manager = datasets.DownloadManager()
+    try:
+        return Path(manager.download_and_extract(url) if extract else manager.download(url))
+    except Exception as error:  # the kind of error depends on the protocol
+        raise _unreachable(url, error) from error
+
+
+def cache_folder() -> Path:
+    """The cache folder of fetched files."""
+    require("datasets")
+    import datasets
+
+    return Path(datasets.config.HF_DATASETS_CACHE)
+
+
+def _split(name: str, config: str | None, split: str, columns: Sequence[str] | None) -> Any:
+    require("datasets")
+    import datasets
+
+    try:
+        rows = datasets.load_dataset(name, config, split=split)
+        return rows.select_columns(list(columns)) if columns else rows
+    except Exception as error:  # for many causes: no connection, no such dataset, config, split or column
+        raise _unreachable(f"dataset {name} of the Hugging Face hub", error) from error
+
+
+def _unreachable(what: str, error: Exception) -> Unavailable:
+    message = str(error).partition("\n")[0]
+    reason = f": {message}" if message and message != what else ""
+    return Unavailable(f"{what} cannot be fetched{reason}", "Check the connection, or name a copy: --path")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from typedrag.core.records import Passage
-from typedrag.datasets.dataset import id_of
+from typedrag.datasets.dataset import make_id
 from typedrag.datasets.reading import Id, Layout, Text, parse, read_rows
 
 
@@ -28,7 +28,7 @@ class ContextPassage(NamedTuple):
     @property
     def id(self) -> str:
         """The hash of title and text, the same in whatever file they are."""
-        return id_of(self.title, self.text)
+        return make_id(self.title, self.text)
 
 
 class _Paragraph(Layout):
@@ -171,7 +171,7 @@ def two_wiki_chains(path: Path) -> Iterator[ReasoningChain]:
         needed = {title for title, _ in row.supporting_facts}
         steps = tuple(
             ChainStep(
-                question_of(subject, relation),
+                relation_question(subject, relation),
                 answer,
                 (passages[subject],) if subject in passages and subject in needed else (),
             )
@@ -218,11 +218,11 @@ _QUESTIONS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def question_of(subject: str, relation: str) -> str:
+def relation_question(subject: str, relation: str) -> str:
     """The question for the object of a relation with this subject.
 
     Example:
-        >>> question_of("Heonjong of Joseon", "father"), question_of("UHF", "genre")
+        >>> relation_question("Heonjong of Joseon", "father"), relation_question("UHF", "genre")
         ('Who is the father of Heonjong of Joseon?', 'What is the genre of UHF?')
     """
     known = _QUESTIONS.get(" ".join(relation.lower().split()), f"What is the {relation.strip()} of {{}}?")
@@ -231,7 +231,7 @@ def question_of(subject: str, relation: str) -> str:
 
 def _as_question(query: str) -> str:
     subject, arrow, relation = query.partition(">>")
-    return question_of(subject, relation) if arrow else query.strip()
+    return relation_question(subject, relation) if arrow else query.strip()
 
 
 def _with_answers(query: str, answers: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The datasets of RichRAG: its own files, WikiAsp and WikiPassageQA (appendix A)."""
+"""The datasets of RichRAG: its own files, WikiAsp and WikiPassageQA (appendix A), and pools of passages."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import dspy
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from typedrag.core.errors import InputError
-from typedrag.core.records import Reference
-from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
-from typedrag.datasets.hub import download
+from typedrag.core.records import Passage, Reference
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, official_splits, source, text_hash
 from typedrag.datasets.reading import (
     Entry,
     Id,
     Layout,
     Text,
-    files_of,
+    choose_subsets,
+    download,
+    find_files,
     misfit,
     parse,
     read_json,
     read_rows,
-    rows_of,
-    subsets_of,
+    read_subsets,
 )
-from typedrag.datasets.splits import hash_of, official_splits
+from typedrag.files.text_files import write_text
 
 PARTS = ("train", "dev", "test")
 HOME = "https://huggingface.co/datasets/ShootingWong/RichRAG-dataset-ckpt"
@@ -69,7 +69,7 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
     """
     if path is None:
         raise InputError("dataset 'richrag' is read from files of its authors", f"Fetch them from {HOME}: --path")
-    return build_dataset("richrag", _rows(path, subsets_of(PARTS, subset)), _example, source=str(path))
+    return build_dataset("richrag", _rows(path, choose_subsets(PARTS, subset)), _example, source=str(path))
 
 
 def _rows(path: Path, subsets: list[str]) -> Iterator[Entry]:
@@ -92,7 +92,7 @@ def _example(entry: Entry) -> dspy.Example:
     if len(row.subqs) != len(row.subas):
         raise misfit(entry.place, f"it has {len(row.subqs)} sub-aspects and {len(row.subas)} sub-answers")
     return example(
-        id=id_of(entry.subset, row.question, *answers),
+        id=make_id(entry.subset, row.question, *answers),
         question=row.question,
         subset=entry.subset,
         references=(Reference("\n".join(answers), 1),),
@@ -171,14 +171,14 @@ def _dealt(examples: Iterable[dspy.Example], per_domain: int) -> Iterator[dspy.E
     for article in examples:
         by_domain.setdefault(article.subset, []).append(article)
     for articles in by_domain.values():
-        for place, article in enumerate(sorted(articles, key=lambda e: hash_of(e.id))[:per_domain]):
+        for place, article in enumerate(sorted(articles, key=lambda e: text_hash(e.id))[:per_domain]):
             yield article.copy(part={0: "test", 1: "valid"}.get(place % _SHARES, "train"))
 
 
 def _wikiasp_rows(path: Path, subset: str | None) -> Iterator[Entry]:
-    there = [name for name in subsets_of(DOMAINS, subset) if subset or (path / name).is_dir()]
+    there = [name for name in choose_subsets(DOMAINS, subset) if subset or (path / name).is_dir()]
     for folder in [path / name for name in there] or [path]:
-        for part, file in files_of(folder, WIKIASP_FILES):
+        for part, file in find_files(folder, WIKIASP_FILES):
             domain = file.parent.name
             for row in read_rows(file, domain if domain in DOMAINS else ""):
                 yield row._replace(value={**row.value, "part": part}) if isinstance(row.value, dict) else row
@@ -246,7 +246,7 @@ def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> D
     to_example = partial(_wikipassageqa_example, documents=read_json(passages), file=passages.name)
     return build_dataset(
         "wikipassageqa",
-        rows_of(folder, WIKIPASSAGEQA_FILES, subset),
+        read_subsets(folder, WIKIPASSAGEQA_FILES, subset),
         to_example,
         source=str(path or WIKIPASSAGEQA_HOME),
     )
@@ -268,3 +268,80 @@ def _wikipassageqa_example(entry: Entry, *, documents: dict[str, dict[str, str]]
         passage_ids=tuple(f"{row.DocumentID}_{number}" for number in numbers),
         passage_texts=texts,
     )
+
+
+Label = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class PooledPassage(Layout):
+    """A candidate passage, with what is known of its worth."""
+
+    id: Id
+    text: Text
+    title: str = ""
+    score: float = 0.0
+    """The retriever's score."""
+    label: Label | None = None
+    """Its relevance, judged by a person; 0 is none. None if nobody judged it."""
+    sub_aspects: list[Label] = Field(default_factory=list)
+    """The pool's sub-aspects that it was found for, by their places from 0."""
+    coverage: list[Share] | None = None
+    """Its coverage of each text to be covered: φ of eq. 8."""
+
+    @property
+    def passage(self) -> Passage:
+        """The passage as a retriever returns it."""
+        return Passage(self.id, self.text, self.title, self.score)
+
+
+class Pool(Layout):
+    """A question and its candidates, in the retriever's order."""
+
+    id: Id
+    question: Text
+    passages: Annotated[list[PooledPassage], Field(min_length=1)]
+    sub_aspects: list[Text] = Field(default_factory=list)
+    answer: str = ""
+    """A good answer to the whole question, if one is known."""
+    sub_answers: list[Text] = Field(default_factory=list)
+    """The answers to its sub-aspects, if they are known: the texts to be covered."""
+    relevant_from: Annotated[int, Field(ge=1)] = 1
+    """The lowest label that counts as relevant for measures that know only yes and no."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        ids = [p.id for p in self.passages]
+        if len(set(ids)) < len(ids):
+            raise ValueError("a passage is in it twice")
+        if any(place >= len(self.sub_aspects) for p in self.passages for place in p.sub_aspects):
+            raise ValueError("a passage is of a sub-aspect that the pool has not")
+        widths = {None if p.coverage is None else len(p.coverage) for p in self.passages}
+        if len(widths) > 1 or 0 in widths:
+            raise ValueError("its passages differ in what they are said to cover")
+        return self
+
+    def passage_aspects(self, passage: PooledPassage) -> tuple[str, ...]:
+        """The sub-aspects that a passage was found for."""
+        return tuple(self.sub_aspects[place] for place in passage.sub_aspects)
+
+
+def read_pools(path: Path) -> list[Pool]:
+    """Read the pools of a file."""
+    pools = [parse(Pool, entry) for entry in read_rows(path)]
+    if not pools:
+        raise InputError(f"{path} holds no pool", "Make some: typedrag research ranker pools")
+    ids: set[str] = set()
+    for pool in pools:
+        if pool.id in ids:
+            raise InputError(f"{path} has the id '{pool.id}' twice", "Make ids unique")
+        ids.add(pool.id)
+    return pools
+
+
+def write_pools(path: Path, pools: Iterable[Pool]) -> int:
+    """Write pools, the whole file or none of it, and return their number."""
+    lines = [pool.model_dump_json(exclude_defaults=True) + "\n" for pool in pools]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "".join(lines))
+    return len(lines)

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
-from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
-from typedrag.datasets.hub import hub_rows
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, rows_of
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
+from typedrag.datasets.reading import Entry, Id, Layout, Text, hub_rows, misfit, parse, read_subsets
 
 _HOME = "https://arxiv.org/abs/2410.15531"
 _LICENCE = "Apache-2.0 (Xie et al. 2024)"
@@ -48,7 +47,7 @@ def load_sub_question_types(path: Path | None = None) -> Dataset:
     Args:
         path: A file types.jsonl with `question`, `sub_question` and `labels`, or its folder.
     """
-    rows = rows_of(_given(path), {"types": ("types.jsonl",)})
+    rows = read_subsets(_given(path), {"types": ("types.jsonl",)})
     return build_dataset("sub-question-types", rows, _typed, source=str(path))
 
 
@@ -69,7 +68,7 @@ def load_sub_question_coverage(path: Path | None = None) -> Dataset:
         path: A file coverage.jsonl with `question`, `engine`, `answer`, `sub_question`, `covered`
             and `fragment`, or its folder.
     """
-    rows = rows_of(_given(path), {"coverage": ("coverage.jsonl",)})
+    rows = read_subsets(_given(path), {"coverage": ("coverage.jsonl",)})
     return build_dataset("sub-question-coverage", rows, _judged, source=str(path))
 
 
@@ -82,7 +81,7 @@ def _given(path: Path | None) -> Path:
 def _typed(entry: Entry) -> dspy.Example:
     row = parse(_Typed, entry)
     return example(
-        id=id_of(row.question, row.sub_question),
+        id=make_id(row.question, row.sub_question),
         question=row.question,
         sub_question=row.sub_question,
         annotated_types=tuple(row.labels),
@@ -94,7 +93,7 @@ def _judged(entry: Entry) -> dspy.Example:
     if row.covered != bool(row.fragment):
         raise misfit(entry.place, "it is covered without a fragment, or has one without being covered")
     return example(
-        id=id_of(row.question, row.engine, row.answer, row.sub_question),
+        id=make_id(row.question, row.engine, row.answer, row.sub_question),
         question=row.question,
         subset=row.engine,
         answer=row.answer,
@@ -136,7 +135,7 @@ def load_researchy_questions(path: Path | None = None, subset: str | None = None
     """
     splits, columns = {part: part for part in RESEARCHY_FILES}, ("id", "question", "DocStream")
     rows = (
-        rows_of(path, RESEARCHY_FILES, subset)
+        read_subsets(path, RESEARCHY_FILES, subset)
         if path
         else hub_rows(RESEARCHY_HUB, splits, subset=subset, columns=columns)
     )

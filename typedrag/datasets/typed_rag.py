@@ -13,8 +13,7 @@ from pydantic import AliasChoices, Field
 
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Reference
-from typedrag.datasets.dataset import Dataset, build_dataset, example, id_of, source
-from typedrag.datasets.hub import download, hub_rows
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
 from typedrag.datasets.reading import (
     Entry,
     Id,
@@ -22,14 +21,16 @@ from typedrag.datasets.reading import (
     Text,
     TypeName,
     all_listed,
-    files_of,
+    choose_subsets,
+    download,
+    find_files,
+    hub_rows,
     members,
     misfit,
     parse,
     read_json,
     read_rows,
-    rows_of,
-    subsets_of,
+    read_subsets,
 )
 
 SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
@@ -71,7 +72,7 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
     """
     if path:
         return build_dataset("wiki-nfqa", _rows_at(path, subset), _wiki_nfqa_example, source=str(path))
-    subsets = subsets_of(SUBSETS, subset)
+    subsets = choose_subsets(SUBSETS, subset)
     rows = hub_rows(WIKI_NFQA_HUB, {"test": "test"}, config="reference_answer_list")
     placed = (row._replace(subset=_subset_of(row)) for row in rows)
     return build_dataset(
@@ -84,9 +85,9 @@ def _rows_at(path: Path, subset: str | None) -> Iterable[Entry]:
     if path.is_file():
         named = [row._replace(subset=_named(row)) for row in read_rows(path)]
         if named and all(row.subset for row in named):
-            subsets = subsets_of(sorted({row.subset for row in named}), subset)
+            subsets = choose_subsets(sorted({row.subset for row in named}), subset)
             return [row for row in named if row.subset in subsets]
-    return rows_of(path, WIKI_NFQA_FILES, subset)
+    return read_subsets(path, WIKI_NFQA_FILES, subset)
 
 
 def _named(entry: Entry) -> str:
@@ -181,7 +182,7 @@ def load_trec_dl_nf(path: Path | None = None, passage_prefix: str = "msmarco-") 
 
 def _load_linkage(name: str, path: Path | None, file_name: str, *, least: int, prefix: str) -> Dataset:
     if path:
-        [(_, file)] = files_of(path, {name: (file_name, file_name.lower())})
+        [(_, file)] = find_files(path, {name: (file_name, file_name.lower())})
     else:
         file = download(f"{LINKAGE_HOME}/{file_name}")
     to_example = partial(_linkage_example, least=least, prefix=prefix)
@@ -204,7 +205,7 @@ def _linkage_example(entry: Entry, *, least: int, prefix: str) -> dspy.Example |
     if not question.strip() or not passages:
         raise misfit(entry.place, "it has no question or no passage")
     return example(
-        id=id_of(question),
+        id=make_id(question),
         question=question,
         references=tuple(Reference(p.passage, p.label) for p in passages),
         passage_ids=tuple(f"{prefix}{p.id}" for p in needed),
@@ -241,11 +242,11 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
         subset: train, valid or test, or several separated by commas; None takes all there are.
     """
     if path:
-        files = files_of(path, NF_CATS_FILES, subset)
+        files = find_files(path, NF_CATS_FILES, subset)
     else:  # read file by file: the cache's file names do not tell their kind
         files = [
             (part, download(f"{NF_CATS_HOME}/{NF_CATS_FILES[part][0]}"))
-            for part in subsets_of(list(NF_CATS_FILES), subset)
+            for part in choose_subsets(list(NF_CATS_FILES), subset)
         ]
     entries = chain.from_iterable(read_rows(file, part, kind=".csv") for part, file in files)
     return build_dataset("nf-cats", entries, _nf_cats_example, source=str(path or NF_CATS_HOME))
@@ -254,7 +255,7 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
 def _nf_cats_example(entry: Entry) -> dspy.Example:
     row = parse(_NfCatsRow, entry)
     return example(
-        id=id_of(entry.subset, row.question),
+        id=make_id(entry.subset, row.question),
         question=row.question,
         question_type=row.category,
         subset=entry.subset,
@@ -293,7 +294,7 @@ def load_everyday(path: Path | None = None) -> Dataset:
 def _everyday_example(entry: Entry) -> dspy.Example:
     row = parse(_EverydayRow, entry)
     return example(
-        id=id_of(row.form, row.question),
+        id=make_id(row.form, row.question),
         question=row.question,
         question_type=row.type,
         subset=row.form,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from typedrag.core.extras import missing_extras_named
+from typedrag.core.extras import name_missing_extras
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate.batch import AskedQuestion as AskedQuestion
@@ -49,5 +49,5 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"{name} has moved: from {_MOVED[name]} import {name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'typedrag.experiments' has no attribute '{name}'")
-    with missing_extras_named():
+    with name_missing_extras():
         return getattr(import_module(f"typedrag.experiments.{_HOMES[name]}"), name)

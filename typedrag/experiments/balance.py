@@ -10,7 +10,7 @@ from itertools import zip_longest
 import dspy
 
 from typedrag.core.question_types import QuestionType
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier
 
 
@@ -31,7 +31,7 @@ def balanced(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.Examp
         >>> [e.question_type for e in balanced(many)]
         ['debate', 'reason', 'reason', 'reason']
     """
-    by_lot = sorted(examples, key=lambda e: hash_of(str(e.get("id") or e.question), seed))
+    by_lot = sorted(examples, key=lambda e: text_hash(str(e.get("id") or e.question), seed))
     return in_turn(by_lot)
 
 

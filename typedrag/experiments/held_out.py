@@ -20,7 +20,7 @@ from typedrag.experiments.compare.statistics import (
     questions_needed,
 )
 from typedrag.experiments.evaluate.results import Run
-from typedrag.metrics.arithmetic.estimate import mean_estimates, sums_by_group
+from typedrag.metrics.estimate import mean_estimates, sums_by_group
 
 
 class Pair(NamedTuple):

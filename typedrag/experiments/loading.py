@@ -10,7 +10,7 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError, first_line
-from typedrag.core.redaction import redactor_for
+from typedrag.core.redaction import make_redactor
 from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
 from typedrag.programs import Options, Program, TypedRAG, loading
 from typedrag.programs.artifact.compiled import Compiled
@@ -81,7 +81,7 @@ def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
     if not (at or version.isdecimal()):
         return ""
     mlflow = connect_to_existing(tracking_uri, uri)
-    with faults_of_store(redactor_for([]), _OTHER_STORE):
+    with faults_of_store(make_redactor([]), _OTHER_STORE):
         client = mlflow.MlflowClient()
         try:
             entry = client.get_model_version_by_alias(name, alias) if at else client.get_model_version(model, version)
@@ -103,7 +103,7 @@ def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
 
 def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
     mlflow = connect_to_existing(tracking_uri, uri)
-    with faults_of_store(redactor_for([]), _OTHER_STORE):
+    with faults_of_store(make_redactor([]), _OTHER_STORE):
         try:
             return Path(mlflow.artifacts.download_artifacts(_program_folder(uri), dst_path=folder))
         except mlflow.MlflowException as error:
@@ -130,4 +130,4 @@ def _program_folder(uri: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return redactor_for([])(first_line(error))
+    return make_redactor([])(first_line(error))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag import __version__
-from typedrag.core.errors import unusable
+from typedrag.core.errors import path_error
 from typedrag.files.text_files import write_text
 
 REPORT = Path(__file__).parent / "report" / "report_page"
@@ -19,7 +19,7 @@ def write_page(page: str, out: Path) -> None:
     try:
         write_text(out, page)
     except OSError as error:
-        raise unusable(out, error) from None
+        raise path_error(out, error) from None
 
 
 def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:

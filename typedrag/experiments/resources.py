@@ -14,7 +14,7 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
-from typedrag.core.redaction import Redactor, redactor_for
+from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.answers_file import AnswersFile, read_answers
@@ -42,7 +42,7 @@ from typedrag.retrieval import (
     open_retriever,
     reranker_identity,
 )
-from typedrag.retrieval.opening import brings_index, server_of
+from typedrag.retrieval.opening import brings_index, find_server
 
 _JUDGES: Mapping[str, Mapping[str, str]] = {
     "linkage": {"judge": "linkage-judge"},
@@ -151,13 +151,13 @@ class Resources:
     @property
     def addresses(self) -> list[str]:
         """The addresses of the servers that programs' passages come from."""
-        return [server for program in self.config.programs if (server := server_of(program.retriever or ""))]
+        return [server for program in self.config.programs if (server := find_server(program.retriever or ""))]
 
     @cached_property
     def redactor(self) -> Redactor:
         """A redactor of the keys and addresses of both LMs and of the index servers."""
         lms = [lm for lm in (self.answering_lm, self.scorer) if lm]
-        return redactor_for(lms, addresses=self.addresses)
+        return make_redactor(lms, addresses=self.addresses)
 
     @cached_property
     def dataset(self) -> Dataset:

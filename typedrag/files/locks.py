@@ -15,7 +15,7 @@ _PATIENCE = 0.3
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made if need be. A folder that stays empty is removed again."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -27,14 +27,14 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone_at(file: Path) -> Iterator[None]:
+def lock_file(file: Path) -> Iterator[None]:
     """Keep out other processes that would write the same file."""
     with _held(file.with_name(f".{file.name}.lock"), file):
         yield
 
 
 @contextmanager
-def turn_at(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Wait until no other process makes the same file.
 
     Args:
@@ -59,13 +59,13 @@ def join_workers(folder: Path) -> Iterator[bool]:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that another process is `alone_in` at this moment."""
-    if is_worked_in(folder):
+    """Refuse a folder that another process is `lock_folder` at this moment."""
+    if is_locked(folder):
         raise _busy(folder)
 
 
-def is_worked_in(folder: Path) -> bool:
-    """True if another process is `alone_in` a folder at this moment."""
+def is_locked(folder: Path) -> bool:
+    """True if another process is `lock_folder` a folder at this moment."""
     file = folder / ".lock"
     if not file.exists():
         return False

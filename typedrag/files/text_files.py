@@ -150,7 +150,7 @@ def swallowed(last: int) -> str:
 
 def write_text(file: Path, text: str) -> None:
     """Write a file whole or not at all, replacing one that was there."""
-    part = part_of(file)
+    part = temporary_path(file)
     with naming(file):
         try:
             part.write_text(text, "utf-8")
@@ -182,6 +182,6 @@ def naming(file: Path) -> Iterator[None]:
         raise
 
 
-def part_of(file: Path) -> Path:
+def temporary_path(file: Path) -> Path:
     """A temporary path for a file while it is being written, no other writer's."""
     return file.with_name(f".{file.name}.{uuid4().hex[:8]}{PART}")

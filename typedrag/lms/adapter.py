@@ -53,17 +53,14 @@ class _TolerantAdapter(dspy.Adapter):
     def format_user_message_content(
         self, signature: type[dspy.Signature], inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> str:
-        """The input fields, of the question or of a demonstration."""
         return super().format_user_message_content(signature, as_data(inputs), *args, **kwargs)
 
     def format_assistant_message_content(
         self, signature: type[dspy.Signature], outputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> str:
-        """The output fields of a demonstration."""
         return super().format_assistant_message_content(signature, as_data(outputs), *args, **kwargs)
 
     def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        """The output fields."""
         try:
             return self.read(signature, without_thoughts(completion))
         except AdapterParseError as error:
@@ -85,7 +82,6 @@ class ChatAdapter(_TolerantAdapter, dspy.ChatAdapter):
     """DSPy's chat adapter, which also reads a reply in JSON."""
 
     def read(self, signature: type[dspy.Signature], reply: str) -> dict[str, Any]:
-        """The output fields, by DSPy's markers or else from a JSON object."""
         if "[[ ##" not in reply and "{" in reply:
             return JSONAdapter().read(signature, reply)
         before, marker, last = reply.rpartition(" ## ]]")
@@ -119,17 +115,11 @@ class SchemaAdapter(JSONAdapter):
             _FORMATS[signature] = model
 
     def format_system_message(self, signature: type[dspy.Signature]) -> str:
-        """The instructions, then the input fields and the output fields."""
-        return "\n\n".join(
-            (
-                textwrap.dedent(signature.instructions),
-                f"You are given:\n{_describe(signature.input_fields)}",
-                f"You reply with a JSON object of:\n{_describe(signature.output_fields)}",
-            )
-        )
+        inputs, outputs = _describe(signature.input_fields), _describe(signature.output_fields)
+        task = textwrap.dedent(signature.instructions)
+        return f"{task}\n\nYou are given:\n{inputs}\n\nYou reply with a JSON object of:\n{outputs}"
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
-        """A reminder of the fields, after the inputs."""
         return f"Reply with the JSON object of {', '.join(signature.output_fields)}."
 
 
@@ -138,23 +128,17 @@ _FORMATS: WeakKeyDictionary[type[dspy.Signature], type[BaseModel]] = WeakKeyDict
 
 
 def _describe(fields: dict[str, Any]) -> str:
-    return "\n".join(f"- {name}{_describe_field(name, field)}" for name, field in fields.items())
-
-
-def _describe_field(name: str, field: Any) -> str:
-    description = field.json_schema_extra["desc"]
-    parts = [] if description == f"${{{name}}}" else [description]
-    if choices := _choices(field.annotation):
-        parts.append(f"one of {', '.join(choices)}")
-    return f": {'; '.join(parts)}" if parts else ""
-
-
-def _choices(annotation: Any) -> list[str]:
-    if get_origin(annotation) is Literal:
-        return [str(choice) for choice in get_args(annotation)]
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return [str(choice.value) for choice in annotation]
-    return []
+    lines = []
+    for name, field in fields.items():
+        parts, annotation = [], field.annotation
+        if (description := field.json_schema_extra["desc"]) != f"${{{name}}}":
+            parts.append(description)
+        if get_origin(annotation) is Literal:
+            parts.append(f"one of {', '.join(map(str, get_args(annotation)))}")
+        elif isinstance(annotation, type) and issubclass(annotation, Enum):
+            parts.append(f"one of {', '.join(str(choice.value) for choice in annotation)}")
+        lines.append(f"- {name}: {'; '.join(parts)}" if parts else f"- {name}")
+    return "\n".join(lines)
 
 
 _THOUGHTS = re.compile(

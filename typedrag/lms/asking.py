@@ -1,10 +1,12 @@
-"""Asking an LM through a predictor: retries, the budget, and the three kinds of failure."""
+"""Asking an LM through a predictor: retries, the budget, three kinds of failure, and the probabilities of choices."""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
@@ -14,10 +16,10 @@ from dspy.utils import exceptions as dspy_errors
 from typedrag.core.call_context import call_context, use_context
 from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed, first_line
 from typedrag.core.records import CUT_OFF, Step, Usage
-from typedrag.core.redaction import Redactor, keys_of, without_keys
-from typedrag.lms.lm import role_of
+from typedrag.core.redaction import Redactor, lm_keys, without_keys
+from typedrag.lms.client import stream_answer
+from typedrag.lms.lm import lm_role
 from typedrag.lms.replies import forget_unreadable
-from typedrag.lms.streaming import stream_answer
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
 from typedrag.text.repetitions import without_repetitions
 from typedrag.text.words import beginning, printable
@@ -43,16 +45,12 @@ _OF_ALL_CALLS = (
 
 
 _COUNTER = CallCounter()
+MOST_ALTERNATIVES = 20
+"""Alternatives that servers give to a token: the limit of OpenAI, and vLLM's default."""
 
 
 class Reply(NamedTuple):
-    """A prediction of an LM, with its calls, tokens and seconds.
-
-    Attributes:
-        prediction: The signature's output fields.
-        usage: LM calls and tokens, with those of retries.
-        seconds: Wall time.
-    """
+    """A prediction of an LM, with its calls, tokens and seconds, those of retries included."""
 
     prediction: dspy.Prediction
     usage: Usage
@@ -66,29 +64,29 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     DSPy's cache, which would replay it. The caller records a successful step. A failed step is recorded here, with its
     usage and the beginnings of its unreadable replies. Also recorded are a reply that was cut off, the items of its
     lists that were dropped, and repeated text that was removed from the ends of its texts.
-
-    Args:
-        step: Name of the step.
-        predictor: A `dspy.Predict` or a module like it.
-        retries: The number of times to ask again.
-        inputs: The signature's input fields.
     """
     watch = Stopwatch()
     unread: list[Step] = []
-    with _counting() as calls:
+    question = str(inputs.get("question") or next((v for v in inputs.values() if isinstance(v, str)), ""))
+    with _count_calls() as calls:
         try:
             with forget_unreadable():
                 prediction = _predict(step, predictor, retries, inputs, unread)
         except StepFailed as failure:
-            question, usage = _asked(inputs), calls.usage
-            count_tokens(usage)
-            add_step(Step(step, question, str(failure), usage=usage, seconds=watch.seconds, steps=tuple(unread)))
+            count_tokens(calls.usage)
+            failed = Step(step, question, str(failure), usage=calls.usage, seconds=watch.seconds, steps=tuple(unread))
+            add_step(failed)
             raise
-    lists = ((name, getattr(value, "dropped", ())) for name, value in prediction.items())
-    dropped = [printable(f"{name}: {item}") for name, items in lists for item in items]
-    dropped += _cut_repetitions(prediction)
+    dropped = []
+    for name, value in prediction.items():
+        dropped += [printable(f"{name}: {item}") for item in getattr(value, "dropped", ())]
+    for name, value in prediction.items():  # servers other than ours let an LM repeat itself
+        if type(value) is str and (shortened := without_repetitions(value)) != value:
+            prediction[name] = shortened
+            cut = beginning(value[len(shortened) :], _SHOWN_WORDS)
+            dropped.append(f"{name}: {cut} (it was there before)")
     if dropped:
-        add_step(Step(step, _asked(inputs), dropped=tuple(dropped)))
+        add_step(Step(step, question, dropped=tuple(dropped)))
     if tokens := calls.tokens_when_cut_off:
         record_fallback(f"step '{step}': {CUT_OFF}, {tokens}", "it is taken as far as it goes")
     usage = calls.usage
@@ -107,8 +105,15 @@ def _predict(
             with stream_answer(predictor):
                 prediction = predictor(**inputs, **again)
             _note_outcome(answered=True)
-            if not _is_blank(prediction):
-                return _printable(prediction)
+            # a predictor may leave its answer blank if it finds the question unanswerable
+            answer = prediction.get("answer") if prediction.get("answered", True) else None
+            if prediction.completions is None or not isinstance(answer, str) or answer.strip():
+                # as files and terminals take it: a reply may end amid a character, or hold the LM's key
+                hide = Redactor(lm_keys(dspy.settings.lm))
+                for name, value in prediction.items():
+                    if type(value) is str:  # and no member of an enumeration
+                        prediction[name] = hide(printable(value))
+                return prediction
             problem = "the LM's answer is blank"
         except NoCallsLeft as limit:
             raise StepFailed(step, str(limit)) from None
@@ -119,14 +124,14 @@ def _predict(
                     raise fault from error
                 continue
             if isinstance(error, dspy_errors.LMInvalidRequestError):
-                problem = f"the LM refused the request ({_words_of(error)})"
+                problem = f"the LM refused the request ({_error_words(error)})"
                 _note_outcome(refusal=problem)
                 if call_context().discreet:
                     logger.warning("%s", problem)
                     problem = "the LM refused the request"
                 break
             _note_outcome(answered=True)
-            problem = f"the LM's reply could not be read ({_words_of(error)})"
+            problem = f"the LM's reply could not be read ({_error_words(error)})"
             if isinstance(error, dspy_errors.AdapterParseError):
                 words = printable(" ".join(str(error.lm_response).split())[:_SHOWN])
                 unread.append(Step("unreadable reply", output=words))
@@ -138,20 +143,6 @@ def _predict(
 def hide_server_messages() -> AbstractContextManager[None]:
     """Leave a server's words out of the report that it refused a request: they may name paths and addresses."""
     return use_context(discreet=True)
-
-
-def _cut_repetitions(prediction: dspy.Prediction) -> list[str]:
-    """Remove repeated text from the ends of a prediction's texts; servers other than ours let an LM repeat itself.
-
-    Returns:
-        The removed texts, each with its field's name.
-    """
-    removed = []
-    for name, value in prediction.items():
-        if type(value) is str and (shortened := without_repetitions(value)) != value:
-            prediction[name] = shortened
-            removed.append(f"{name}: {beginning(value[len(shortened) :], _SHOWN_WORDS)} (it was there before)")
-    return removed
 
 
 class CallOutcome:
@@ -171,11 +162,7 @@ def _note_outcome(*, answered: bool = False, refusal: str = "") -> None:
 
 @contextmanager
 def detect_refusals() -> Iterator[CallOutcome]:
-    """Run the LM calls of one question within: an LM that refuses all of them is at fault, not the steps.
-
-    Yields:
-        The outcome of the calls.
-    """
+    """Run the LM calls of one question within: an LM that refuses all of them is at fault, not the steps."""
     calls = CallOutcome()
     failure: StepFailed | None = None
     try:
@@ -193,32 +180,11 @@ def detect_refusals() -> Iterator[CallOutcome]:
         raise failure
 
 
-def _is_blank(prediction: dspy.Prediction) -> bool:
-    """True if an LM left its answer blank; a predictor may do so if it finds the question unanswerable."""
-    answer = prediction.get("answer") if prediction.get("answered", True) else None
-    return prediction.completions is not None and isinstance(answer, str) and not answer.strip()
-
-
-def _printable(prediction: dspy.Prediction) -> dspy.Prediction:
-    """The prediction as files and terminals take it: a reply may end amid a character, or hold the LM's key."""
-    hide = Redactor(keys_of(dspy.settings.lm))
-    for name, value in prediction.items():
-        if type(value) is str:  # and no member of an enumeration
-            prediction[name] = hide(printable(value))
-    return prediction
-
-
-def _asked(inputs: dict[str, Any]) -> str:
-    """The question among the inputs, or else their first text."""
-    texts = (value for value in inputs.values() if isinstance(value, str))
-    return str(inputs.get("question") or next(texts, ""))
-
-
 def unavailable_error(error: Exception) -> LMUnavailable | None:
     """The system's fault behind an error of a call; None if only the request or the reply is bad."""
     if not isinstance(error, dspy_errors.LMError):
         return None
-    lm, words = f"{role_of(dspy.settings.lm)} '{_lm()}'", _words_of(error)
+    lm, words = f"{lm_role(dspy.settings.lm)} '{_lm()}'", _error_words(error)
     if isinstance(error, dspy_errors.LMInvalidRequestError):
         if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
             return None
@@ -241,13 +207,13 @@ def unavailable_error(error: Exception) -> LMUnavailable | None:
     return kind(problem, "Look at its server's log")
 
 
-def _words_of(error: Exception) -> str:
+def _error_words(error: Exception) -> str:
     """The first line of an error, without the key that a server may have put into it."""
     return without_keys(first_line(error), dspy.settings.lm)
 
 
 @contextmanager
-def _counting() -> Iterator[CallTracker]:
+def _count_calls() -> Iterator[CallTracker]:
     """Count the calls made within, and pass them on to DSPy's outer tracker."""
     calls, around, callbacks = CallTracker(), dspy.settings.usage_tracker, dspy.settings.callbacks
     if not getattr(dspy.settings.lm, "counts_calls", False):
@@ -285,3 +251,80 @@ def allow_tokens(tokens: int) -> dict[str, int]:
     """The settings that let the configured LM write this many tokens; none if it may already."""
     limit = dspy.settings.lm.kwargs.get("max_tokens")
     return {"max_tokens": tokens} if limit and limit < tokens else {}
+
+
+def logprob_settings() -> dict[str, Any]:
+    """The call settings that add `logprobs` to a prediction; none if the LM cannot give them."""
+    if "logprobs" not in dspy.settings.lm.supported_params:
+        return {}
+    return {"logprobs": True, "top_logprobs": MOST_ALTERNATIVES}
+
+
+def number_probabilities(logprobs: Any, chosen: int, allowed: Collection[int]) -> dict[int, float] | None:
+    """The probabilities of the allowed numbers at the place where an LM last wrote one of them, scaled to sum to 1.
+
+    `logprobs` are those of a `dspy.Prediction`: the tokens written, in order, with the alternatives to each. `chosen`
+    is the number that was read from the reply, and each allowed one is a token long. Servers that constrain decoding
+    report the probabilities before the constraint, so a share of them can lie on other tokens. None if the number is
+    not a token by itself, or the server gave no alternatives to it.
+
+    Example:
+        >>> half, token = math.log(0.5), {"token": "2", "logprob": math.log(0.5)}
+        >>> two = {**token, "top_logprobs": [token, {"token": " 1", "logprob": math.log(0.25)}]}
+        >>> brace = {"token": "}", "logprob": 0.0, "top_logprobs": []}
+        >>> {n: round(p, 3) for n, p in number_probabilities({"content": [two, brace]}, 2, (1, 2, 3)).items()}
+        {1: 0.333, 2: 0.667, 3: 0.0}
+    """
+    written = [token for token in _get(logprobs, "content") or () if _number(_get(token, "token")) == chosen]
+    alternatives = (_get(written[-1], "top_logprobs") or ()) if written else ()
+    probabilities = dict.fromkeys(allowed, 0.0)
+    for alternative in alternatives:
+        number = _number(_get(alternative, "token"))
+        if number in probabilities:
+            probabilities[number] += math.exp(_get(alternative, "logprob"))
+    total = sum(probabilities.values())
+    return {number: probability / total for number, probability in probabilities.items()} if total > 0 else None
+
+
+def label_probabilities(logprobs: Any, chosen: str, labels: Collection[str]) -> dict[str, float] | None:
+    """The probabilities of the labels at the place where an LM last began to write one of them, scaled to sum to 1.
+
+    An alternative counts for the label that it begins, but not if it begins several. None if the reply does not hold
+    the label, or the server gave no alternatives to its first token.
+
+    Example:
+        >>> written = {"token": "deb", "top_logprobs": [
+        ...     {"token": "deb", "logprob": math.log(0.6)}, {"token": "re", "logprob": math.log(0.2)}]}
+        >>> reply = {"content": [{"token": '{"type": "', "top_logprobs": []}, written, {"token": 'ate"}'}]}
+        >>> {t: round(p, 2) for t, p in label_probabilities(reply, "debate", ("debate", "reason")).items()}
+        {'debate': 0.75, 'reason': 0.25}
+    """
+    tokens = _get(logprobs, "content") or ()
+    start = "".join(_get(token, "token") for token in tokens).rfind(chosen)
+    probabilities = dict.fromkeys(labels, 0.0)
+    end = 0
+    for token in tokens:
+        end += len(_get(token, "token"))
+        if end > start >= 0:
+            for alternative in _get(token, "top_logprobs") or ():
+                text = _get(alternative, "token").strip(' \n{}":,')  # it can carry characters around a value
+                begins = [label for label in labels if text and label.startswith(text)]
+                if len(begins) == 1:
+                    probabilities[begins[0]] += math.exp(_get(alternative, "logprob"))
+            break
+    total = sum(probabilities.values())
+    return {label: probability / total for label, probability in probabilities.items()} if total > 0 else None
+
+
+def _number(token: str) -> int | None:
+    # a token can carry the space before a value and the brace after it
+    try:
+        value = json.loads(token.strip().rstrip("}"))
+    except ValueError:
+        return None
+    return value if type(value) is int else None
+
+
+def _get(record: Any, name: str) -> Any:
+    # DSPy gives these records as dictionaries or as objects with attributes, depending on the engine
+    return record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)

@@ -1,8 +1,11 @@
-"""LM calls that end in time, each of them counted.
+"""LM calls that end in time, each of them counted, and read while they are written where somebody follows the question.
 
 DSPy makes a call through an engine. Our engine leaves the call to DSPy's own LM (its client, or LiteLLM) and adds
 what DSPy has no setting for: a bound on tries and waits, a pause of all calls where a server asks one of them for it,
 a warning that says why a call takes long, and a count that does not depend on the tokens that a server reports.
+
+Calls of followed questions are made in one event loop of the process, whose thread receives each piece of a reply: the
+thread that waits for the whole reply can give up at any time.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import dspy
@@ -26,17 +30,22 @@ from dspy.clients.model_metadata import model_info
 from dspy.lm15 import Request, Response, UnsupportedFeatureError, request_from_openai_chat
 from dspy.lm15 import Usage as ReportedUsage
 from dspy.utils.callback import BaseCallback
+from pydantic_core import from_json
 
+from typedrag.core.call_context import call_context, use_context
 from typedrag.core.errors import InputError
-from typedrag.core.events import has_listener
-from typedrag.core.sharing import Shared
+from typedrag.core.events import AnswerStarted, AnswerToken, emit
+from typedrag.core.redaction import Redactor, lm_keys
+from typedrag.core.registry import NoDeepcopy
+from typedrag.lms.adapter import without_thoughts
 from typedrag.lms.cost import charge_call
 from typedrag.lms.replies import in_event_loop
-from typedrag.lms.streaming import await_reply
+from typedrag.lms.threads import await_call, stop_if_cancelled
 from typedrag.lms.trace import CallTracker, count_call
+from typedrag.text.words import printable
 
 if TYPE_CHECKING:
-    from typedrag.lms.vllm_offline import OfflineEngine
+    from typedrag.lms.in_process import OfflineEngine
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +60,17 @@ CALLS_IN_FLIGHT = 16
 _DSPY_TIMEOUT = 600.0
 """Seconds that DSPy's client waits for a reply where an LM has no timeout."""
 _NOTICE_EVERY = 10.0
+_TELL_EVERY = 0.05
+"""Seconds between two events of a reply: reading it at each of its tokens would cost more than anything else."""
+_ANSWER = "answer"
+_MARKER = "[[ ##"
 _SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens"})
 
 
 class RetryAfter:
     """Pauses that LM servers ask for by `Retry-After`: what one call is asked, all calls of the process keep.
 
-    Attributes:
-        on_set: Called with each pause that a server asks this process for; workers tell each other of them.
+    `on_set` is called with each pause that a server asks this process for; workers tell each other of them.
 
     Example:
         >>> pauses = RetryAfter()
@@ -91,7 +103,7 @@ RETRY_AFTER = RetryAfter()
 """The pauses of this process."""
 
 
-class _CallsInFlight(Shared, BaseCallback):
+class _CallsInFlight(NoDeepcopy, BaseCallback):
     """The process's slots for LM calls: threads of an evaluation times threads of a question would flood a server.
 
     A `Caller` takes a slot for each try, so that no wait between two tries holds one. Of LMs that LiteLLM calls, which
@@ -132,7 +144,8 @@ class LM(dspy.LM):
         model: As DSPy names it.
         takes_sampling: If False, no temperature is sent to the LM, whoever sets one.
         in_process: The engine that makes the calls, in place of a server.
-        slots: See `Caller`.
+        slots: Holds calls back that a server which answers few at once would let wait, as the time that they wait
+            there counts to their timeout. Calls of an event loop are not held back.
         settings: Those of `dspy.LM`; `timeout` is the seconds that a try may take.
     """
 
@@ -156,17 +169,14 @@ class LM(dspy.LM):
         self.kwargs |= client  # the caller uses these settings, but records and redaction look for them here
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The reply; see `dspy.LM`."""
         count_call()
         return super().__call__(*args, **kwargs)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
-        """The reply; see `dspy.LM`."""
         count_call()
         return await super().acall(*args, **kwargs)
 
     def copy(self, **settings: Any) -> dspy.LM:
-        """A copy that shares the caller; see `dspy.LM.copy`."""
         if "engine" in settings:
             return super().copy(**settings)
         if not self.engine.takes_sampling:
@@ -194,16 +204,8 @@ def is_carried(settings: Mapping[str, Any]) -> bool:
     return True
 
 
-class Caller(Shared):
-    """The engine of an `LM`.
-
-    Args:
-        lm: Makes a call, once.
-        retries: Tries after the first; see `_Retries`.
-        takes_sampling: See `LM`.
-        slots: Holds calls back that a server which answers few at once would let wait, as the time that they wait
-            there counts to their timeout. Calls of an event loop are not held back.
-    """
+class Caller(NoDeepcopy):
+    """The engine of an `LM`, which makes a call by DSPy's own."""
 
     counts = True
     """True because its calls are charged as they are made; see `track_calls`."""
@@ -225,13 +227,17 @@ class Caller(Shared):
     supported_params = cached_property(lambda self: self.lm.supported_params)
 
     def complete(self, request: Request) -> Response:
-        """The reply."""
         retries, tracker = _Retries(self), dspy.settings.usage_tracker
+        followed = call_context().listener is not None
         while True:
-            if wait := retries.wait:
-                time.sleep(wait)
-            with self.slots, IN_FLIGHT.slots, self.prepare(request) as (lm, sent), retries:
-                return _note_end(tracker, await_reply(lm, sent) if has_listener() else lm(sent))
+            if retries.wait:
+                time.sleep(retries.wait)
+            try:
+                with self.slots, IN_FLIGHT.slots, self.prepare(request) as (lm, sent):
+                    return _note_end(tracker, _await_reply(lm, sent) if followed else lm(sent))
+            except dspy.LMError as error:
+                if not retries.again(error):
+                    raise
 
     @contextmanager
     def prepare(self, request: Request) -> Iterator[tuple[dspy.LM, Request]]:
@@ -248,29 +254,29 @@ class Caller(Shared):
             yield lm, request
 
 
-class AsyncCaller(Shared):
+class AsyncCaller(NoDeepcopy):
     """The engine of an `LM` for an event loop."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
     async def complete(self, request: Request) -> Response:
-        """The reply; see `Caller.complete`."""
         retries, tracker = _Retries(self._caller), dspy.settings.usage_tracker
         while True:
             await asyncio.sleep(retries.wait)
-            with self._caller.prepare(request) as (lm, sent), retries:
-                return _note_end(tracker, await lm.acall(sent))
+            try:
+                with self._caller.prepare(request) as (lm, sent):
+                    return _note_end(tracker, await lm.acall(sent))
+            except dspy.LMError as error:
+                if not retries.again(error):
+                    raise
 
 
 class _Retries:
-    """The tries of a call, each within it as a context, which passes over an error that another try may mend.
+    """The tries of a call.
 
     A fault of the network or the server is followed by up to `Caller.retries` more tries, a timeout by
-    `RETRIES_AFTER_TIMEOUT`. Each wait is `LONGEST_WAIT` at most, so that a call has an end.
-
-    Attributes:
-        wait: Seconds until the next try.
+    `RETRIES_AFTER_TIMEOUT`. Each `wait` before the next is `LONGEST_WAIT` at most, so that a call has an end.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -278,12 +284,8 @@ class _Retries:
         self._made = self._timed_out = 0
         self.wait = RETRY_AFTER.remaining(caller.server)
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if not isinstance(error, dspy.LMError):
-            return False
+    def again(self, error: dspy.LMError) -> bool:
+        """True if another try may mend the error of the last one."""
         caller, lm, retry_after = self._caller, self._caller.lm, error.retry_after
         self._made += 1
         if retry_after is not None:
@@ -331,15 +333,99 @@ def _is_priced(provider: str, model: str) -> bool:
     return bool(model_info(provider, model))
 
 
-def _tolerate(read: Callable[[Any], ReportedUsage]) -> Callable[[Any], ReportedUsage]:
-    def usage(reported: Mapping[str, Any]) -> ReportedUsage:
-        try:
-            return read(reported)
-        except (AttributeError, TypeError, ValueError):
-            return ReportedUsage()
-
-    return usage
+def _read_usage(
+    reported: Mapping[str, Any], read: Callable[[Any], ReportedUsage] = openai_chat._usage_from_chat
+) -> ReportedUsage:
+    try:
+        return read(reported)
+    except (AttributeError, TypeError, ValueError):
+        return ReportedUsage()
 
 
 # DSPy's client fails to read a reply whose usage has the wrong type, such as a text.
-openai_chat._usage_from_chat = _tolerate(openai_chat._usage_from_chat)
+openai_chat._usage_from_chat = _read_usage
+
+
+def stream_answer(predictor: dspy.Module) -> AbstractContextManager[None]:
+    """Emit the answer's text within, if the predictor asks for the answer to the question and not to a part of it."""
+    signature = getattr(predictor, "signature", None)
+    context = call_context()
+    streams = context.listener is not None and context.tokens_wanted and not context.part
+    return use_context(writes_answer=streams and signature is not None and _ANSWER in signature.output_fields)
+
+
+def _await_reply(lm: dspy.LM, request: Request) -> Response:
+    """The reply to a request; its pieces are emitted as events if it holds the answer."""
+
+    async def ask() -> Response:
+        if not call_context().writes_answer:
+            return await lm.acall(request)
+        text = AnswerText(dspy.settings.lm)
+        with dspy.context(send_stream=text):
+            reply = await lm.acall(request)
+        text.emit_new()
+        return reply
+
+    return await_call(asyncio.run_coroutine_threadsafe(ask(), _loop(os.getpid())))
+
+
+@cache
+def _loop(process: int) -> asyncio.AbstractEventLoop:  # its thread does not come along to a process that is forked
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="typedrag-calls", daemon=True).start()
+    return loop
+
+
+class AnswerText:
+    """Emits the text of the field `answer` while a reply is written: JSON, or fields behind DSPy's markers.
+
+    Nothing is emitted if the LM says that the passages hold no answer, and never what may be the beginning of a key of
+    the LM. DSPy sends it the pieces of a reply.
+    """
+
+    def __init__(self, lm: dspy.LM | None, emit: Callable[..., None] = emit, every: float = _TELL_EVERY) -> None:
+        self._hide = Redactor(lm_keys(lm))
+        self._emit = emit
+        self._every = every
+        self._reply = ""
+        self._emitted = ""
+        self._last = 0.0
+
+    async def send(self, piece: Any) -> None:
+        """Receive a piece, from DSPy's own client or LiteLLM's."""
+        stop_if_cancelled()
+        for choice in piece.choices:
+            self.add(getattr(choice.delta, "content", None) or "")
+
+    def add(self, piece: str) -> None:
+        """Add a piece of the reply, and emit the new text if enough time has passed."""
+        self._reply += piece
+        if time.monotonic() >= self._last + self._every:
+            self.emit_new()
+
+    def emit_new(self) -> None:
+        """Emit the text that has come since the last event."""
+        self._last = time.monotonic()
+        text = self._hide(printable(_partial_answer(without_thoughts(self._reply)))).strip()
+        text = text[: max(0, len(text) - self._hide.longest)]
+        if self._emitted.startswith(text):
+            return
+        if not self._emitted or not text.startswith(self._emitted):
+            self._emitted = ""
+            self._emit(AnswerStarted)
+        self._emit(AnswerToken, text=text[len(self._emitted) :])
+        self._emitted = text
+
+
+def _partial_answer(reply: str) -> str:
+    """The answer as far as it is written; empty if the LM has said that there is none."""
+    if _MARKER in reply:
+        _, _, answered = reply.partition(f"{_MARKER} answered ## ]]")
+        _, _, answer = reply.partition(f"{_MARKER} {_ANSWER} ## ]]")
+        return "" if answered.strip().casefold().startswith("false") else answer.partition("[[")[0].rstrip("[")
+    try:
+        fields = from_json(reply[max(reply.find("{"), 0) :], allow_partial="trailing-strings")
+    except ValueError:
+        return ""
+    written = fields.get(_ANSWER) if isinstance(fields, dict) and fields.get("answered") is not False else None
+    return written if isinstance(written, str) else ""

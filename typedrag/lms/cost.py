@@ -105,12 +105,10 @@ def _read(file: Path) -> Mapping[str, Price]:
 
 @dataclass(frozen=True)
 class Spending:
-    """LM calls and tokens, and their price where it is known.
+    """LM calls and tokens, and their price in dollars by the user's prices, else by LiteLLM's.
 
-    Attributes:
-        usage: Calls whose replies were kept are not counted.
-        dollars: Of the calls whose price is known: by the user's prices, else by LiteLLM's.
-        unpriced: Calls whose price neither knows, such as those of one's own server.
+    Calls whose replies were kept are not counted. Those whose price neither knows, such as of one's own server, are
+    `unpriced`.
 
     Example:
         >>> Spending(Usage(1, 10, 5), dollars=0.25) + Spending(Usage(2, 20, 5), unpriced=2)
@@ -126,7 +124,6 @@ class Spending:
 
     @property
     def tokens(self) -> int:
-        """Tokens read and written, as far as servers report them."""
         return self.usage.prompt_tokens + self.usage.completion_tokens
 
     @property
@@ -164,12 +161,10 @@ class Spending:
         return Spending(self.usage, self.dollars + share * price.of(self.usage), left)
 
     def to_dict(self) -> dict[str, Any]:
-        """One flat JSON object of it."""
         return {**asdict(self.usage), "dollars": self.dollars, "unpriced": self.unpriced}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Spending:
-        """The one that `to_dict` gave."""
         usage = Usage(data["lm_calls"], data["prompt_tokens"], data["completion_tokens"], data.get("uncounted", 0))
         return cls(usage, data["dollars"], data["unpriced"])
 
@@ -196,14 +191,12 @@ class CostTracker:
         self._lock = threading.Lock()
 
     def add(self, spending: Spending) -> None:
-        """Add spending to the sum."""
         with self._lock:
             self._spent += spending
         self._listener(spending)
 
     @property
     def spent(self) -> Spending:
-        """The sum so far."""
         with self._lock:
             return self._spent
 
@@ -237,11 +230,7 @@ def track_calls(lm: dspy.LM) -> dspy.LM:
 
 
 def charge_call(call: Mapping[str, Any]) -> None:
-    """Charge a call that was made.
-
-    Args:
-        call: An entry of DSPy's call history.
-    """
+    """Charge a call that was made, an entry of DSPy's call history."""
     replies = call["response"]
     calls = max(1, len(replies)) if isinstance(replies, list | tuple) else 1  # one each of several requested at once
     usage = Usage.of_call(call["usage"] or {}, calls)

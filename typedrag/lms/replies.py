@@ -30,7 +30,7 @@ from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
 from typedrag.core.call_context import call_context, use_context
 from typedrag.core.errors import StepFailed, TypedRAGError
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.files.database import PostgreSQL, SQLite, Tables
 from typedrag.lms.models import cache_dir
 from typedrag.lms.threads import stop_if_cancelled
@@ -93,11 +93,10 @@ def lm_address(model: str, settings: Mapping[str, Any]) -> str:
 
 @dataclass
 class _Call:
-    """An LM call under way.
+    """An LM call under way, and the key of its reply.
 
     Attributes:
         in_loop: True in an event loop, where waiting for another call would hold the threads that its reply needs.
-        key: The key of its reply.
         began: When the call was found to have no reply.
         release: Gives up the claim to make the call; None while there is no claim.
     """
@@ -119,7 +118,7 @@ _calls: dict[str, _Call] = {}
 """The calls under way of LMs with `CALL_OBSERVER`, by DSPy's id."""
 
 
-class _CallObserver(Shared, BaseCallback):
+class _CallObserver(NoDeepcopy, BaseCallback):
     """Tells the store whose call it is asked about, and when the call has ended, well or not."""
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
@@ -135,7 +134,6 @@ CALL_OBSERVER = _CallObserver()
 
 
 def in_event_loop() -> bool:
-    """True if this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -143,10 +141,8 @@ def in_event_loop() -> bool:
     return True
 
 
-class ReplyStore(Shared, Cache):
-    """DSPy's cache in tables of JSON.
-
-    A call that threads make at the same time is made once: the others wait for its reply.
+class ReplyStore(NoDeepcopy, Cache):
+    """DSPy's cache in tables of JSON. A call that threads make at the same time is made once: the others wait for it.
 
     Args:
         tables: Those of `TABLES`.
@@ -173,7 +169,6 @@ class ReplyStore(Shared, Cache):
         self._added = 0
 
     def cache_key(self, request: dict[str, Any], *_: Any, **__: Any) -> str:
-        """The key of all that a reply depends on."""
         call = _calls.get(ACTIVE_CALL_ID.get() or "")
         source = call.source if call else lm_address(str(request.get("model", "")), request)
         return super().cache_key({**request, "_source": source}, _NO_PART_OF_KEY)
@@ -216,7 +211,6 @@ class ReplyStore(Shared, Cache):
             self._added += 1
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Forget replies, so that their calls are made again."""
         for key in keys:
             self._tables.run(_FORGET, id=key)
 
@@ -243,7 +237,7 @@ class ReplyStore(Shared, Cache):
             return None
         try:
             if self._leases is None or self._leases.take(key):
-                return partial(self._release, key)
+                return partial(self._end, key, release=True)
         except BaseException:
             self._end(key)
             raise
@@ -251,14 +245,11 @@ class ReplyStore(Shared, Cache):
         time.sleep(_LOOK_AGAIN)
         return None
 
-    def _release(self, key: str) -> None:
-        self._end(key)
-        if self._leases is not None:
-            self._leases.release(key)
-
-    def _end(self, key: str) -> None:
+    def _end(self, key: str, *, release: bool = False) -> None:
         with self._lock:
             self._under_way.pop(key).set()
+        if release and self._leases is not None:
+            self._leases.release(key)
 
     def _count(self, request: Mapping[str, Any], reply: Mapping[str, Any], seconds: float) -> None:
         tracker = dspy.settings.usage_tracker
@@ -271,13 +262,8 @@ class ReplyStore(Shared, Cache):
 
 
 class Leases:
-    """Claims of calls in tables that several workers share. Those of a lost worker lapse.
-
-    Args:
-        tables: Those of `TABLES`.
-        heartbeat: Seconds between heartbeats; a lease lapses after three without one.
-        worker: A name for this worker; by default a new one.
-    """
+    """Claims of calls in tables that several workers share. Those of a lost worker lapse after three heartbeats, which
+    come every `heartbeat` seconds."""
 
     def __init__(self, tables: Tables, heartbeat: float, worker: str = "") -> None:
         self._tables, self._heartbeat = tables, heartbeat
@@ -288,19 +274,16 @@ class Leases:
         self._beating.start()
 
     def take(self, key: str) -> bool:
-        """Take a lease; False if another worker has it."""
         rows = self._tables.run(_LEASE, id=key, worker=self._worker, until=self._until, now=time.time())
         if rows:
             self._held.add(key)
         return bool(rows)
 
     def release(self, key: str) -> None:
-        """Give a lease up."""
         self._held.discard(key)  # if the database fails at the release, the lease lapses
         self._tables.run(_RELEASE, id=key, worker=self._worker)
 
     def close(self) -> None:
-        """Give all leases up."""
         self._closed.set()
         self._beating.join()
         with suppress(TypedRAGError):  # they lapse by themselves

@@ -23,8 +23,15 @@ GRACE = 5.0
 """Seconds in which jobs under way may end after a signal that ends the process: an LM's calls may hang for minutes."""
 _LOOK_AGAIN = 0.2
 THREADS = 64
-"""Calls of `in_thread` that run at once in a process, unless `limit_awaited` says otherwise. asyncio's own pool has
+"""Calls of `run_in_thread` that run at once in a process, unless `limit_threads` says otherwise. asyncio's own pool has
 only four more threads than there are processors."""
+_limit = THREADS
+
+
+def limit_threads(limit: int) -> None:
+    """Let at most `limit` calls of `run_in_thread` run at once in this process; others wait for their turn."""
+    global _limit
+    _limit = limit
 
 
 class _Task:
@@ -32,42 +39,14 @@ class _Task:
 
     def __init__(self) -> None:
         self.cancelled = False
-        self._calls: set[Future[Any]] = set()
-        self._lock = threading.Lock()
-
-    def cancel(self) -> None:
-        """End its calls, and those that begin later."""
-        with self._lock:
-            self.cancelled, calls = True, tuple(self._calls)
-        for call in calls:
-            call.cancel()
-
-    def result(self, call: Future[T]) -> T:
-        """The result of a call."""
-        with self._lock:
-            self._calls.add(call)
-        if self.cancelled:
-            call.cancel()
-        try:
-            return call.result()
-        finally:
-            with self._lock:
-                self._calls.discard(call)
-
-
-_awaited = THREADS
-
-
-def limit_threads(limit: int) -> None:
-    """Let at most `limit` calls of `in_thread` run at once in this process; others wait for their turn."""
-    global _awaited
-    _awaited = limit
+        self.calls: set[Future[Any]] = set()
+        self.lock = threading.Lock()
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
     """The result of a function, run in a thread that carries the context while the event loop goes on.
 
-    Where the task is cancelled, calls of `result_of` end, and the function at its next `stop_if_cancelled`.
+    Where the task is cancelled, calls of `await_call` end, and the function at its next `stop_if_cancelled`.
     """
     task = _Task()
 
@@ -77,10 +56,18 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
     try:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(_executor(os.getpid(), _awaited), carry(run))
+        return await loop.run_in_executor(_executor(os.getpid(), _limit), carry(run))
     except asyncio.CancelledError:
-        task.cancel()
+        with task.lock:
+            task.cancelled, calls = True, tuple(task.calls)
+        for call in calls:
+            call.cancel()
         raise
+
+
+@cache  # one for each process: threads do not come along to a process that is forked
+def _executor(process: int, threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="typedrag")
 
 
 def stop_if_cancelled() -> None:
@@ -89,31 +76,28 @@ def stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def wait_for(call: Future[T]) -> T:
+def await_call(call: Future[T]) -> T:
     """The result of a call, for which this thread waits; the call is cancelled if nobody waits for this context."""
+    task: _Task = call_context().task or _Task()
+    with task.lock:
+        task.calls.add(call)
+    if task.cancelled:
+        call.cancel()
     try:
-        task: _Task = call_context().task or _Task()
-        return task.result(call)
+        return call.result()
     except CancelledError:
         raise asyncio.CancelledError from None
-
-
-@cache
-def _executor(process: int, threads: int) -> ThreadPoolExecutor:
-    # one for each process: threads do not come along to a process that is forked
-    return ThreadPoolExecutor(threads, thread_name_prefix="typedrag")
+    finally:
+        with task.lock:
+            task.calls.discard(call)
 
 
 def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> Iterator[T]:
-    """Run jobs, and yield the result of each as it ends.
+    """Run jobs, so many at once, and yield the result of each as it ends.
 
-    Args:
-        next_job: Returns the next job; None if there is none now. It is called again as long as jobs are
-            under way, since a result may lead to further jobs.
-        threads: Jobs under way at once.
-
-    A signal that ends the process, such as Ctrl-C, waits until the jobs under way have ended and been yielded, for
-    `GRACE` seconds at most; a second one does not wait.
+    `next_job` returns the next job; None if there is none now. It is called again as long as jobs are under way, since
+    a result may lead to further jobs. A signal that ends the process, such as Ctrl-C, waits until the jobs under way
+    have ended and been yielded, for `GRACE` seconds at most; a second one does not wait.
 
     Example:
         >>> jobs = iter([lambda: 1, lambda: 2])
@@ -122,7 +106,7 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
     """
     running: set[Future[T]] = set()
     fault: BaseException | None = None
-    with hold_signals() as signals:
+    with _hold_signals() as signals:
         with thread_pool(threads) as pool:
             while True:
                 while not (fault or signals.first) and len(running) < threads and (job := next_job()):
@@ -135,82 +119,67 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
                         fault = fault or error
                     else:
                         yield future.result()
-                if signals.overdue:
+                if signals.first is not None and time.monotonic() > signals.came + GRACE:
                     signals.deliver()
         signals.deliver()
     if fault is not None:
         raise fault
 
 
-class HeldSignals:
-    """The signals that would have ended this process, by SIGINT or SIGTERM, had they not been held.
-
-    Attributes:
-        first: The first one; None if none came.
-    """
+class _HeldSignals:
+    """The signals that would have ended this process, by SIGINT or SIGTERM, had they not been held: the first one, and
+    when it came."""
 
     def __init__(self) -> None:
         self.first: int | None = None
-        self._came = 0.0
+        self.came = 0.0
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         # a shell lets what it runs in the background ignore Ctrl-C
-        self._handlers = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
+        self.handlers = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
 
     def hold(self, number: int, frame: FrameType | None) -> None:
         """Hold a signal, as its handler; a second one is not held."""
         if self.first is not None:
-            self._handle(number)
-        self.first, self._came = number, time.monotonic()
+            self.deliver(number)
+        self.first, self.came = number, time.monotonic()
 
-    @property
-    def overdue(self) -> bool:
-        """True if a signal has been held for `GRACE` seconds."""
-        return self.first is not None and time.monotonic() > self._came + GRACE
-
-    def deliver(self) -> None:
-        """Let the held signal do what it would have done, if there is one."""
-        if self.first is not None:
-            self._handle(self.first)
-
-    def _handle(self, number: int) -> None:
-        handler = self._handlers[signal.Signals(number)]
+    def deliver(self, number: int | None = None) -> None:
+        """Let a signal do what it would have done, by default the held one, if there is one."""
+        if (number := number or self.first) is None:
+            return
+        handler = self.handlers[signal.Signals(number)]
         if callable(handler):
             handler(number, None)
         elif handler == signal.SIG_DFL:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    def __enter__(self) -> None:
-        for number in self._handlers:
-            signal.signal(number, self.hold)
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            if signal.getsignal(number) == self.hold:
-                signal.signal(number, handler)
-
-
-_signals: HeldSignals | None = None
+_signals: _HeldSignals | None = None
 
 
 @contextmanager
-def hold_signals() -> Iterator[HeldSignals]:
+def _hold_signals() -> Iterator[_HeldSignals]:
     """Hold signals that would end this process within; they wait for whoever calls `deliver`.
 
-    Only the main thread gets signals, and within another `signals_held` they are already held.
+    Only the main thread gets signals, and within another `_hold_signals` they are already held.
     """
     global _signals
     if threading.current_thread() is not threading.main_thread():
-        yield HeldSignals()
+        yield _HeldSignals()
         return
     if _signals is not None:
         yield _signals
         return
-    _signals = HeldSignals()
+    held = _signals = _HeldSignals()
     try:
-        with _signals:
-            yield _signals
+        for number in held.handlers:
+            signal.signal(number, held.hold)
+        yield held
     finally:
+        for number, handler in held.handlers.items():
+            if signal.getsignal(number) == held.hold:
+                signal.signal(number, handler)
         _signals = None
 
 
@@ -231,7 +200,7 @@ _idle: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
 
 
 @contextmanager
-def reused_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+def reuse_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
     """Threads for jobs that end within; they are used again later, as starting them takes longer than many a job."""
     idle = _idle.setdefault((os.getpid(), threads), [])  # threads do not come along to a process that is forked
     try:

@@ -20,8 +20,8 @@ from typedrag.core.call_context import Budget, Replays, call_context, carry, use
 from typedrag.core.errors import StepFailed
 from typedrag.core.events import StepEnded, emit
 from typedrag.core.records import FALLBACK, Step, Usage
-from typedrag.core.sharing import Shared
-from typedrag.lms.threads import reused_pool, stop_if_cancelled
+from typedrag.core.registry import NoDeepcopy
+from typedrag.lms.threads import reuse_pool, stop_if_cancelled
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,7 +57,6 @@ class NoCallsLeft(BaseException):
 
 
 def limit_calls(calls: int) -> AbstractContextManager[None]:
-    """Allow `calls` LM calls within."""
     return use_context(lm_calls=Budget(calls))
 
 
@@ -88,16 +87,14 @@ def count_call() -> None:
 
 
 def count_tokens(usage: Usage) -> None:
-    """Count the tokens read and written against `limit_tokens`, if there is a limit."""
     if (budget := call_context().tokens) is not None:
         budget.spend(usage.prompt_tokens + usage.completion_tokens)
 
 
-class CallCounter(Shared, BaseCallback):
+class CallCounter(NoDeepcopy, BaseCallback):
     """Counts the calls of LMs that do not count them themselves."""
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Count a call."""
         if not getattr(instance, "counts_calls", False):
             count_call()
 
@@ -105,8 +102,7 @@ class CallCounter(Shared, BaseCallback):
 class CallTracker(UsageTracker):
     """The usage of each call of a step, in order; DSPy's own tracker forgets calls whose server does not report it.
 
-    Attributes:
-        finish_reason: Why the last reply ended, as its server says; None if that is not known.
+    `finish_reason` is why the last reply ended, as its server says; None if that is not known.
     """
 
     def __init__(self) -> None:
@@ -115,12 +111,10 @@ class CallTracker(UsageTracker):
         self.finish_reason: str | None = None
 
     def add_usage(self, lm: str, usage_entry: dict[str, Any]) -> None:
-        """Count a call."""
         self.entries.append((lm, usage_entry))
 
     @property
     def usage(self) -> Usage:
-        """The calls and their tokens."""
         return sum((Usage.of_call(entry) for _, entry in self.entries), Usage())
 
     @property
@@ -185,7 +179,7 @@ def run_concurrently(function: Callable[[T], R], items: Sequence[T], threads: in
         with use_context(replays=replays, steps=steps), dspy.context(trace=[]):
             return function(item), dspy.settings.trace
 
-    with reused_pool(min(threads, len(items))) as pool:
+    with reuse_pool(min(threads, len(items))) as pool:
         futures = [pool.submit(carry(run), item, *branch) for item, branch in zip(items, branches, strict=True)]
         wait(futures)
     add_replay(max(replays.seconds for replays, _ in branches))  # the branches ran at once

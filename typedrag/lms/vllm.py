@@ -21,15 +21,14 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import getproxies_environment
 
-from typedrag.core.errors import InputError, LMUnavailable, unusable
-from typedrag.lms.embedded import Endpoint
+from typedrag.core.errors import InputError, LMUnavailable, path_error
 from typedrag.lms.models import cache_dir
 
 logger = logging.getLogger(__name__)
@@ -58,13 +57,7 @@ class NoServer(LMUnavailable):
 
 
 class VLLMSpec(NamedTuple):
-    """An LM of vLLM.
-
-    Attributes:
-        model: A name of the hub, or a folder.
-        adapter: The name of a LoRA adapter on top of it; empty for none.
-        path: The adapter's folder, or its name on the hub.
-    """
+    """An LM of vLLM: a name of the hub or a folder, and perhaps a LoRA adapter, with its folder or name on the hub."""
 
     model: str
     adapter: str = ""
@@ -86,7 +79,6 @@ class VLLMSpec(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that a server has for it."""
         return self.adapter or self.model
 
     def absolute(self) -> VLLMSpec:
@@ -116,7 +108,6 @@ def bypass_proxies() -> None:
 
 
 def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[str]:
-    """The names of the models that a server serves."""
     import httpx
 
     bypass_proxies()
@@ -136,14 +127,12 @@ def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[st
 
 
 def check_server(api_base: str, api_key: str, model: str) -> None:
-    """Check that a server serves the model."""
     if model not in (served := served_models(api_base, api_key)):
         others = f"It serves: {', '.join(served) or 'nothing'}"
         raise NoServer(f"the server at {api_base} does not serve '{model}'", others)
 
 
 def given_options() -> list[str]:
-    """The options in `TYPEDRAG_VLLM_OPTIONS`."""
     try:
         return shlex.split(os.environ.get(OPTIONS, ""))
     except ValueError as error:
@@ -155,31 +144,29 @@ def find_vllm() -> str | None:
     return shutil.which("vllm") or shutil.which("vllm", path=str(Path(sys.executable).parent))
 
 
-@dataclass(frozen=True)
-class _Server:
-    """A server of this process."""
-
+class _Server(NamedTuple):
     process: subprocess.Popen[bytes]
     spec: VLLMSpec
     options: list[str]
-    endpoint: Endpoint
+    endpoint: tuple[str, str]
     models: list[str]
-
-    def serves(self, spec: VLLMSpec, options: list[str]) -> bool:
-        same = not spec.adapter or spec == self.spec  # another adapter may have the same name
-        return self.process.poll() is None and self.options == options and spec.name in self.models and same
 
 
 _servers: list[_Server] = []
 _lock = threading.Lock()
 
 
-def serve(spec: VLLMSpec) -> Endpoint:
-    """Start a server for this process with the options of `TYPEDRAG_VLLM_OPTIONS`, unless it has one of this model."""
+def serve(spec: VLLMSpec) -> tuple[str, str]:
+    """The address and the key of a server that is started for this process with the options of
+    `TYPEDRAG_VLLM_OPTIONS`, unless it has one of this model."""
     options = given_options()
     with _lock:
-        server = next((server for server in _servers if server.serves(spec, options)), None)
-        if server is None:
+        for server in _servers:
+            same = not spec.adapter or spec == server.spec  # another adapter may have the same name
+            serves = server.options == options and spec.name in server.models and same
+            if serves and server.process.poll() is None:
+                break
+        else:
             _servers.append(server := _start(spec, options))
     return server.endpoint
 
@@ -205,11 +192,11 @@ def _start(spec: VLLMSpec, options: list[str]) -> _Server:
             old.unlink(missing_ok=True)
         process = _run([*command, "--host", "127.0.0.1", "--port", str(port)], key, log)
     except OSError as error:
-        raise unusable(log.parent, error) from error
+        raise path_error(log.parent, error) from error
     try:
         _wait_until_ready(f"http://127.0.0.1:{port}/health", spec.model, process, log)
-        endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", key)
-        models = served_models(*endpoint[:2])
+        endpoint = f"http://127.0.0.1:{port}/v1", key
+        models = served_models(*endpoint)
         if spec.name not in models:
             served = f"It serves: {', '.join(models)}"
             raise LMUnavailable(f"vLLM started, but does not serve '{spec.name}'", f"{served}; look at {OPTIONS}")
@@ -227,8 +214,7 @@ def _run(command: list[str], key: str, log: Path) -> subprocess.Popen[bytes]:
         with suppress(OSError, AttributeError):
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
-    started: list[subprocess.Popen[bytes] | OSError] = []
-    running = threading.Event()
+    started: Future[subprocess.Popen[bytes]] = Future()
 
     def run() -> None:
         try:
@@ -243,19 +229,14 @@ def _run(command: list[str], key: str, log: Path) -> subprocess.Popen[bytes]:
                     preexec_fn=end_with_parent,
                 )
         except OSError as error:
-            started.append(error)
-            running.set()
+            started.set_exception(error)
             return
-        started.append(process)
-        running.set()
+        started.set_result(process)
         process.wait()
 
     # Linux takes the end of the thread that has started it for that of the parent: this one lives as long as the server
     threading.Thread(target=run, name="typedrag-vllm-server", daemon=True).start()
-    running.wait()
-    if isinstance(started[0], OSError):
-        raise started[0]
-    process, owner = started[0], os.getpid()
+    process, owner = started.result(), os.getpid()
     atexit.register(lambda: _stop(process) if os.getpid() == owner else None)  # no child that is forked stops it
     return process
 

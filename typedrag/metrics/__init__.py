@@ -1,21 +1,19 @@
 """Metrics, found by name: pure arithmetic, and the judges on top of it."""
 
 from typedrag.core.records import Estimate
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.defects import Defects
+from typedrag.metrics.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Relevance
 from typedrag.metrics.judges.linkage import Linkage
+from typedrag.metrics.judges.preference import Preference
 from typedrag.metrics.judges.truthfulness import Truthfulness
-from typedrag.metrics.labels import LabelMatch, QuestionTypeMatch
+from typedrag.metrics.labels import LabelMatch, QueryMatch, QuestionTypeMatch
 from typedrag.metrics.metric import Metric, Scored, build_metric, metric, metric_class, metric_names, takes_scorer
-from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, parse_objective, risk_of
-from typedrag.metrics.preference import Preference
-from typedrag.metrics.queries import QueryMatch
-from typedrag.metrics.ranking import Retrieval, Rewrite
+from typedrag.metrics.objective import DEFAULT_OBJECTIVE, Objective, build_objective, objective_risk, parse_objective
+from typedrag.metrics.overlap import Accuracy, ExactMatch, TokenF1
+from typedrag.metrics.ranking import Retrieval, Rewrite, Steps
 from typedrag.metrics.similarity import BERTScore, ComRouge, Rouge, Similarity
-from typedrag.metrics.steps import Steps
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.metrics.text_overlap import Accuracy, ExactMatch, TokenF1
 
 __all__ = [
     "DEFAULT_OBJECTIVE",
@@ -52,7 +50,7 @@ __all__ = [
     "metric",
     "metric_class",
     "metric_names",
+    "objective_risk",
     "parse_objective",
-    "risk_of",
     "takes_scorer",
 ]

@@ -1,4 +1,4 @@
-"""The base of all metrics, and their registry by name.
+"""The base of all metrics, their registry by name, and feedback for the predictors of a program.
 
 A metric has DSPy's five arguments and returns a score from 0 to 1 with feedback in words, so that
 one metric serves `dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna and MLflow.
@@ -6,7 +6,7 @@ one metric serves `dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import isnan
@@ -18,7 +18,93 @@ from typedrag.core.errors import InputError
 from typedrag.core.registry import Registry, check_options
 from typedrag.lms.asking import detect_refusals
 from typedrag.lms.lm import use_lm
-from typedrag.metrics.feedback import PredictorCall
+from typedrag.signatures.roles import Role
+from typedrag.text.sentences import sentences
+from typedrag.text.words import beginning, content_words
+
+MOST_QUOTED = 3
+"""The number of sentences or sub-questions that a feedback quotes."""
+_TOUCHED = 0.5
+"""The share of a sentence's content words that a text must have to touch it."""
+
+
+@dataclass(frozen=True)
+class PredictorCall:
+    """A call of the predictor that feedback is for.
+
+    Attributes:
+        role: The predictor's role in its program.
+        question: The question it was asked, which may be a sub-query.
+        sources: The texts it wrote from: passages, or answers to parts of the question.
+        written: The text it wrote; empty if it wrote none.
+        outputs: All its outputs, by field.
+    """
+
+    role: Role
+    question: str = ""
+    sources: tuple[str, ...] = ()
+    written: str = ""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int = MOST_QUOTED) -> list[str]:
+    """The sentences of some texts that no other text touches, without repetitions.
+
+    A text touches a sentence if it has half of its content words, leaving out the question's, which all texts have.
+    The most important texts come first.
+
+    Example:
+        >>> untouched(["Yeast makes gas. Gluten holds the bubbles."], ["Gas comes from yeast."], "Why does bread rise?")
+        ['Gluten holds the bubbles.']
+    """
+    topic = content_words(question)
+    known = [content_words(text) for text in by]
+    results: list[str] = []
+    for sentence in (s for text in texts for s in sentences(text)):
+        words = content_words(sentence) - topic
+        if len(words) < 2 or any(_touches(other, words) for other in known):
+            continue
+        known.append(words)
+        results.append(sentence)
+        if len(results) == most:
+            break
+    return results
+
+
+def touched(sentence: str, by: Iterable[str], question: str) -> bool:
+    """True if one of the texts touches a sentence or a sub-question; see `untouched`.
+
+    Example:
+        >>> touched("What holds the gas?", ["The gas is held by gluten."], "Why does bread rise?")
+        True
+    """
+    words = content_words(sentence) - content_words(question)
+    return bool(words) and any(_touches(content_words(text), words) for text in by)
+
+
+def quoted(text: str, most: int = 40) -> str:
+    """The first words of a text, in quotes.
+
+    Example:
+        >>> quoted("Yeast makes gas.", most=2)
+        '«Yeast makes …»'
+    """
+    return f"«{beginning(text, most)}»"
+
+
+def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25) -> str:
+    """The first texts, quoted, and the number of the others; all of them if `most` is None.
+
+    Example:
+        >>> listed(["What is yeast?", "What is gas?"], most=1)
+        '«What is yeast?» and 1 more'
+    """
+    more = f" and {len(texts) - most} more" if most is not None and len(texts) > most else ""
+    return " ".join(quoted(text, words) for text in texts[:most]) + more
+
+
+def _touches(text: frozenset[str], words: frozenset[str]) -> bool:
+    return len(words & text) >= _TOUCHED * len(words)
 
 
 @dataclass(frozen=True)
@@ -97,7 +183,7 @@ class Metric:
         if needs := type(self).needs:
             needs(example)
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The feedback for one predictor of the program; empty if there is none.

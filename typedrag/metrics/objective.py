@@ -11,8 +11,7 @@ import dspy
 
 from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Step
-from typedrag.metrics.feedback import PredictorCall, listed
-from typedrag.metrics.metric import Metric, Scored, build_metric, metric_class
+from typedrag.metrics.metric import Metric, PredictorCall, Scored, build_metric, listed, metric_class
 from typedrag.metrics.ranking import query_steps
 from typedrag.signatures.roles import Role
 from typedrag.text.words import beginning
@@ -94,7 +93,8 @@ class Objective:
         score = sum(weight * scored.score for _, weight, scored in measured) / total
         call = self._read_call(pred_name, pred_trace) if pred_name and self._read_call else None
         texts = [
-            metric.feedback_for(call, gold, pred, scored) if call else scored.feedback for metric, _, scored in measured
+            metric.predictor_feedback(call, gold, pred, scored) if call else scored.feedback
+            for metric, _, scored in measured
         ]
         texts = [t for t in (*texts, _on_call(call, pred) if call else _on_program(pred)) if t]
         if call and not texts:
@@ -112,13 +112,13 @@ class Objective:
 
     def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
-        return [e for e in examples if not all(lack_of(metric, e) for metric, _ in self.metrics)]
+        return [e for e in examples if not all(missing_input(metric, e) for metric, _ in self.metrics)]
 
     def _measure(self, gold: dspy.Example, pred: dspy.Prediction) -> list[tuple[Metric, float, Scored]]:
         measured: list[tuple[Metric, float, Scored]] = []
         reasons = []
         for metric, weight in self.metrics:
-            if lack := lack_of(metric, gold):
+            if lack := missing_input(metric, gold):
                 reasons.append(lack)
                 continue
             try:
@@ -174,13 +174,13 @@ def written_weights(spec: str) -> dict[str, float | None]:
     return weights
 
 
-def risk_of(metrics: Iterable[str]) -> str:
+def objective_risk(metrics: Iterable[str]) -> str:
     """The known risk of optimizing these metrics, in a line; empty if there is none, or truthfulness is among them.
 
     Example:
-        >>> risk_of(["linkage", "truthfulness"]), risk_of(["f1"])
+        >>> objective_risk(["linkage", "truthfulness"]), objective_risk(["f1"])
         ('', '')
-        >>> risk_of(["coverage"])
+        >>> objective_risk(["coverage"])
         'coverage without truthfulness pays for fabrications: what is made up covers sub-questions; add truthfulness=1'
     """
     names = dict.fromkeys(metrics)
@@ -223,13 +223,13 @@ def _check(weights: Mapping[str, float | None], named: int) -> None:
             raise InputError(f"the weight of metric '{name}' is {weight:g}", "Give a number above 0")
 
 
-def measurable_by(metrics: Iterable[Metric], examples: Iterable[dspy.Example]) -> dict[str, frozenset[str]]:
+def measurable_ids(metrics: Iterable[Metric], examples: Iterable[dspy.Example]) -> dict[str, frozenset[str]]:
     """The ids of the examples that each metric can measure, as far as can be told without a prediction."""
     examples = list(examples)
-    return {m.name: frozenset(str(e.id) for e in examples if not lack_of(m, e)) for m in metrics}
+    return {m.name: frozenset(str(e.id) for e in examples if not missing_input(m, e)) for m in metrics}
 
 
-def lack_of(metric: Metric, example: dspy.Example) -> str:
+def missing_input(metric: Metric, example: dspy.Example) -> str:
     """The reason why a metric cannot measure an example; empty if it can."""
     try:
         metric.require(example)

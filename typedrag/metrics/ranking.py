@@ -1,32 +1,100 @@
-"""Measures of rankings of passages: by labels of relevance, and by the coverage of sub-answers
-(RichRAG, appendix C).
+"""Rankings of passages, by labels of relevance and by the coverage of sub-answers
+(RichRAG, appendix C), and the cycles of its search (HANRAG, section 5).
 
 Measures by labels come from ir-measures, which takes them from trec_eval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import dspy
 
-from typedrag.core.errors import InputError
-from typedrag.core.extras import importing
-from typedrag.core.records import Passage, Step
-from typedrag.metrics.feedback import PredictorCall, listed
-from typedrag.metrics.gold import needed_passages
-from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.core.errors import InputError, NotMeasurable
+from typedrag.core.extras import import_extras
+from typedrag.core.records import ELSEWHERE, Passage, Step
+from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric
+from typedrag.metrics.overlap import needed_passages
 from typedrag.metrics.similarity import Part, rouge
-from typedrag.metrics.steps import require_passages, require_steps
 from typedrag.retrieval import reciprocal_rank_fusion
 from typedrag.signatures.roles import Role
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+_AT_ONCE = "sub-queries"
+"""The step whose sub-steps run at once."""
+
+
+def retrieval_cycles(steps: Iterable[Step]) -> int:
+    """The number of successive cycles of retrieval and generation.
+
+    Queries that are retrieved for at once are one cycle, and of sub-queries that are answered at
+    once only the longest counts (HANRAG, table 8: two parallel retrievals are one step).
+
+    Example:
+        >>> way = Step("sub-query", steps=(Step("retrieve"), Step("answer"), Step("retrieve"), Step("answer")))
+        >>> retrieval_cycles([Step("retrieve"), Step("sub-queries", steps=(way, way))])
+        3
+    """
+    return sum(_cycles(step) for step in steps)
+
+
+def _cycles(step: Step) -> int:
+    if step.name == "retrieve":
+        return 1
+    if step.name == _AT_ONCE:
+        return max((_cycles(way) for way in step.steps), default=0)
+    return retrieval_cycles(step.steps)
+
+
+def knows_steps(prediction: dspy.Prediction) -> bool:
+    """False if an answer was made elsewhere, so that nothing is known of its making.
+
+    Example:
+        >>> knows_steps(dspy.Prediction(steps=(Step(ELSEWHERE),))), knows_steps(dspy.Prediction(steps=()))
+        (False, True)
+    """
+    return all(step.name != ELSEWHERE for step in prediction.get("steps") or ())
+
+
+def knows_passages(prediction: dspy.Prediction) -> bool:
+    """False if an answer was made elsewhere and does not tell its passages."""
+    return bool(prediction.get("passages")) or knows_steps(prediction)
+
+
+def require_passages(prediction: dspy.Prediction) -> None:
+    """Raise `NotMeasurable` if an answer that was made elsewhere does not tell its passages."""
+    if not knows_passages(prediction):
+        raise NotMeasurable("the answer was made elsewhere, and does not tell which passages it was written from")
+
+
+def require_steps(prediction: dspy.Prediction) -> None:
+    """Raise `NotMeasurable` if an answer was made elsewhere."""
+    if not knows_steps(prediction):
+        raise NotMeasurable("the answer was made elsewhere, and does not tell how it was searched for")
+
+
+@metric
+class Steps(Metric):
+    """The retrieval-generation cycles of an answer, fewer being better.
+
+    Measure: `steps`, the count. The score is 1 / (1 + steps).
+    """
+
+    name: ClassVar[str] = "steps"
+    measures = ("steps",)
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Count the cycles in the steps that the program recorded."""
+        require_steps(prediction)
+        cycles = retrieval_cycles(prediction.get("steps") or ())
+        return Scored(1 / (1 + cycles), f"{cycles} retrieval-generation cycles", {"steps": float(cycles)})
 
 
 def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int = 10) -> dict[str, float]:
@@ -45,7 +113,7 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
         >>> ranking_measures(["a", "b", "c"], {"b": 1, "z": 1}, k=2)
         {'recall': 0.5, 'mrr': 0.5, 'map': 0.25, 'ndcg': 0.38685280723454163}
     """
-    with importing("ir_measures"):
+    with import_extras("ir_measures"):
         from ir_measures import AP, RR, R, calc_aggregate, nDCG
 
     if not any(label > 0 for label in relevance.values()):
@@ -181,7 +249,7 @@ class _FoundPassages(Metric):
         feedback = f"Not among the first {self.k}: {', '.join(missing)}" if missing else "All needed passages are there"
         return Scored(measures["recall"], feedback, measures, {"missing": missing})
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The passages that its queries should have found, by their texts if known."""

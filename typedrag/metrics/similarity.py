@@ -17,13 +17,13 @@ from typing import Any, ClassVar, Literal
 import dspy
 
 from typedrag.core.errors import NotMeasurable, Unavailable
-from typedrag.core.extras import importing
+from typedrag.core.extras import import_extras
 from typedrag.lms import models
-from typedrag.metrics.gold import best_references, gold_texts, sub_answers
 from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.overlap import best_references, gold_texts, sub_answers
 from typedrag.retrieval.local_models import loading, local_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
-from typedrag.text.words import words_of
+from typedrag.text.words import split_words
 
 Part = Literal["precision", "recall", "fmeasure"]
 KINDS = ("rouge2", "rougeL")
@@ -76,7 +76,7 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
 @cache
 def rouge_scorer(kinds: tuple[str, ...], stemmer: bool = False) -> Any:
     """The `RougeScorer` of some kinds, for texts of all scripts."""
-    with importing("rouge_score"):
+    with import_extras("rouge_score"):
         from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(list(kinds), tokenizer=_Tokenizer(stemmer))
@@ -86,13 +86,13 @@ class _Tokenizer:
     """A tokenizer like rouge-score's own, for texts of all scripts."""
 
     def __init__(self, stemmer: bool) -> None:
-        with importing("nltk"):
+        with import_extras("nltk"):
             from nltk.stem.porter import PorterStemmer
 
         self._stemmer = PorterStemmer() if stemmer else None
 
     def tokenize(self, text: str) -> list[str]:
-        words = words_of(text)
+        words = split_words(text)
         if self._stemmer is None:
             return words
         return [self._stemmer.stem(word) if len(word) > 3 else word for word in words]
@@ -167,7 +167,7 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
 
 @local_model
 def _scorer(model: str, layer: int | None) -> Any:
-    with importing("bert_score"), loading(f"the model '{model}' for BERTScore", error=Unavailable):
+    with import_extras("bert_score"), loading(f"the model '{model}' for BERTScore", error=Unavailable):
         from bert_score import BERTScorer
         from bert_score.utils import model2layers
         from transformers import AutoConfig

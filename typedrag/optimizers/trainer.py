@@ -39,10 +39,7 @@ def check_one_process() -> None:
 
 
 def training_arguments(checkpoints: Path, **settings: Any) -> TrainingArguments:
-    """The Trainer's arguments, with checkpoints in this folder, for one device.
-
-    With several devices the Trainer enlarges each batch and splits it by rows, which tears pools apart.
-    """
+    """The Trainer's arguments, with checkpoints in this folder, for one device."""
     common = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
     arguments = TrainingArguments(str(checkpoints), **common, **settings)
     arguments._n_gpu = min(arguments.n_gpu, 1)  # the only other way is CUDA_VISIBLE_DEVICES in the environment
@@ -82,10 +79,7 @@ class _Progress(TrainerCallback):
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """The last complete checkpoint in a folder; None if there is none. Incomplete later ones are deleted.
-
-    The Trainer finds checkpoints by their folders' names, which exist before they are filled; it writes the state last.
-    """
+    """The last complete checkpoint in a folder; None if there is none. Incomplete later ones are deleted."""
     while folder.is_dir() and (last := get_last_checkpoint(str(folder))):
         try:
             json.loads((Path(last) / "trainer_state.json").read_text("utf-8"))

@@ -14,8 +14,8 @@ import dspy
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
-from typedrag.datasets.pools import read_pools
-from typedrag.datasets.splits import SPLITS
+from typedrag.datasets.dataset import SPLITS
+from typedrag.datasets.richrag import read_pools
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
 from typedrag.experiments.evaluate.config_file import merge_settings, validate_settings, variables_in, with_settings
@@ -29,14 +29,13 @@ from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
-from typedrag.metrics.arithmetic.estimate import FEWEST_UNITS, percentiles
-from typedrag.optimizers.list_ranker.evaluate import rank_pool
-from typedrag.optimizers.list_ranker.utility import pool_measures, utility_table
+from typedrag.metrics.estimate import FEWEST_UNITS, percentiles
+from typedrag.optimizers.list_ranker.measures import pool_measures, rank_pool, utility_table
 from typedrag.papers.config import PaperTable, RankersConfig, Where
 from typedrag.retrieval import open_reranker
 from typedrag.runs import Progress
-from typedrag.runs.stages import Listener, unheard
-from typedrag.text.words import question_key, words_of
+from typedrag.runs.work import Listener, ignore_progress
+from typedrag.text.words import question_key, split_words
 
 WIN_RATE, ROUTE, SECONDS, CUTOFF = "win-rate", "route/accuracy", "seconds", 10
 _RESAMPLES = 300
@@ -49,7 +48,7 @@ class Hooks:
 
     progress: Callable[[Progress], None] = lambda progress: None
     notice: Callable[[str], None] = lambda notice: None
-    listener: Listener = unheard
+    listener: Listener = ignore_progress
     watch: Stopwatch = field(default_factory=Stopwatch)
 
 
@@ -319,7 +318,7 @@ class _Counts:
         texts = [_texts(e, name) for e in of]
         if unit == "count":
             return mean_estimate([float(len(t)) for t in texts if t]) or f"no question has {name}"
-        counts = [fmean(len(words_of(text)) for text in t) for t in texts if t]
+        counts = [fmean(len(split_words(text)) for text in t) for t in texts if t]
         return mean_estimate(counts) or f"no question has {name}"
 
 

@@ -22,7 +22,7 @@ from typedrag.programs.retrieving import RoutedProgram
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.retrieval import Retriever
 from typedrag.retrieval.local_models import loading, local_model
-from typedrag.signatures import JudgeComplexity
+from typedrag.signatures.hanrag import JudgeComplexity
 
 _LETTERS = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}
 """What the authors' classifier writes."""

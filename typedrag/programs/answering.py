@@ -16,19 +16,18 @@ from typedrag.lms.trace import add_step
 from typedrag.programs.artifact.state import PredictorState, State
 from typedrag.programs.options import Options
 from typedrag.retrieval.relevance import build_relevance_filter
-from typedrag.signatures import (
+from typedrag.signatures.answering import (
     AnswerFromPassages,
     AnswerFromPerspective,
-    AnswerFromSubAnswers,
     AnswerInPhrase,
     AnswerInPhraseWithoutPassages,
     AnswerSubQuery,
     AnswerWithoutPassages,
-    ComposeAnswer,
     ComposePhrase,
 )
 from typedrag.signatures.fields import Citations, number_passages
-from typedrag.signatures.preqrag import PROMPT_STYLES
+from typedrag.signatures.hanrag import ComposeAnswer
+from typedrag.signatures.preqrag import PROMPT_STYLES, AnswerFromSubAnswers
 from typedrag.signatures.typed_rag import PLAIN
 from typedrag.text.citations import used_passages
 

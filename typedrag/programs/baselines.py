@@ -17,7 +17,9 @@ from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.sub_queries import nearness, sift_reply
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import AnswerFromPassages, VaryQuery, predictor
+from typedrag.signatures.answering import AnswerFromPassages
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.richrag import VaryQuery
 
 
 @program

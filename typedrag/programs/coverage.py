@@ -19,13 +19,8 @@ from typedrag.programs.sub_queries import is_copied, prompt_of
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
 from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
-from typedrag.signatures import (
-    AnswerByDefinition,
-    AnswerCoveringSubQuestions,
-    AnswerFromPassages,
-    AnswerSubQuery,
-    CombineSubAnswers,
-)
+from typedrag.signatures.answering import AnswerFromPassages, AnswerSubQuery
+from typedrag.signatures.sub_question_coverage import AnswerByDefinition, AnswerCoveringSubQuestions, CombineSubAnswers
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 from typedrag.text.words import first_words

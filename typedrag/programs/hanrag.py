@@ -37,19 +37,17 @@ from typedrag.programs.sub_queries import (
     sift,
 )
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import (
-    AnswerFromPassages,
-    AnswerSubQuery,
-    AnswerWithoutPassages,
+from typedrag.signatures.answering import AnswerFromPassages, AnswerSubQuery, AnswerWithoutPassages
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fields import QuestionAnswer, number_passages
+from typedrag.signatures.hanrag import (
     ComposeAnswer,
     DecomposeCompound,
     JudgeEnding,
     JudgeRelevance,
     RefineQuestion,
     RouteQuestion,
-    predictor,
 )
-from typedrag.signatures.fields import QuestionAnswer, number_passages
 
 REVELATOR_SIGNATURES: Mapping[RevelatorRole, type[dspy.Signature]] = {
     RevelatorRole.ROUTER: RouteQuestion,

@@ -16,8 +16,9 @@ from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import AnswerFromPassages, ReasonOneStep
+from typedrag.signatures.answering import AnswerFromPassages
 from typedrag.signatures.fields import number_passages
+from typedrag.signatures.hanrag import ReasonOneStep
 
 
 @program

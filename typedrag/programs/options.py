@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope, QuestionType, Route, SubQuestionType
-from typedrag.core.specs import SpecGrammar
+from typedrag.core.registry import SpecGrammar
 from typedrag.lms.lm import check_spec
 from typedrag.programs.knobs import Knob
 from typedrag.retrieval.relevance import RELEVANCE_FILTERS

@@ -35,17 +35,17 @@ from typedrag.programs.sub_queries import (
     pairs_of,
     sift_reply,
 )
-from typedrag.retrieval import HybridRetriever, Reranker, Retriever, parts_of
+from typedrag.retrieval import HybridRetriever, Reranker, Retriever, retriever_parts
 from typedrag.retrieval.search.hybrid import FUSION_DEPTH
-from typedrag.signatures import (
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.preqrag import (
+    PROMPT_STYLES,
     AnswerFromSubAnswers,
     ClassifyDocumentScope,
     RewriteForDense,
     RewriteForSparse,
     SplitQuestion,
-    predictor,
 )
-from typedrag.signatures.preqrag import PROMPT_STYLES
 
 _ASKS = r"(?:what|how|why|when|where|which|who|whom|whose)"
 _VERBS = r"(?:is|are|was|were|do|does|did|can|could|should|would|will|has|have)"
@@ -294,7 +294,7 @@ class QuestionRewriter(dspy.Module):
         self.for_sparse = predictor(RewriteForSparse)
         self.for_dense = predictor(RewriteForDense)
         self.split = predictor(SplitQuestion)
-        self._has = parts_of(retriever)
+        self._has = retriever_parts(retriever)
         self._options = options
 
     def forward(self, question: str, scope: DocumentScope) -> dspy.Prediction:
@@ -349,7 +349,7 @@ class HybridSearch(Retrieving):
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self._parts = parts_of(retriever)
+        self._parts = retriever_parts(retriever)
 
     def each(self, needs: Sequence[Need]) -> list[list[Passage]]:
         """The `top_k` passages for each need; the candidates of both parts if a reranker chooses among them."""

@@ -12,7 +12,7 @@ import dspy
 
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.events import AnswerEnded, Event, listen
-from typedrag.core.question_types import QuestionType, question_type_named
+from typedrag.core.question_types import QuestionType, parse_question_type
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_grounded, total_usage
 from typedrag.core.registry import Registry
 from typedrag.files.text_files import has_half_characters
@@ -23,8 +23,7 @@ from typedrag.programs.answering import NotAnswered, answer_without_passages, of
 from typedrag.programs.conversation import stand_alone
 from typedrag.programs.options import Options
 from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
-from typedrag.signatures import AnswerWithoutPassages
-from typedrag.signatures.answering import Turn
+from typedrag.signatures.answering import AnswerWithoutPassages, Turn
 
 ASKING = frozenset({"answer_length", "answer_words", "answer_prompt", "max_lm_calls", "retries", "max_question_chars"})
 """Options of programs that ask an LM."""
@@ -241,7 +240,7 @@ class Program(dspy.Module):
         if not self.typed:
             unread = f"the question has a type, and program '{self.name}' does not answer by type"
             raise InputError(unread, "Leave the type out, or ask typed_rag")
-        return {"question_type": question_type_named(question_type)}
+        return {"question_type": parse_question_type(question_type)}
 
     def _checked(self, question: str) -> str:
         question = question.strip() if isinstance(question, str) else ""

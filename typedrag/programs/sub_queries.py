@@ -22,7 +22,7 @@ from typedrag.retrieval import Reranker, Retriever
 from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.rerank.rerankers import BiEncoderReranker
 from typedrag.retrieval.search.dense import DenseRetriever
-from typedrag.retrieval.search.hybrid import parts_of
+from typedrag.retrieval.search.hybrid import retriever_parts
 from typedrag.signatures.fields import QuestionAnswer
 from typedrag.text.words import content_words, folded
 
@@ -197,7 +197,7 @@ class Sifted(NamedTuple):
 def nearness(retriever: Retriever, reranker: Reranker) -> Nearness | None:
     """A function that compares texts with a question by the encoder that the retriever or the reranker has loaded;
     None if neither has one."""
-    dense = parts_of(retriever).dense
+    dense = retriever_parts(retriever).dense
     if isinstance(dense, DenseRetriever):
         return partial(_cosines, dense.encoder)
     if isinstance(reranker, BiEncoderReranker):

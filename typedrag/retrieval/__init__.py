@@ -12,7 +12,7 @@ from typedrag.retrieval.rerank.rerankers import NoReranker, check_reranker, open
 from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.search.dense import DenseRetriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, round_robin, weighted_fusion
-from typedrag.retrieval.search.hybrid import HybridRetriever, parts_of
+from typedrag.retrieval.search.hybrid import HybridRetriever, retriever_parts
 
 __all__ = [
     "AspectReranker",
@@ -39,13 +39,13 @@ __all__ = [
     "open_encoder",
     "open_reranker",
     "open_retriever",
-    "parts_of",
     "read_dense_manifest",
     "read_manifest",
     "read_passages",
     "reader",
     "reciprocal_rank_fusion",
     "reranker_identity",
+    "retriever_parts",
     "round_robin",
     "weighted_fusion",
 ]

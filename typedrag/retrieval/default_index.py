@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from typedrag.datasets.sample import PASSAGES
-from typedrag.files.digests import digest_of
-from typedrag.files.locks import turn_at
+from typedrag.files.digests import hash_files
+from typedrag.files.locks import wait_for_lock
 from typedrag.lms.models import cache_dir
 from typedrag.retrieval.index.bm25_part import has_bm25
 from typedrag.retrieval.index.building import build_index
@@ -22,10 +22,10 @@ def default_index() -> Path:
     """
     if configured := os.environ.get("TYPEDRAG_INDEX"):
         return Path(configured)
-    index = cache_dir() / "indexes" / f"sample-{digest_of(PASSAGES)[:8]}-{FORMAT}"
+    index = cache_dir() / "indexes" / f"sample-{hash_files(PASSAGES)[:8]}-{FORMAT}"
     if not has_bm25(index):
         index.parent.mkdir(parents=True, exist_ok=True)
-        with turn_at(index):
+        with wait_for_lock(index):
             if not has_bm25(index):  # no other process was first
                 build_index(read_passages([PASSAGES]), index, sources=["sample"], force=True)
     return index

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from typedrag.core.errors import RetrievalError, first_line
 from typedrag.core.records import Passage
-from typedrag.core.redaction import redactor_for
-from typedrag.core.sharing import Shared
+from typedrag.core.redaction import make_redactor
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.local_models import LocalModel, loading, locate_model
 
 E5_PROMPTS = ("query: ", "passage: ")
@@ -33,7 +33,7 @@ Embeddings = NDArray[np.float32]
 """[texts, dimensions]"""
 
 
-class Encoder(Shared):
+class Encoder(NoDeepcopy):
     """A sentence-transformers model. Safe to use from many threads, which take turns.
 
     Args:
@@ -135,7 +135,7 @@ class APIEncoder(Encoder):
         try:
             rows = self._embed([prompt + text for text in texts])
         except Exception as error:  # LiteLLM raises errors of many kinds, which may hold a part of the key
-            reason = redactor_for([])(first_line(error))
+            reason = make_redactor([])(first_line(error))
             raise RetrievalError(
                 f"{self.name} gives no embeddings: {reason}", f"Check its name, its key and {API_BASE}"
             ) from error

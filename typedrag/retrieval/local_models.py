@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from typedrag.core.errors import RetrievalError, TypedRAGError, Unavailable, first_line
-from typedrag.core.extras import importing
-from typedrag.core.sharing import Shared
+from typedrag.core.extras import import_extras
+from typedrag.core.registry import NoDeepcopy
 from typedrag.lms import models
 
 T = TypeVar("T")
 
 
-class LocalModel(Shared, Generic[T]):
+class LocalModel(NoDeepcopy, Generic[T]):
     """A model that is loaded at its first use; within `with`, one thread has it: transformers' tokenizers serve one.
 
     Args:
@@ -65,7 +65,7 @@ def local_model(load: Callable[..., T]) -> Callable[..., LocalModel[T]]:
 def locate_model(name: str) -> str:
     """The name or path for sentence-transformers of a model that `typedrag models` knows, a folder, or a hub name."""
     if name in models.MODELS:
-        return str(models.MODELS[name].fetched(RetrievalError))
+        return str(models.MODELS[name].require(RetrievalError))
     return str(Path(name).expanduser())
 
 
@@ -88,7 +88,7 @@ def loading(
         error: The class of the error then.
     """
     try:
-        with importing("sentence_transformers"):
+        with import_extras("sentence_transformers"):
             from transformers.utils import logging
 
             logging.disable_progress_bar()

@@ -26,20 +26,20 @@ from typedrag.core.errors import InputError, RetrievalError, first_line
 from typedrag.core.extras import require
 from typedrag.core.records import Passage
 from typedrag.core.redaction import without_keys
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.files.text_files import without_half_characters
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.index.analyzers import analyzer_name, check_language, in_pairs
+from typedrag.retrieval.index.analyzers import analyzer_name, check_language, letter_pairs
 from typedrag.retrieval.index.bm25_part import K1, B, check_parameters, contents
-from typedrag.retrieval.index.contexts import reader_of
+from typedrag.retrieval.index.contexts import source_reader
 from typedrag.retrieval.index.dense_part import EncoderSettings, same_embedding
-from typedrag.retrieval.index.passages import Fingerprint, IdHashes, Stage, batches, peeked, places_named
+from typedrag.retrieval.index.passages import Fingerprint, IdHashes, Stage, add_places, batches, require_passages
 from typedrag.retrieval.index.rows import FieldMap
 from typedrag.retrieval.index.sources import Placed
 from typedrag.retrieval.opening import check_retriever, read_options
 from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.search.hybrid import HybridRetriever
-from typedrag.text.language import ENGLISH, language_of_most
+from typedrag.text.language import ENGLISH, detect_main_language
 
 T = TypeVar("T")
 TOKEN = "MILVUS_TOKEN"
@@ -198,7 +198,7 @@ class MilvusIndex:
     def check_encoder(self, manifest: MilvusManifest, encoder: Encoder) -> None:
         """Refuse an encoder whose embedding of a passage differs from the stored one."""
         for row in self.query(manifest, [*_TEXTS, _DENSE], filter="", limit=1):
-            [embedding] = encoder.encode_passages([_passage_of(row)])
+            [embedding] = encoder.encode_passages([_parse_row(row)])
             if not same_embedding(embedding, np.asarray(row[_DENSE], dtype=np.float32)):
                 problem = f"{self.place} was built with another model than {encoder.name} is here"
                 raise InputError(problem, "Use the same model, or build again with --force")
@@ -229,7 +229,7 @@ def open_milvus(rest: str) -> IndexRetriever:
     return HybridRetriever(*parts, weight=weight)
 
 
-class MilvusRetriever(Shared):
+class MilvusRetriever(NoDeepcopy):
     """A `Retriever` over one part of an index in Milvus.
 
     BM25 is Milvus's own, from the terms of its own analyzer: its scores and those of Lucene do not compare. Dense
@@ -268,11 +268,11 @@ class MilvusRetriever(Shared):
     def _search(self, queries: Sequence[str], k: int) -> Iterator[list[Passage]]:
         whole = [without_half_characters(query) for query in queries]
         dense = self.encoder and list(self.encoder.encode_queries(whole))
-        inputs = dense or [in_pairs(query, self.manifest.language) for query in whole]
+        inputs = dense or [letter_pairs(query, self.manifest.language) for query in whole]
         how: dict[str, Any] = {"limit": k, "filter": self._index.options.filter, "output_fields": _TEXTS, "timeout": 60}
         how |= {"anns_field": _DENSE if dense else _SPARSE, "search_params": {"metric_type": "IP" if dense else "BM25"}}
         for hits in self._index.ask(lambda: self._index.client.search(self.manifest.collection, inputs, **how)):
-            scored = (_passage_of({**hit["entity"], "id": hit["id"]}, round(hit["distance"], _DIGITS)) for hit in hits)
+            scored = (_parse_row({**hit["entity"], "id": hit["id"]}, round(hit["distance"], _DIGITS)) for hit in hits)
             yield sorted(scored, key=lambda p: (-p.score, p.id))  # Milvus orders equals as it likes
 
     def passages(self) -> Iterator[Passage]:
@@ -280,7 +280,7 @@ class MilvusRetriever(Shared):
         how = {"filter": self._index.options.filter, "output_fields": _TEXTS, "batch_size": 1000}
         rows = self._index.ask(lambda: self._index.client.query_iterator(self.manifest.collection, **how))
         while batch := self._index.ask(rows.next):
-            yield from map(_passage_of, batch)
+            yield from map(_parse_row, batch)
         rows.close()
 
 
@@ -318,8 +318,8 @@ def build_milvus(
         hint = f"Name one of letters, digits and _ that is none of {', '.join(own_fields)}"
         raise InputError(f"passages cannot be filtered by a field '{unfit[0]}'", hint)
     names, place = tuple(map(str, sources)), index.place
-    read = reader_of(sources, fields, contexts=contexts, skip_bad=skip_bad, metadata=metadata)
-    parts, builds = batches(peeked(read(), names), _ROWS), index.builds()
+    read = source_reader(sources, fields, contexts=contexts, skip_bad=skip_bad, metadata=metadata)
+    parts, builds = batches(require_passages(read(), names), _ROWS), index.builds()
     finished, begun = builds.finished, builds.building
     if (begun or finished) and not (force or resume):
         problem = f"a build of {place} was begun and not finished" if begun else f"index {place} is there already"
@@ -327,7 +327,7 @@ def build_milvus(
     base = None if force else begun or finished
     first = next(parts)
     if language is None:
-        guess = language_of_most(p.passage.text for p in first[:: max(1, len(first) // 200)]) if bm25 else ENGLISH
+        guess = detect_main_language(p.passage.text for p in first[:: max(1, len(first) // 200)]) if bm25 else ENGLISH
         language = base.language if base else guess
     collection = begun.collection if begun and base else f"{index.name}_{datetime.now(UTC):%Y%m%d%H%M%S%f}"
     settings: dict[str, Any] = {"bm25": bm25, "language": language, "k1": k1, "b": b, "metadata": tuple(metadata)}
@@ -348,7 +348,7 @@ def build_milvus(
     index.save(_Builds(finished=finished, building=manifest, replaced=replaced), drop=replaced)
     index.create(manifest)
     digest, ids, done = Fingerprint(), IdHashes(), 0
-    with stage("passages") as on_progress, places_named(read):
+    with stage("passages") as on_progress, add_places(read):
         for part in chain([first], parts):
             ids.add([placed.passage for placed in part], done + 1)
             for placed in part:
@@ -375,7 +375,7 @@ def _send(
     held: Sequence[MilvusManifest],
 ) -> None:
     """Send the passages that the collection does not hold as they are, and embed those that no held one has."""
-    rows = {p.passage.id: _row_of(p.passage, manifest.language) | dict(p.metadata) for p in part}
+    rows = {p.passage.id: _milvus_row(p.passage, manifest.language) | dict(p.metadata) for p in part}
     embeddings: dict[str, Any] = {}
     fields = [*_TEXTS, *manifest.metadata, *([_DENSE] if encoder else [])]
     for other in held:
@@ -394,15 +394,15 @@ def _send(
         index.ask(lambda: index.client.upsert(manifest.collection, list(rows.values())))
 
 
-def _row_of(passage: Passage, language: str) -> dict[str, Any]:
+def _milvus_row(passage: Passage, language: str) -> dict[str, Any]:
     text = contents(passage)
-    indexed = in_pairs(text, language)
+    indexed = letter_pairs(text, language)
     if (length := max(len(indexed.encode()), len(passage.id.encode()))) > _MAX_BYTES:
         problem = f"passage '{passage.id}' has {length:,} bytes; Milvus takes {_MAX_BYTES:,}"
         raise InputError(problem, "Split it into shorter ones")
     return {"id": passage.id, "contents": indexed, **({} if indexed == text else {"passage": text})}
 
 
-def _passage_of(row: Mapping[str, Any], score: float = 0.0) -> Passage:
+def _parse_row(row: Mapping[str, Any], score: float = 0.0) -> Passage:
     title, _, text = row.get("passage", row["contents"]).partition("\n")
     return Passage(id=row["id"], text=text, title=title, score=score)

@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError, RetrievalError
-from typedrag.core.specs import SpecGrammar
+from typedrag.core.registry import SpecGrammar
 from typedrag.retrieval.default_index import default_index
 from typedrag.retrieval.index.bm25_part import has_bm25, read_manifest
 from typedrag.retrieval.index.dense_part import has_dense, read_dense_manifest
@@ -58,7 +58,7 @@ def brings_index(spec: str) -> bool:
         return False
 
 
-def server_of(spec: str) -> str:
+def find_server(spec: str) -> str:
     """The address of the server that a spec names; empty if it names none."""
     server = _SERVER.search(spec)
     return spec if spec.partition(":")[0] in _REMOTE else server[0] if server else ""

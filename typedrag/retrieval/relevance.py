@@ -11,13 +11,13 @@ import dspy
 
 from typedrag.core.errors import StepFailed
 from typedrag.core.records import Passage, Step
-from typedrag.core.specs import Spec, SpecGrammar
+from typedrag.core.registry import Spec, SpecGrammar
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, collect_steps, record_fallback, reserve_calls
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, cosines, shared_reranker
-from typedrag.signatures import JudgePassages
-from typedrag.signatures.fields import exactly, keyed, number_passages, values
+from typedrag.signatures.fields import add_keys, number_passages, require_keys, values
+from typedrag.signatures.judging import JudgePassages
 from typedrag.text.language import is_english
 
 RELEVANCE_FILTERS = SpecGrammar(
@@ -100,7 +100,7 @@ class Features(NamedTuple):
     log_words: float
 
 
-def features_of(query: str, passages: Sequence[Passage]) -> list[Features]:
+def compute_features(query: str, passages: Sequence[Passage]) -> list[Features]:
     """The features of each passage, in their order."""
     near = cosines(query, [p.titled for p in passages])
     return [Features(c, math.log1p(min(len(p.text.split()), _MOST_WORDS))) for c, p in zip(near, passages, strict=True)]
@@ -120,7 +120,7 @@ class ScoreFilter(RelevanceFilter):
             add_step(Step("language", query, "the question is not in English, the only language that the filter reads"))
             return [None] * len(passages)
         model = LogisticModel.load(WEIGHTS)
-        return [model.probability(features._asdict()) for features in features_of(query, passages)]
+        return [model.probability(features._asdict()) for features in compute_features(query, passages)]
 
 
 class CrossEncoderFilter(RelevanceFilter):
@@ -169,13 +169,13 @@ class LMFilter(RelevanceFilter):
 
     def verdicts(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
         """The LM's verdict on each passage: 1 for relevant, 0 for not."""
-        shown = keyed(number_passages(passages, self._passage_words), "p")
+        shown = add_keys(number_passages(passages, self._passage_words), "p")
         with reserve_calls(1):  # for the answer
             reply = ask(
                 "judge relevance",
                 with_settings(self.predict, allow_tokens(len(passages) * _TOKENS_A_VERDICT)),
                 retries=self._retries,
-                signature=exactly(self.predict.signature, shown),
+                signature=require_keys(self.predict.signature, shown),
                 passages=shown,
                 question=query,
             )

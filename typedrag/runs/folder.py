@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.core.errors import InputError
-from typedrag.files.locks import alone_in
+from typedrag.files.locks import lock_folder
 from typedrag.runs.store import KIND, Contents, Store, read_contents
 
 FILE = "run.sqlite"
 
 
 class RunFolder:
-    """The folder of a run that is open for work, until it is closed.
-
-    Attributes:
-        path: The folder.
-        store: The results in it.
-    """
+    """The folder of a run that is open for work, until it is closed; `store` has the results in it."""
 
     def __init__(self, path: Path, store: Store, held: ExitStack) -> None:
         self.path, self.store, self._held = path, store, held
@@ -47,20 +42,16 @@ class RunFolder:
             path: The folder, made if need be.
             identity: The settings that results depend on, as JSON values.
             kind: The kind of run, such as `evaluation`.
-            resume: Go on with a run that is there.
+            resume: Go on with a run that is there. It must be of the same kind and identity.
             items: The items to work on by id, as JSON values. A run that goes on may get more, after those it had.
             additions: The settings that a run may get when it goes on.
             notes: Other facts, such as versions; those of its beginning are kept.
             redact: See `Store`.
             durable: See `Store`.
-
-        Raises:
-            InputError: If the folder holds a run that is not to be resumed, or one of another kind, identity or
-                other items, or another process is at work in it.
         """
         now, planned = (json.loads(json.dumps(dict(values))) for values in (identity, items))  # as they come back
         with ExitStack() as held:
-            held.enter_context(alone_in(path))
+            held.enter_context(lock_folder(path))
             store = Store(path / FILE, redact=redact, durable=durable)
             held.callback(store.close)
             with store.transaction():
@@ -78,7 +69,6 @@ class RunFolder:
             return cls(path, store, held.pop_all())
 
     def close(self) -> None:
-        """Let other processes work in the folder."""
         self._held.close()
 
     def __enter__(self) -> RunFolder:
@@ -89,23 +79,17 @@ class RunFolder:
 
 
 def is_run(folder: Path) -> bool:
-    """True if a folder holds a run."""
     return (folder / FILE).is_file()
 
 
 def exists_error(folder: Path) -> InputError:
-    """The error for a folder that holds a run already."""
     return InputError(f"{folder} holds a run", "Continue it with --resume, or name another --out")
 
 
 def read_folder(folder: Path) -> Contents:
-    """The contents of the run that a folder holds, finished or still in the making.
-
-    Raises:
-        InputError: If it holds no run that can be read.
-    """
+    """The contents of the run that a folder holds, finished or still in the making."""
     file = folder / FILE
-    if not file.is_file():
+    if not is_run(folder):
         raise InputError(f"{folder} holds no run", "Make one: typedrag evaluate … --out FOLDER")
     try:
         return read_contents(file, "mode=ro")

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from typedrag.lms.cost import PRICES, Spending, format_dollars
-from typedrag.runs.failures import too_many_failed
 
 if TYPE_CHECKING:
     from typedrag.runs.store import Result
+
+ENOUGH = 10
+"""Results of a step after which the share of failures is looked at."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,6 @@ class Progress:
 
     @property
     def failed(self) -> int:
-        """The number of all failures."""
         return sum(self.failures.values())
 
 
@@ -51,7 +52,6 @@ class Stopper(Protocol):
 
     def __call__(self, progress: Progress) -> str:
         """The reason in words; empty if there is none."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,6 @@ class MaxTokens:
     most: int
 
     def __call__(self, progress: Progress) -> str:
-        """See `Stopper`."""
         spent = progress.spent
         if spent.tokens >= self.most:
             return f"{spent.tokens:,} tokens are spent of the {self.most:,} allowed"
@@ -75,7 +74,6 @@ class MaxCalls:
     most: int
 
     def __call__(self, progress: Progress) -> str:
-        """See `Stopper`."""
         calls = progress.spent.usage.lm_calls
         reached = calls + progress.calls_ahead >= self.most
         return f"{calls:,} LM calls are made of the {self.most:,} allowed" if reached else ""
@@ -88,7 +86,6 @@ class MaxCost:
     most: float
 
     def __call__(self, progress: Progress) -> str:
-        """See `Stopper`."""
         spent = progress.spent
         if spent.dollars >= self.most:
             return f"{format_dollars(spent.dollars)} are spent of the {format_dollars(self.most)} allowed"
@@ -109,9 +106,8 @@ class MaxFailures:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, progress: Progress) -> str:
-        """See `Stopper`."""
         for step, failed in progress.failures.items():
-            if too_many_failed(failed, tried := progress.tried[step], self.share):
+            if (tried := progress.tried[step]) >= ENOUGH and failed / tried > self.share:
                 what, last = self.names.get(step, step), progress.problems.get(step, "")
                 return f"{failed} of {tried} {what} failed, where {self.share:.0%} are allowed; the last: {last}"
         return ""
@@ -125,7 +121,6 @@ class Deadline:
     began: float = field(default_factory=time.monotonic)
 
     def __call__(self, progress: Progress) -> str:
-        """See `Stopper`."""
         passed = (time.monotonic() - self.began) / 60
         return f"{passed:.1f} minutes have passed of the {self.minutes:g} allowed" if passed >= self.minutes else ""
 
@@ -137,5 +132,4 @@ class AnyOf:
         self._stoppers = stoppers
 
     def __call__(self, progress: Progress) -> str:
-        """See `Stopper`."""
         return next((reason for stopper in self._stoppers if (reason := stopper(progress))), "")

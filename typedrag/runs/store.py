@@ -50,20 +50,15 @@ class Result:
 
     @property
     def failed(self) -> bool:
-        """True if the step was tried in vain."""
         return bool(self.problem) and not self.skipped
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of a store at a moment.
+    """The contents of a store at a moment: results come in the order in which they were added, planned items by id.
 
     Attributes:
-        kind: The kind of run.
-        identity: The settings that the results depend on.
-        notes: Other facts about the run.
-        items: The planned items by id, as JSON values.
-        results: In the order in which they were added.
+        identity: The settings that the results depend on; `notes` are other facts about the run.
         forgotten: The cost of failures that were removed to be made again.
     """
 
@@ -76,7 +71,6 @@ class Contents:
 
     @property
     def spent(self) -> Spending:
-        """The cost of all results, in all tries."""
         return sum((result.spent for result in self.results), self.forgotten)
 
 
@@ -90,9 +84,6 @@ class Store:
         redact: Removes from all texts what must not be kept, such as keys in the errors of servers.
         durable: Wait for the disk each time. Without it, a kill still loses nothing, but a power failure may lose
             the last additions.
-
-    Raises:
-        InputError: If the file is no store.
     """
 
     def __init__(self, file: Path | None = None, *, redact: Callable[[str], str] = str, durable: bool = True) -> None:
@@ -116,7 +107,6 @@ class Store:
             raise
 
     def add(self, result: Result) -> None:
-        """Add a result."""
         texts = map(self._redact, (_json(result.value), result.problem))
         row = (result.item, result.step, *texts, result.skipped, _json(result.spent.to_dict()))
         with self.transaction() as database:
@@ -130,7 +120,6 @@ class Store:
             database.executemany("INSERT INTO items VALUES (?, ?, ?)", rows[held:])
 
     def identify(self, settings: Mapping[str, Any]) -> None:
-        """Add settings to the identity."""
         with self.transaction() as database:
             rows = [(name, _json(value)) for name, value in settings.items()]
             database.executemany("INSERT INTO identity VALUES (?, ?)", rows)
@@ -150,7 +139,6 @@ class Store:
         return len(costs)
 
     def read(self) -> Contents:
-        """The contents so far."""
         with self._lock:
             return _contents(self._database)
 
@@ -163,11 +151,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Make all changes within, or none; a transaction within another is part of it.
-
-        Raises:
-            StorageFull: If they cannot be written.
-        """
+        """Make all changes within, or none; a transaction within another is part of it."""
         with self._lock:
             if self._database.in_transaction:
                 yield self._database
@@ -197,23 +181,22 @@ def read_contents(file: Path, how: str) -> Contents:
 
 
 def _contents(database: sqlite3.Connection) -> Contents:
-    identity, notes = (dict(_pairs(database, f"SELECT name, value FROM {table}")) for table in ("identity", "notes"))
+    def pairs(columns: str) -> dict[str, Any]:
+        return {name: json.loads(value) for name, value in database.execute(f"SELECT {columns}").fetchall()}
+
+    identity, notes = pairs("name, value FROM identity"), pairs("name, value FROM notes")
     rows = database.execute("SELECT item, step, value, problem, skipped, spent FROM results ORDER BY rowid")
     return Contents(
         kind=identity.pop(KIND, ""),
         identity=identity,
         forgotten=Spending.from_dict(notes.pop(_FORGOTTEN)) if _FORGOTTEN in notes else Spending(),
         notes=notes,
-        items=dict(_pairs(database, "SELECT id, value FROM items ORDER BY position")),
+        items=pairs("id, value FROM items ORDER BY position"),
         results=tuple(
             Result(item, step, json.loads(value), problem, bool(skipped), Spending.from_dict(json.loads(spent)))
             for item, step, value, problem, skipped, spent in rows
         ),
     )
-
-
-def _pairs(database: sqlite3.Connection, statement: str) -> Iterator[tuple[str, Any]]:
-    return ((name, json.loads(value)) for name, value in database.execute(statement).fetchall())
 
 
 def _check_format(database: sqlite3.Connection, file: Path | None) -> None:

@@ -6,31 +6,87 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed, TypedRAGError
+from typedrag.lms.asking import detect_refusals
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.threads import run_jobs
-from typedrag.runs.failures import FailureTracker, fail
 from typedrag.runs.stop import Progress, Stopper
 from typedrag.runs.store import Result, Store
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Do = Callable[[str, str, Any], Any]
 """A step on an item: takes the item's id, the step's name, and the value of the item's first step, which is None in the
 first step itself; returns a JSON value."""
+Listener = Callable[[Progress], object]
+Failed: TypeAlias = StepFailed | CallFailed | InputError | NotMeasurable
+"""The reason why an item has no result."""
+IN_A_ROW = 5
+"""Consecutive items that an LM fails at before it is taken to be out of use."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The end of a run.
-
-    Attributes:
-        stopped: Why work was left undone; empty if none is left.
-        progress: The progress in the end.
-    """
+class Outcome(NamedTuple):
+    """The end of a run: why work was left undone, empty if none is left, and the progress in the end."""
 
     stopped: str
     progress: Progress
+
+
+def ignore_progress(progress: Progress) -> None:
+    """The listener that shows nothing."""
+
+
+def never_stop(progress: Progress) -> str:
+    return ""
+
+
+class FailureTracker:
+    """Failures that are deferred until it is known whether an item or the LM caused them.
+
+    If the LM goes on to answer other items, each is kept as its item's failure. If the LM fails at one item after the
+    other, the LM is at fault, and the items are left to be tried again.
+
+    Example:
+        >>> kept: list[str] = []
+        >>> failures = FailureTracker()
+        >>> failures.defer(CallFailed("too slow"), lambda: kept.append("q1"))
+        >>> failures.on_success()
+        >>> kept
+        ['q1']
+    """
+
+    def __init__(self) -> None:
+        self._deferred: list[tuple[CallFailed, Callable[[], None]]] = []
+        self._answered = False
+
+    def defer(self, fault: CallFailed, keep: Callable[[], None] = lambda: None) -> None:
+        """Defer a failure; `keep` makes it the item's."""
+        if not self._deferred or self._deferred[-1][0] is not fault:  # each module that it passes through defers it
+            self._deferred.append((fault, keep))
+
+    def on_success(self) -> None:
+        """Keep the deferred failures as their items': the LM has answered, so it was not to blame."""
+        self._answered = True
+        deferred, self._deferred = self._deferred, []
+        for _, keep in deferred:
+            keep()
+
+    def __len__(self) -> int:
+        return len(self._deferred)
+
+    @property
+    def fault(self) -> CallFailed | None:
+        """The reason to ask nothing more; None if there is none."""
+        return self._deferred[-1][0] if len(self._deferred) >= IN_A_ROW else None
+
+    def finish(self, *, too_many: bool = False) -> None:
+        """Decide about the failures still deferred at the end of a run; `too_many` where more than are allowed."""
+        if self._deferred and (too_many or not self._answered):
+            raise self._deferred[-1][0]
+        self.on_success()
 
 
 def work(
@@ -40,8 +96,8 @@ def work(
     *,
     steps: Sequence[str],
     threads: int,
-    stop: Stopper = lambda progress: "",
-    listener: Callable[[Progress], object] = lambda progress: None,
+    stop: Stopper = never_stop,
+    listener: Listener = ignore_progress,
     account: CostTracker | None = None,
     failures: FailureTracker | None = None,
     name: str = "",
@@ -50,8 +106,9 @@ def work(
 
     The first step of an item comes before its others, which need its value. Further steps come before new items, so
     that few items are half done when the run stops. A step that raises a `NotMeasurable` is skipped; an `InputError`, a
-    `StepFailed` or a `CallFailed` is its failure, the last only if the LM goes on to answer others. Threads carry the
-    caller's context.
+    `StepFailed` or a `CallFailed` is its failure, the last only if the LM goes on to answer others. If the LM fails at
+    one item after the other, its `LMUnavailable` is raised, and these items are left to be tried again. Any other error
+    of a step, or a signal's, is raised once what was under way is kept. Threads carry the caller's context.
 
     Args:
         items: Their ids, in the order in which they are begun.
@@ -65,59 +122,49 @@ def work(
         failures: The LM's failures in a larger run that these items belong to, whose caller finishes it; by default
             each step has one of its own, which is finished here.
         name: The run's name, for the listener.
-
-    Raises:
-        LMUnavailable: If the LM fails at one item after the other; these are left to be tried again.
-        BaseException: The first other error of a step, or a signal's, once what was under way is kept.
     """
-    job = _Work(items, do, store, steps, stop, listener, account or CostTracker(store.read().spent), failures, name)
-    return job.run(threads)
+    account = account or CostTracker(store.read().spent)
+    return _Work(list(items), do, store, steps, stop, listener, account, failures, name).run(threads)
 
 
+@dataclass
 class _Work:
-    def __init__(
-        self,
-        items: Iterable[str],
-        do: Do,
-        store: Store,
-        steps: Sequence[str],
-        stop: Stopper,
-        listener: Callable[[Progress], object],
-        account: CostTracker,
-        failures: FailureTracker | None,
-        name: str,
-    ) -> None:
-        self.do, self.store, self.steps, self.stop, self.listener = do, store, steps, stop, listener
-        self.account, self.name = account, name
+    items: list[str]
+    do: Do
+    store: Store
+    steps: Sequence[str]
+    stop: Stopper
+    listener: Listener
+    account: CostTracker
+    failures: FailureTracker | None
+    name: str
+
+    def __post_init__(self) -> None:
         self.steps_done, self.stopped = 0, ""
         self.tried: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.problems: dict[str, str] = {}
-        self.settles = failures is None
-        self.faults = {step: FailureTracker() if failures is None else failures for step in steps}
+        self.faults = {step: FailureTracker() if self.failures is None else self.failures for step in self.steps}
         self.begun: deque[tuple[str, str, Any]] = deque()
         self.held: dict[str, dict[str, Result]] = {}
-        for result in store.read().results:
+        for result in self.store.read().results:
             self.held.setdefault(result.item, {})[result.step] = result
-        todo = list(items)
-        self.planned = len(todo)
-        self.new = iter([item for item in todo if steps[0] not in self.held.get(item, {})])
-        for item in todo:
-            results = self.held.get(item, {})
-            for step in steps:
-                if step in results:
-                    self._count(results[step])
+        self.new = iter([item for item in self.items if self.steps[0] not in self.held.get(item, {})])
+        for item in self.items:
+            for step in self.steps:
+                if step in self.held.get(item, {}):
+                    self._count(self.held[item][step])
 
     def run(self, threads: int) -> Outcome:
-        self._tell(None)
+        self.listener(self._progress())
         with track_cost(self.account):
             for count in run_jobs(self._next_job, threads):
-                self._tell(count())
-        for step, faults in self.faults.items() if self.settles else ():
+                self.listener(self._progress(count()))
+        for step, faults in self.faults.items() if self.failures is None else ():
             held = Counter({step: len(faults)})
             as_failures = replace(self._progress(), tried=self.tried + held, failures=self.failed + held)
             faults.finish(too_many=not self.stopped and bool(self.stop(as_failures)))
-        self._tell(None)
+        self.listener(self._progress())
         left = self.begun or list(self.new)
         return Outcome(self.stopped if left else "", self._progress())
 
@@ -132,7 +179,7 @@ class _Work:
         else:
             return None
         fault = next((held.fault for held in self.faults.values() if held.fault), None)
-        return partial(fail, fault) if fault else job
+        return partial(_fail, fault) if fault else job
 
     def _take(self, item: str, step: str, first: Any) -> Callable[[], Result | None]:
         """Take a step, in a thread; returns what the caller's thread does then."""
@@ -147,17 +194,16 @@ class _Work:
             except CallFailed as failure:
                 fault, result = failure, replace(result, problem=str(failure))
         result = replace(result, spent=account.spent)
-        if fault:  # it fails the item only once it is known not to be the LM's own fault
-            return partial(self._hold, fault, result)
-        self.store.add(result)
-        return partial(self._count, result)
+        if fault is None:
+            self.store.add(result)
+            return partial(self._count, result)
 
-    def _hold(self, fault: CallFailed, result: Result) -> None:
         def keep() -> None:
             self.store.add(result)
-            self._tell(self._count(result))
+            self.listener(self._progress(self._count(result)))
 
-        self.faults[result.step].defer(fault, keep)
+        # it fails the item only once it is known not to be the LM's own fault
+        return partial(self.faults[step].defer, fault, keep)
 
     def _count(self, result: Result) -> Result:
         """Count a result, and let the steps begin that wait for it and were not taken before."""
@@ -179,9 +225,68 @@ class _Work:
 
     def _progress(self, result: Result | None = None) -> Progress:
         return Progress(
-            self.name, self.steps_done / len(self.steps), self.planned, self.account.spent,
+            self.name, self.steps_done / len(self.steps), len(self.items), self.account.spent,
             dict(self.tried), dict(self.failed), self.problems, result,
         )  # fmt: skip
 
-    def _tell(self, result: Result | None) -> None:
-        self.listener(self._progress(result))
+
+def _fail(fault: Exception) -> NoReturn:
+    raise fault
+
+
+class Stages:
+    """Work in stages, each on many items, by the loop of runs; only the replies of LMs outlive it, see
+    `use_reply_store`.
+
+    Args:
+        threads: Items under way at once.
+        stop: Asked before each item, with what all stages have spent.
+        listener: Hears of the progress of each stage.
+    """
+
+    def __init__(self, threads: int = 16, *, stop: Stopper = never_stop, listener: Listener = ignore_progress) -> None:
+        self.threads, self.listener = threads, listener
+        self._stop, self._account, self._store = stop, CostTracker(), Store()
+        self._begun: Counter[str] = Counter()
+        self._faults: dict[str, FailureTracker] = {}
+
+    def run(self, name: str, do: Callable[[T], R], items: Sequence[T], *, more: bool = False) -> list[R | Failed]:
+        """The results of a stage on items, in their order; a failure where there is none.
+
+        Args:
+            name: That of the stage.
+            do: Works on an item, in a thread.
+            items: Any number of them.
+            more: True if more items will come, until `end`: whether failures are the LM's own fault is then found over
+                all of them.
+        """
+        results: dict[int, R | Failed] = {}
+        before = self._begun[name]
+        self._begun[name] += len(items)
+
+        def take(item: str, *_: object) -> None:
+            place = int(item) - before
+            try:
+                with detect_refusals():
+                    results[place] = do(items[place])
+            except (StepFailed, CallFailed, InputError, NotMeasurable) as failure:
+                results[place] = failure
+                raise
+
+        def hear(progress: Progress) -> None:
+            self.listener(replace(progress, done=progress.done + before, planned=progress.planned + before))
+
+        ended = work(
+            [str(before + place) for place in range(len(items))], take, self._store, steps=(name,),
+            threads=self.threads, stop=self._stop, listener=hear, account=self._account,
+            failures=self._faults.setdefault(name, FailureTracker()), name=name,
+        )  # fmt: skip
+        if ended.stopped:
+            raise TypedRAGError(f"stopped: {ended.stopped}", "Allow more; the LM's replies are kept")
+        if not more:
+            self.end(name)
+        return [results[place] for place in range(len(items))]
+
+    def end(self, name: str) -> None:
+        """End a stage whose last items have come."""
+        self._faults.pop(name, FailureTracker()).finish()

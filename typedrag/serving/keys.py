@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from typedrag.core.errors import InputError, unusable
-from typedrag.files.locks import turn_at
+from typedrag.core.errors import InputError, path_error
+from typedrag.files.locks import wait_for_lock
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class KeyFile:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise unusable(self.path, error) from error
+            raise path_error(self.path, error) from error
         except ValidationError:
             raise InputError(f"{self.path} holds no keys of typedrag", "Make one: typedrag keys add NAME") from None
 
@@ -95,10 +95,10 @@ class KeyFile:
     def _turn(self) -> Iterator[None]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with turn_at(self.path):
+            with wait_for_lock(self.path):
                 yield
         except OSError as error:
-            raise unusable(self.path, error) from error
+            raise path_error(self.path, error) from error
 
     def _write(self, keys: Sequence[Key]) -> None:
         handle, part = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)  # with mode 0600

@@ -1,182 +1,26 @@
-"""The typed DSPy signatures by which modules ask an LM: a file for each paper, and one for each other concern."""
+"""The typed DSPy signatures by which modules ask an LM: a file for each paper, and one for each other concern.
 
-from typedrag.signatures.answering import (
-    AnswerComparison,
-    AnswerDebate,
-    AnswerExperience,
-    AnswerFromPassages,
-    AnswerFromPerspective,
-    AnswerInPhrase,
-    AnswerInPhraseWithoutPassages,
-    AnswerInstruction,
-    AnswerReason,
-    AnswerSubQuery,
-    AnswerWithoutPassages,
-    ComposePhrase,
-    ReplyToRemark,
-    StandaloneQuestion,
-)
+Here is what a new program's own signatures are written with; all others are imported from their file.
+"""
+
+import pkgutil
+from importlib import import_module
+
+import dspy
+
+from typedrag.signatures.answering import AnswerFromPassages, AnswerWithoutPassages
 from typedrag.signatures.demonstrations import predictor
-from typedrag.signatures.generation import (
-    AskAboutEntity,
-    AskOfOnePassage,
-    AskOfTwoPassages,
-    GuessAnswer,
-    JoinQuestions,
-    LabelAnswers,
-    ProposeWrongAnswer,
-    RewriteAnswer,
-    StateAnswer,
-    WriteQuestions,
-    WriteWorseAnswers,
-)
-from typedrag.signatures.hanrag import (
-    ComposeAnswer,
-    DecomposeCompound,
-    JudgeComplexity,
-    JudgeEnding,
-    JudgeRelevance,
-    ReasonOneStep,
-    RefineQuestion,
-    RouteQuestion,
-)
-from typedrag.signatures.judging import (
-    CompareAnswers,
-    GradeCorrectness,
-    GradeEquivalence,
-    GradeFaithfulness,
-    GradeRelevance,
-    JudgeSupport,
-    PlaceAmongReferences,
-    RankAmongReferences,
-)
-from typedrag.signatures.preqrag import (
-    AnswerAfterReasoning,
-    AnswerAsExpert,
-    AnswerDirectly,
-    AnswerFromSubAnswers,
-    AnswerInSentences,
-    ClassifyDocumentScope,
-    RewriteForDense,
-    RewriteForSparse,
-    SplitQuestion,
-)
-from typedrag.signatures.ranking import GradePassage, JudgePassages, OrderPassages
-from typedrag.signatures.richrag import AnswerByAspects, AnswerRichly, DivideAnswer, ExploreSubAspects, VaryQuery
 from typedrag.signatures.roles import Role, plays
-from typedrag.signatures.sub_question_coverage import (
-    AnswerByDefinition,
-    AnswerCoveringSubQuestions,
-    CombineSubAnswers,
-    DecomposeIntoSubQuestions,
-    FindAnsweringSentences,
-    FindAnswers,
-    ReviseAnswer,
-    TypeSubQuestions,
-)
-from typedrag.signatures.typed_rag import (
-    AggregateParaphrases,
-    AggregateReasons,
-    AnswerPlainly,
-    ArrangeSteps,
-    ClassifyQuestion,
-    ComparePlainly,
-    DecomposeInstruction,
-    DecomposeReason,
-    ExtractKeywords,
-    FrameComparison,
-    FrameDebate,
-    FrameSides,
-    MediatePerspectives,
-    ParaphraseInstruction,
-    ParaphraseReason,
-    TellPlainly,
-)
 
-__all__ = [
-    "AggregateParaphrases",
-    "AggregateReasons",
-    "AnswerAfterReasoning",
-    "AnswerAsExpert",
-    "AnswerByAspects",
-    "AnswerByDefinition",
-    "AnswerComparison",
-    "AnswerCoveringSubQuestions",
-    "AnswerDebate",
-    "AnswerDirectly",
-    "AnswerExperience",
-    "AnswerFromPassages",
-    "AnswerFromPerspective",
-    "AnswerFromSubAnswers",
-    "AnswerInPhrase",
-    "AnswerInPhraseWithoutPassages",
-    "AnswerInSentences",
-    "AnswerInstruction",
-    "AnswerPlainly",
-    "AnswerReason",
-    "AnswerRichly",
-    "AnswerSubQuery",
-    "AnswerWithoutPassages",
-    "ArrangeSteps",
-    "AskAboutEntity",
-    "AskOfOnePassage",
-    "AskOfTwoPassages",
-    "ClassifyDocumentScope",
-    "ClassifyQuestion",
-    "CombineSubAnswers",
-    "CompareAnswers",
-    "ComparePlainly",
-    "ComposeAnswer",
-    "ComposePhrase",
-    "DecomposeCompound",
-    "DecomposeInstruction",
-    "DecomposeIntoSubQuestions",
-    "DecomposeReason",
-    "DivideAnswer",
-    "ExploreSubAspects",
-    "ExtractKeywords",
-    "FindAnsweringSentences",
-    "FindAnswers",
-    "FrameComparison",
-    "FrameDebate",
-    "FrameSides",
-    "GradeCorrectness",
-    "GradeEquivalence",
-    "GradeFaithfulness",
-    "GradePassage",
-    "GradeRelevance",
-    "GuessAnswer",
-    "JoinQuestions",
-    "JudgeComplexity",
-    "JudgeEnding",
-    "JudgePassages",
-    "JudgeRelevance",
-    "JudgeSupport",
-    "LabelAnswers",
-    "MediatePerspectives",
-    "OrderPassages",
-    "ParaphraseInstruction",
-    "ParaphraseReason",
-    "PlaceAmongReferences",
-    "ProposeWrongAnswer",
-    "RankAmongReferences",
-    "ReasonOneStep",
-    "RefineQuestion",
-    "ReplyToRemark",
-    "ReviseAnswer",
-    "RewriteAnswer",
-    "RewriteForDense",
-    "RewriteForSparse",
-    "Role",
-    "RouteQuestion",
-    "SplitQuestion",
-    "StandaloneQuestion",
-    "StateAnswer",
-    "TellPlainly",
-    "TypeSubQuestions",
-    "VaryQuery",
-    "WriteQuestions",
-    "WriteWorseAnswers",
-    "plays",
-    "predictor",
-]
+__all__ = ["AnswerFromPassages", "AnswerWithoutPassages", "Role", "all_signatures", "plays", "predictor"]
+
+
+def all_signatures() -> dict[str, type[dspy.Signature]]:
+    """All signatures by their names."""
+    files = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
+    return {
+        name: value
+        for file in files
+        for name, value in vars(file).items()
+        if isinstance(value, type) and issubclass(value, dspy.Signature) and value.__module__ == file.__name__
+    }

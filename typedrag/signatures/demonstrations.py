@@ -10,26 +10,7 @@ from __future__ import annotations
 import dspy
 
 from typedrag.core.question_types import SubQuestionType
-from typedrag.signatures.fields import (
-    AnswerPart,
-    AnswerParts,
-    Items,
-    Keywords,
-    ManyQuestions,
-    NextQuestion,
-    Parts,
-    QuestionAnswer,
-    SearchQuery,
-    Side,
-    Sides,
-    SubAspects,
-    SubQueries,
-    TwoQuestions,
-    Variants,
-    Verdict,
-    WorseningAnswers,
-    keyed,
-)
+from typedrag.signatures.fields import add_keys
 from typedrag.signatures.generation import WriteWorseAnswers
 from typedrag.signatures.hanrag import DecomposeCompound, RefineQuestion
 from typedrag.signatures.preqrag import RewriteForDense, RewriteForSparse, SplitQuestion
@@ -53,13 +34,11 @@ _DEBATE = dspy.Example(
     question="Is it right to keep wild animals in zoos?",
     is_debate=True,
     topic="keeping wild animals in zoos",
-    sides=Sides(
-        [
-            Side(perspective="supporters", sub_query="How do zoos help to protect wild animals from extinction?"),
-            Side(perspective="opponents", sub_query="How do wild animals suffer when they are kept in zoos?"),
-            Side(perspective="reformers", sub_query="Which changes would make zoos right for wild animals?"),
-        ]
-    ),
+    sides=[
+        {"perspective": "supporters", "sub_query": "How do zoos help to protect wild animals from extinction?"},
+        {"perspective": "opponents", "sub_query": "How do wild animals suffer when they are kept in zoos?"},
+        {"perspective": "reformers", "sub_query": "Which changes would make zoos right for wild animals?"},
+    ],
 )
 
 _PREMISE = "My granny left me her old violin and I'd like to no how you care for the varnnish of such instruments?"
@@ -95,66 +74,69 @@ _ROMAN_ROADS = (
     "straight lines."
 )
 _ON_ROMAN_ROADS = {
-    "How far could soldiers march on a Roman road in a day?": Verdict(
-        fragment="A legion could march about thirty kilometres a day on them", answered=True
-    ),
-    "Who paid for the building of Roman roads?": Verdict(
-        fragment="Roman roads were built for the army first", answered=False
-    ),
-    "Why did Roman roads stay dry in the rain?": Verdict(
-        fragment="the paving of stone and gravel let water run off to both sides", answered=True
-    ),
-    "Which goods did merchants carry on Roman roads?": Verdict(
-        fragment="Merchants used the same roads", answered=False
-    ),
-    "How do modern roads differ from Roman roads?": Verdict(
-        fragment="modern routes in Italy and Britain follow their straight lines", answered=False
-    ),
-    "How did Roman roads change where people lived?": Verdict(
-        fragment="towns grew where two of them met", answered=True
-    ),
+    "How far could soldiers march on a Roman road in a day?": {
+        "fragment": "A legion could march about thirty kilometres a day on them",
+        "answered": True,
+    },
+    "Who paid for the building of Roman roads?": {
+        "fragment": "Roman roads were built for the army first",
+        "answered": False,
+    },
+    "Why did Roman roads stay dry in the rain?": {
+        "fragment": "the paving of stone and gravel let water run off to both sides",
+        "answered": True,
+    },
+    "Which goods did merchants carry on Roman roads?": {"fragment": "Merchants used the same roads", "answered": False},
+    "How do modern roads differ from Roman roads?": {
+        "fragment": "modern routes in Italy and Britain follow their straight lines",
+        "answered": False,
+    },
+    "How did Roman roads change where people lived?": {
+        "fragment": "towns grew where two of them met",
+        "answered": True,
+    },
 }
 
 DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
     FrameComparison: dspy.Example(
         question="Do oil paints or watercolours suit a beginner better?",
         is_comparison=True,
-        items_compared=Items(["oil paints for beginners", "watercolours for beginners"]),
+        items_compared=["oil paints for beginners", "watercolours for beginners"],
         purpose="which is better",
     ),
     ExtractKeywords: dspy.Example(
         question="Which Greek islands would you recommend for a quiet week in spring?",
-        keywords=Keywords(["Greek islands", "quiet", "spring", "recommended"]),
+        keywords=["Greek islands", "quiet", "spring", "recommended"],
     ),
     DecomposeReason: dspy.Example(
         question="Why did so many knights stop wearing full armour?",
-        sub_queries=SubQueries(
-            [
-                "Could firearms pierce the armour of knights?",
-                "How much did full armour cost a knight?",
-                "How did full armour limit how knights moved?",
-                "How did changes in warfare make knights less useful?",
-            ]
-        ),
+        sub_queries=[
+            "Could firearms pierce the armour of knights?",
+            "How much did full armour cost a knight?",
+            "How did full armour limit how knights moved?",
+            "How did changes in warfare make knights less useful?",
+        ],
     ),
     DecomposeInstruction: dspy.Example(
         question="How do I put up a wooden fence?",
-        sub_queries=SubQueries(
-            [
-                "How do I plan and measure a wooden fence?",
-                "How deep do I set the posts of a wooden fence?",
-                "How do I fix rails and boards to fence posts?",
-                "How do I protect a wooden fence from the weather?",
-            ]
-        ),
+        sub_queries=[
+            "How do I plan and measure a wooden fence?",
+            "How deep do I set the posts of a wooden fence?",
+            "How do I fix rails and boards to fence posts?",
+            "How do I protect a wooden fence from the weather?",
+        ],
     ),
     FrameDebate: _DEBATE,
     FrameSides: _DEBATE.without("is_debate"),
     ExploreSubAspects: dspy.Example(
         question="What should I know about keeping bees?",
-        sub_aspects=SubAspects(
-            ["equipment and costs", "place for the hives", "work through the year", "diseases and losses", "laws"]
-        ),
+        sub_aspects=[
+            "equipment and costs",
+            "place for the hives",
+            "work through the year",
+            "diseases and losses",
+            "laws",
+        ],
     ),
     DivideAnswer: dspy.Example(
         question="What should I know about keeping bees?",
@@ -165,61 +147,57 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             "4": "Honey is taken in July, and sugar given in its place.",
             "5": "Mites kill most of the colonies that die in winter.",
         },
-        parts=AnswerParts(
-            [
-                AnswerPart(sub_aspect="equipment and costs", begins=1),
-                AnswerPart(sub_aspect="work through the year", begins=3),
-                AnswerPart(sub_aspect="diseases and losses", begins=5),
-            ]
-        ),
+        parts=[
+            {"sub_aspect": "equipment and costs", "begins": 1},
+            {"sub_aspect": "work through the year", "begins": 3},
+            {"sub_aspect": "diseases and losses", "begins": 5},
+        ],
     ),
     VaryQuery: dspy.Example(
         question="How did the printing press change Europe?",
-        queries=Variants(
-            [
-                "What effects did the printing press have on European society?",
-                "How did printed books spread new ideas across Europe?",
-                "How did the invention of printing change religion and science in Europe?",
-            ]
-        ),
+        queries=[
+            "What effects did the printing press have on European society?",
+            "How did printed books spread new ideas across Europe?",
+            "How did the invention of printing change religion and science in Europe?",
+        ],
     ),
-    DecomposeIntoSubQuestions: dspy.Example(question=_BEES, sub_questions=ManyQuestions(list(_ABOUT_BEES))),
-    TypeSubQuestions: dspy.Example(question=_BEES, sub_questions=keyed(_ABOUT_BEES), types=keyed(_ABOUT_BEES.values())),
+    DecomposeIntoSubQuestions: dspy.Example(question=_BEES, sub_questions=list(_ABOUT_BEES)),
+    TypeSubQuestions: dspy.Example(
+        question=_BEES, sub_questions=add_keys(_ABOUT_BEES), types=add_keys(_ABOUT_BEES.values())
+    ),
     FindAnswers: dspy.Example(
         text=_ROMAN_ROADS,
-        sub_questions=keyed(_ON_ROMAN_ROADS),
-        verdicts=keyed(_ON_ROMAN_ROADS.values()),
+        sub_questions=add_keys(_ON_ROMAN_ROADS),
+        verdicts=add_keys(_ON_ROMAN_ROADS.values()),
     ),
     FindAnsweringSentences: dspy.Example(
-        sub_questions=keyed(_ON_ROMAN_ROADS),
+        sub_questions=add_keys(_ON_ROMAN_ROADS),
         sentences={str(number): f"{text}." for number, text in enumerate(_ROMAN_ROADS.rstrip(".").split(". "), 1)},
-        verdicts=keyed((2, 0, 2, 0, 0, 3)),
+        verdicts=add_keys((2, 0, 2, 0, 0, 3)),
     ),
-    RewriteForSparse: dspy.Example(question=_PREMISE, sparse_query=SearchQuery("care for varnish of old violins")),
-    RewriteForDense: dspy.Example(
-        question=_PREMISE, dense_query=SearchQuery("How do you care for the varnish of an old violin?")
-    ),
+    RewriteForSparse: dspy.Example(question=_PREMISE, sparse_query="care for varnish of old violins"),
+    RewriteForDense: dspy.Example(question=_PREMISE, dense_query="How do you care for the varnish of an old violin?"),
     SplitQuestion: dspy.Example(  # a small LM tells two aspects apart unaided; a comparison it repeats twice
         question="What is the difference between a violin and a viola?",
-        two_sub_questions=TwoQuestions(["What is a violin?", "What is a viola?"]),
+        two_sub_questions=["What is a violin?", "What is a viola?"],
     ),
     WriteWorseAnswers: dspy.Example(
         question="Why are manhole covers round?",
         right_answer="A round cover cannot fall through its own hole, fits whichever way it is turned, and rolls.",
-        answers=WorseningAnswers(
-            acceptable="Mostly because a round one cannot drop into the hole, I believe.",
-            poor="Because the streets were full of carriages, and wheels are round too.",
-            senseless="My uncle keeps his coins in a jar, which is round, and he never counts them.",
-        ),
+        answers={
+            "acceptable": "Mostly because a round one cannot drop into the hole, I believe.",
+            "poor": "Because the streets were full of carriages, and wheels are round too.",
+            "senseless": "My uncle keeps his coins in a jar, which is round, and he never counts them.",
+        },
     ),
     DecomposeCompound: dspy.Example(
         question="When did the potter Lucie Rie move to London, and what is she known for?",
-        sub_queries=Parts(["When did the potter Lucie Rie move to London?", "What is the potter Lucie Rie known for?"]),
+        sub_queries=["When did the potter Lucie Rie move to London?", "What is the potter Lucie Rie known for?"],
     ),
     RefineQuestion: dspy.Example(
         question="Which river flows through the town where the inventor of the ballpoint pen was born?",
-        solved=[QuestionAnswer(question="Who invented the ballpoint pen?", answer="László Bíró")],
-        query=NextQuestion("In which town was László Bíró born?"),
+        solved=[{"question": "Who invented the ballpoint pen?", "answer": "László Bíró"}],
+        query="In which town was László Bíró born?",
     ),
 }
 
@@ -228,34 +206,30 @@ STORIES: dict[type[dspy.Signature], dspy.Example] = {
         question="My old hob has given up. The shop has a gas one in the sale. The induction one looks nicer but costs "
         "more, and my sister says they are not the same to clean. What is different about them?",
         is_comparison=True,
-        items_compared=Items(["gas hob", "induction hob"]),
+        items_compared=["gas hob", "induction hob"],
         purpose="how they differ",
     ),
     ExtractKeywords: dspy.Example(
         question="Gran turns eighty in May and says she wants nothing. She used to paint, but her hands shake. Ideas?",
-        keywords=Keywords(["gift ideas", "eightieth birthday", "grandmother", "shaking hands"]),
+        keywords=["gift ideas", "eightieth birthday", "grandmother", "shaking hands"],
     ),
     DecomposeReason: dspy.Example(
         question="The plants in our office were fine all summer. Since the heating came on they get brown leaves, and "
         "the one by the lift has died. Any idea what is doing it?",
-        sub_queries=SubQueries(
-            [
-                "Can dry air from heating turn the leaves of indoor plants brown?",
-                "How does less daylight in winter harm indoor plants?",
-                "Does too much water in winter turn the leaves of indoor plants brown?",
-            ]
-        ),
+        sub_queries=[
+            "Can dry air from heating turn the leaves of indoor plants brown?",
+            "How does less daylight in winter harm indoor plants?",
+            "Does too much water in winter turn the leaves of indoor plants brown?",
+        ],
     ),
     DecomposeInstruction: dspy.Example(
         question="Back from Norway, and my phone says SIM not valid. I've restarted it twice and I need it for work "
         "tomorrow, what should I do",
-        sub_queries=SubQueries(
-            [
-                "How do I check whether a SIM card is damaged or blocked?",
-                "How do I reset the network settings of a phone that says SIM not valid?",
-                "How do I get a replacement for a SIM card that is not valid?",
-            ]
-        ),
+        sub_queries=[
+            "How do I check whether a SIM card is damaged or blocked?",
+            "How do I reset the network settings of a phone that says SIM not valid?",
+            "How do I get a replacement for a SIM card that is not valid?",
+        ],
     ),
 }
 """A second demonstration, for the stories in which people put their questions."""

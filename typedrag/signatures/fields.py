@@ -46,6 +46,15 @@ def _leave_only_constraints(schema: dict[str, Any]) -> None:
 _CONFIG = ConfigDict(json_schema_extra=_leave_only_constraints)
 
 
+class _Output(BaseModel):
+    model_config = _CONFIG
+
+
+class _Text(RootModel[str]):
+    model_config = _CONFIG
+    root: str
+
+
 ShortQuestion = Annotated[str, StringConstraints(pattern=r"^[^?？؟\n]{6,160}[?？؟]$")]
 """One short question. It keeps a small LM from asking two at once and from never ending."""
 _SHORT_QUESTION: TypeAdapter[str] = TypeAdapter(ShortQuestion)
@@ -78,6 +87,7 @@ class Listed(RootModel[list[T]], Generic[T]):
     The schema that servers get does not tell this; the items that stay must still reach the least length.
     """
 
+    model_config = _CONFIG
     _dropped: tuple[str, ...] = ()
 
     @property
@@ -94,13 +104,14 @@ class Listed(RootModel[list[T]], Generic[T]):
         items: list[Any] = []
         dropped: list[str] = []
         for item in value:
+            shown = str(item)[:100]
             if len(items) == most:
-                dropped.append(f"{_shortly(item)} (one more than the {most} allowed)")
+                dropped.append(f"{shown} (one more than the {most} allowed)")
                 continue
             try:
                 item_type.validate_python(item)
             except ValidationError:
-                dropped.append("an item (cut off, or empty)" if item is None else f"{_shortly(item)} (it does not fit)")
+                dropped.append("an item (cut off, or empty)" if item is None else f"{shown} (it does not fit)")
             else:
                 items.append(item)
         result = handler(items)
@@ -116,10 +127,6 @@ def _item_type(listed: type[Listed[Any]]) -> tuple[TypeAdapter[Any], int | None]
     return TypeAdapter(item), next((limit.max_length for limit in root.metadata if isinstance(limit, MaxLen)), None)
 
 
-def _shortly(item: Any) -> str:
-    return str(item)[:100]
-
-
 def _ask_for_two(schema: dict[str, Any]) -> None:
     _leave_only_constraints(schema)
     schema["minItems"] = 2
@@ -128,7 +135,6 @@ def _ask_for_two(schema: dict[str, Any]) -> None:
 class SubQueries(Listed[str]):
     """Up to 5 sub-queries, none where one search is enough; the paper has 2 to 5 (Typed-RAG, figures 13 and 14)."""
 
-    model_config = _CONFIG
     root: Annotated[list[Question], Field(max_length=5)]
 
 
@@ -143,50 +149,43 @@ class Parts(Listed[str]):
     """1 to 5 questions: the parts of a compound question, or the question itself if it asks for one thing
     (HANRAG, table 10; its benchmark's questions have 2 to 4 parts)."""
 
-    model_config = _CONFIG
     root: Annotated[list[Question], Field(min_length=1, max_length=5)]
 
 
-class NextQuestion(RootModel[str]):
+class NextQuestion(_Text):
     """One question."""
 
-    model_config = _CONFIG
     root: Question
 
 
-class EntityQuestion(BaseModel):
+class EntityQuestion(_Output):
     """A question about an entity, and its short answer (HANRAG, table 15)."""
 
-    model_config = _CONFIG
     question: ShortQuestion
     answer: Annotated[str, StringConstraints(pattern=r"^[^\n]{1,80}$")]
 
 
-class JoinedQuestion(RootModel[str]):
+class JoinedQuestion(_Text):
     """One question that asks for several things (HANRAG, table 16)."""
 
-    model_config = _CONFIG
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+[?？؟]$", min_length=7, max_length=501)]
 
 
 class Keywords(Listed[str]):
     """1 to 8 keywords (Typed-RAG, figure 12)."""
 
-    model_config = _CONFIG
     root: Annotated[list[Phrase], Field(min_length=1, max_length=8)]
 
 
 class Items(Listed[str]):
     """The items of a comparison, up to 5 (Typed-RAG, figure 10)."""
 
-    model_config = _CONFIG
     root: Annotated[list[Phrase], Field(max_length=5)]
 
 
 class Citations(Listed[int]):
     """Numbers of passages, up to 10."""
 
-    model_config = _CONFIG
     root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=10)]
 
 
@@ -202,10 +201,9 @@ Purpose = Literal["how they differ", "what they share", "which is better"]
 which a small LM tells them apart."""
 
 
-class Finding(BaseModel):
+class Finding(_Output):
     """The finding of a comparison by one criterion: the item it speaks for."""
 
-    model_config = _CONFIG
     criterion: Phrase
     speaks_for: Phrase
 
@@ -213,14 +211,12 @@ class Finding(BaseModel):
 class Findings(Listed[Finding]):
     """The findings of a comparison, up to 4; for each criterion the first one counts."""
 
-    model_config = _CONFIG
     root: Annotated[list[Finding], Field(max_length=4), AfterValidator(_one_for_each_criterion)]
 
 
-class Side(BaseModel):
+class Side(_Output):
     """One side of a debate: its view of the topic, and the query that finds its arguments."""
 
-    model_config = _CONFIG
     perspective: Phrase
     sub_query: Question
 
@@ -228,21 +224,18 @@ class Side(BaseModel):
 class Sides(Listed[Side]):
     """2 to 5 sides of a debate (Typed-RAG, figure 16)."""
 
-    model_config = _CONFIG
     root: Annotated[list[Side], Field(min_length=2, max_length=5)]
 
 
 class SubAspects(Listed[str]):
     """2 to 7 sub-aspects of a question (RichRAG, figure 10)."""
 
-    model_config = _CONFIG
     root: Annotated[list[Phrase], Field(min_length=2, max_length=7)]
 
 
-class AnswerPart(BaseModel):
+class AnswerPart(_Output):
     """A part of a long answer: the sub-aspect that it answers, and its first sentence."""
 
-    model_config = _CONFIG
     sub_aspect: Phrase
     begins: Annotated[int, Field(ge=1, le=999)]
 
@@ -257,106 +250,94 @@ class AnswerParts(RootModel[list[AnswerPart]]):
 class PassageOrder(Listed[int]):
     """Numbers of passages in an order, up to 20."""
 
-    model_config = _CONFIG
     root: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(min_length=1, max_length=20)]
 
 
 class TwoQuestions(Listed[str]):
     """The two sub-questions of a multi-document question (PreQRAG, section 2.2.2)."""
 
-    model_config = _CONFIG
     root: Annotated[list[Question], Field(min_length=2, max_length=2)]
 
 
-class SearchQuery(RootModel[str]):
+class SearchQuery(_Text):
     """A query on one line (PreQRAG, section 2.2.1)."""
 
-    model_config = _CONFIG
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=200)]  # xgrammar fails on {1,200}
 
 
-class WholeQuestion(RootModel[str]):
+class WholeQuestion(_Text):
     """A question or a request on one line, as long as a user may write it."""
 
-    model_config = _CONFIG
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=600)]
 
 
 class WrittenQuestions(Listed[str]):
     """1 to 20 questions, each on one line."""
 
-    model_config = _CONFIG
     root: Annotated[
         list[Annotated[str, StringConstraints(pattern=r"^[^\n]{2,500}$")]], Field(min_length=1, max_length=20)
     ]
 
 
-class QuestionWithAnswer(BaseModel):
+class QuestionWithAnswer(_Output):
     """A question on one line and its answer (PreQRAG, appendix D)."""
 
-    model_config = _CONFIG
     question: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", min_length=5, max_length=400)]
     answer: Annotated[str, StringConstraints(min_length=1, max_length=1500)]
 
 
-class WrittenAnswer(RootModel[str]):
+class WrittenAnswer(_Text):
     """An answer of some length (Typed-RAG, appendix A.1)."""
 
-    model_config = _CONFIG
     root: Annotated[str, StringConstraints(min_length=1, max_length=1500)]
 
 
-class WorseningAnswers(BaseModel):
+class WorseningAnswers(_Output):
     """Three answers, each far worse than the one before (Typed-RAG, appendix A.1)."""
 
-    model_config = _CONFIG
     acceptable: Annotated[str, StringConstraints(min_length=1, max_length=800)]
     poor: Annotated[str, StringConstraints(min_length=1, max_length=800)]
     senseless: Annotated[str, StringConstraints(min_length=1, max_length=800)]
 
 
-class StatedAnswer(RootModel[str]):
+class StatedAnswer(_Text):
     """An answer of a sentence or two."""
 
-    model_config = _CONFIG
     root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=400)]
 
 
-def _number_as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int | float) else value
-
-
-class ShortAnswer(RootModel[str]):
+class ShortAnswer(_Text):
     """An answer of a few words, or a number, which DSPy would read as a number."""
 
-    model_config = _CONFIG
-    root: Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=80), BeforeValidator(_number_as_text)]
+    root: Annotated[
+        str,
+        StringConstraints(pattern=r"^[^\n]+$", max_length=80),
+        BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value),
+    ]
 
 
 class ManyQuestions(Listed[str]):
     """10 to 20 questions (sub-question coverage, section 3.1: around 20)."""
 
-    model_config = _CONFIG
     root: Annotated[list[Question], Field(min_length=10, max_length=20)]
 
 
-def _begun(fragment: Any) -> Any:
-    return fragment[:_LONGEST_FRAGMENT] if isinstance(fragment, str) else fragment
-
-
-class Verdict(BaseModel):
+class Verdict(_Output):
     """A verdict on whether a text answers a question, and by which words.
 
     The words come first: an LM that has written them decides by them.
     """
 
-    model_config = _CONFIG
-    fragment: Annotated[str, BeforeValidator(_begun), StringConstraints(max_length=_LONGEST_FRAGMENT)]
+    fragment: Annotated[
+        str,
+        BeforeValidator(lambda text: text[:_LONGEST_FRAGMENT] if isinstance(text, str) else text),
+        StringConstraints(max_length=_LONGEST_FRAGMENT),
+    ]
     answered: bool
 
 
 @lru_cache
-def one_for_each(keys: tuple[str, ...], value: Any) -> type[BaseModel]:
+def _one_for_each(keys: tuple[str, ...], value: Any) -> type[BaseModel]:
     """A model that has exactly these keys, each with a value of this type."""
     fields: dict[str, Any] = dict.fromkeys(keys, (value, ...))
     return create_model("OneForEach", __config__=ConfigDict(**_CONFIG, extra="forbid"), **fields)
@@ -397,32 +378,28 @@ def number_passages(passages: Sequence[Passage], max_words: int) -> list[PromptP
     ]
 
 
-def keyed(values: Iterable[T], letter: str = "q") -> dict[str, T]:
+def add_keys(values: Iterable[T], letter: str = "q") -> dict[str, T]:
     """Values by their keys.
 
     Example:
-        >>> keyed(["What is yeast?", "Why does dough rise?"])
+        >>> add_keys(["What is yeast?", "Why does dough rise?"])
         {'q1': 'What is yeast?', 'q2': 'Why does dough rise?'}
     """
     return {f"{letter}{number}": value for number, value in enumerate(values, 1)}
 
 
-def exactly(signature: type[dspy.Signature], keys: Iterable[str], value: Any = None) -> type[dspy.Signature]:
-    """A signature like this one whose output is one value for each of the keys, no more and no fewer.
-
-    Args:
-        signature: Its one output is a dictionary.
-        keys: Of what it is asked about.
-        value: The type of a value; by default that of the signature.
+def require_keys(signature: type[dspy.Signature], keys: Iterable[str], value: Any = None) -> type[dspy.Signature]:
+    """A signature like this one, whose one output is a dictionary, with one value of type `value` for each of the keys,
+    no more and no fewer; by default of the signature's own type.
 
     Example:
         >>> grades = dspy.Signature("answers: dict[str, str] -> grades: dict[str, int]")
-        >>> list(exactly(grades, keyed(["Yeast.", "Gas."], "a")).output_fields["grades"].annotation.model_fields)
+        >>> list(require_keys(grades, ["a1", "a2"]).output_fields["grades"].annotation.model_fields)
         ['a1', 'a2']
     """
     ((name, field),) = signature.output_fields.items()
     (_, usual) = field.annotation.__args__
-    return signature.with_updated_fields(name, type_=one_for_each(tuple(keys), value or usual))
+    return signature.with_updated_fields(name, type_=_one_for_each(tuple(keys), value or usual))
 
 
 def values(output: Any) -> list[Any]:

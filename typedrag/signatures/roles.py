@@ -67,7 +67,7 @@ def plays(role: Role | None, module: str | None = None) -> Callable[[S], S]:
         ...     question: str = dspy.InputField()
         ...     synonyms: list[str] = dspy.OutputField()
         >>> compiled = WriteSynonyms.with_instructions("Write rare ones.")
-        >>> role_of(compiled), module_of(compiled)
+        >>> signature_role(compiled), module_name(compiled)
         (<Role.SEARCHER: 'searcher'>, 'synonyms')
     """
     name = module if module is not None else _USUAL[role] if role else ""
@@ -81,18 +81,14 @@ def plays(role: Role | None, module: str | None = None) -> Callable[[S], S]:
     return declare
 
 
-def role_of(signature: type[dspy.Signature]) -> Role | None:
+def signature_role(signature: type[dspy.Signature]) -> Role | None:
     """The role of a predictor with this signature; None if none is declared."""
-    role = _declared(signature, _ROLE)
-    return Role(role) if role else None
-
-
-def module_of(signature: type[dspy.Signature]) -> str:
-    """The name that a predictor with this signature is compiled under; empty if none."""
-    return _declared(signature, _MODULE) or ""
-
-
-def _declared(signature: type[dspy.Signature], key: str) -> str | None:
     # a reasoning field put before the outputs declares nothing
-    declared = (field.json_schema_extra.get(key) for field in signature.output_fields.values())
-    return next((value for value in declared if value), None)
+    declared = (field.json_schema_extra.get(_ROLE) for field in signature.output_fields.values())
+    return next((Role(role) for role in declared if role), None)
+
+
+def module_name(signature: type[dspy.Signature]) -> str:
+    """The name that a predictor with this signature is compiled under; empty if none."""
+    declared = (field.json_schema_extra.get(_MODULE) for field in signature.output_fields.values())
+    return next((str(name) for name in declared if name), "")

@@ -18,10 +18,10 @@ from typedrag.core.records import Step, Usage
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
 from typedrag.retrieval.logistic import LogisticModel
-from typedrag.signatures import FindAnsweringSentences, FindAnswers, predictor
-from typedrag.signatures.fields import exactly, keyed, values
-from typedrag.sub_questions.evidence import Evidence, find_evidence
-from typedrag.sub_questions.fragments import locate_fragment
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fields import add_keys, require_keys, values
+from typedrag.signatures.sub_question_coverage import FindAnsweringSentences, FindAnswers
+from typedrag.sub_questions.evidence import find_evidence, locate_fragment
 from typedrag.text.sentences import sentences
 
 _TOKENS_A_VERDICT = 90
@@ -60,16 +60,9 @@ class AnyCoverageJudge(dspy.Module):
 class CoverageJudge(AnyCoverageJudge):
     """Judges for each sub-question whether a text answers it, and by which of its words.
 
-    One call judges many sub-questions. If the judge quotes words that are not in the text, not even nearly
-    (`locate_fragment`), it is asked about those sub-questions once more.
-
-    Args:
-        retries: The number of times that a reply which cannot be parsed is asked for again.
-        sub_questions_per_call: The most that a call judges; with 1 each is judged alone, as in the paper.
-        threads: Calls for one text under way at once.
-
-    Attributes:
-        sub_questions_per_call: See above.
+    One call judges `sub_questions_per_call` of them; with 1 each is judged alone, as in the paper. If the judge quotes
+    words that are not in the text, not even nearly (`locate_fragment`), it is asked about those sub-questions once
+    more.
     """
 
     signature: ClassVar[type[dspy.Signature]] = FindAnswers
@@ -91,7 +84,7 @@ class CoverageJudge(AnyCoverageJudge):
         judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
         verdicts = [verdict for coverages, _ in judged for verdict in coverages]
         usage = sum((usage for _, usage in judged), Usage())
-        add_step(Step("judge coverage", text, told(verdicts), seconds=watch.seconds, usage=usage))
+        add_step(Step("judge coverage", text, _count_answered(verdicts), seconds=watch.seconds, usage=usage))
         return dspy.Prediction(verdicts=verdicts)
 
     def _judge(self, text: str, sub_questions: Sequence[str]) -> tuple[list[Coverage], Usage]:
@@ -105,13 +98,14 @@ class CoverageJudge(AnyCoverageJudge):
         return verdicts, usage
 
     def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
+        keyed = add_keys(sub_questions)
         reply = ask(
             "judge coverage",
             with_settings(self.find, {**allow_tokens(len(sub_questions) * _TOKENS_A_VERDICT), **settings}),
             retries=self._retries,
-            signature=exactly(self.find.signature, keyed(sub_questions)),
+            signature=require_keys(self.find.signature, keyed),
             text=text,
-            sub_questions=keyed(sub_questions),
+            sub_questions=keyed,
         )
         return [_check(text, v.fragment, v.answered) for v in values(reply.prediction.verdicts)], reply.usage
 
@@ -119,30 +113,28 @@ class CoverageJudge(AnyCoverageJudge):
 class SentenceCoverageJudge(CoverageJudge):
     """Judges for each sub-question which sentence of a text answers it, if one does.
 
-    The fragment is that sentence, so it is always in the text. Sub-questions come first in the prompt, so that
-    a server which caches the beginning of prompts reads them once for all
-    answers to a question.
+    The fragment is that sentence, so it is always in the text. Sub-questions come first in the prompt, so that a server
+    which caches the beginning of prompts reads them once for all answers to a question.
     """
 
     signature = FindAnsweringSentences
 
     def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
-        answer_sentences = sentences(text)
+        answer_sentences, keyed = sentences(text), add_keys(sub_questions)
         numbers = Literal[tuple(range(len(answer_sentences) + 1))]  # type: ignore[valid-type]
         reply = ask(
             "judge coverage",
             with_settings(self.find, {**allow_tokens(len(sub_questions) * _TOKENS_A_NUMBER), **settings}),
             retries=self._retries,
-            signature=exactly(self.find.signature, keyed(sub_questions), numbers),
-            sub_questions=keyed(sub_questions),
+            signature=require_keys(self.find.signature, keyed, numbers),
+            sub_questions=keyed,
             sentences={str(number): sentence for number, sentence in enumerate(answer_sentences, 1)},
         )
         verdicts = values(reply.prediction.verdicts)
         return [_check(text, answer_sentences[n - 1] if n else "", n > 0) for n in verdicts], reply.usage
 
 
-def told(verdicts: Sequence[Coverage]) -> str:
-    """The number of answered sub-questions, in words."""
+def _count_answered(verdicts: Sequence[Coverage]) -> str:
     return f"{sum(v.answered for v in verdicts)} of {len(verdicts)} sub-questions answered"
 
 
@@ -166,10 +158,8 @@ UNSURE = 0.15
 class SimilarityCoverageJudge(AnyCoverageJudge):
     """Judges, without an LM, how likely a text answers each sub-question: see `Evidence`.
 
-    The fragment is the two sentences in a row that are nearest in meaning.
-
-    Args:
-        weights: By default those that typedrag ships.
+    The fragment is the two sentences in a row that are nearest in meaning. The weights are by default those that
+    typedrag ships.
     """
 
     asks_lm: ClassVar[bool] = False
@@ -181,28 +171,21 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
         """The `verdicts`, a `Coverage` for each sub-question."""
         watch = Stopwatch()
-        if text.strip():
-            verdicts = [self._verdict(text, evidence) for evidence in find_evidence(text, tuple(sub_questions))]
-        else:
-            verdicts = [Coverage(False, probability=0.0) for _ in sub_questions]
-        add_step(Step("judge coverage", text, told(verdicts), seconds=watch.seconds))
+        verdicts = [Coverage(False, probability=0.0) for _ in sub_questions]
+        for i, evidence in enumerate(find_evidence(text, tuple(sub_questions)) if text.strip() else ()):
+            probability = self.weights.probability(evidence.features)
+            verdicts[i] = Coverage(False, probability=probability)
+            if probability >= 0.5:
+                place = locate_fragment(text, evidence.fragment)
+                position = place.position if place else None
+                verdicts[i] = Coverage(True, evidence.fragment, position, probability=probability)
+        add_step(Step("judge coverage", text, _count_answered(verdicts), seconds=watch.seconds))
         return dspy.Prediction(verdicts=verdicts)
-
-    def _verdict(self, text: str, evidence: Evidence) -> Coverage:
-        probability = self.weights.probability(evidence.features)
-        if probability < 0.5:
-            return Coverage(False, probability=probability)
-        place = locate_fragment(text, evidence.fragment)
-        return Coverage(True, evidence.fragment, place.position if place else None, probability=probability)
 
 
 class CascadeCoverageJudge(AnyCoverageJudge):
-    """Asks the LM, which quotes words, only about the sub-questions of which similarity is unsure.
-
-    Args:
-        sub_questions_per_call: See `CoverageJudge`.
-        unsure: The distance from 0.5 within which a probability is unsure.
-    """
+    """Asks the LM, which quotes words, only about the sub-questions whose probability by similarity is less than
+    `unsure` from 0.5."""
 
     def __init__(self, sub_questions_per_call: int = 10, unsure: float = UNSURE) -> None:
         super().__init__()
@@ -227,11 +210,13 @@ def asks_lm(cite: str) -> bool:
 
 def build_coverage_judge(cite: Cite = DEFAULT_CITE, sub_questions_per_call: int = 10) -> AnyCoverageJudge:
     """The judge that cites in this way."""
-    if cite == "similarity":
-        return SimilarityCoverageJudge()
-    if cite == "cascade":
-        return CascadeCoverageJudge(sub_questions_per_call)
-    judges = {"words": CoverageJudge, "sentences": SentenceCoverageJudge}
-    if cite not in judges:
-        raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(get_args(Cite))}")
-    return judges[cite](sub_questions_per_call=sub_questions_per_call)
+    match cite:
+        case "similarity":
+            return SimilarityCoverageJudge()
+        case "cascade":
+            return CascadeCoverageJudge(sub_questions_per_call)
+        case "sentences":
+            return SentenceCoverageJudge(sub_questions_per_call=sub_questions_per_call)
+        case "words":
+            return CoverageJudge(sub_questions_per_call=sub_questions_per_call)
+    raise InputError(f"coverage cannot cite '{cite}'", f"Use {' or '.join(get_args(Cite))}")

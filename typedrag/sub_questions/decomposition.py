@@ -10,8 +10,9 @@ from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Step, Usage
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
-from typedrag.signatures import DecomposeIntoSubQuestions, TypeSubQuestions, predictor
-from typedrag.signatures.fields import exactly, keyed, values
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fields import add_keys, require_keys, values
+from typedrag.signatures.sub_question_coverage import DecomposeIntoSubQuestions, TypeSubQuestions
 from typedrag.text.words import folded
 
 _TOKENS_A_QUESTION = 50
@@ -20,11 +21,7 @@ SUB_QUESTIONS_PER_CALL = 20
 
 
 class SubQuestionDecomposer(dspy.Module):
-    """Writes the questions, about 20, that a full answer to a question would look into.
-
-    Args:
-        retries: The number of times that a reply which cannot be parsed is asked for again.
-    """
+    """Writes the questions, about 20, that a full answer to a question would look into."""
 
     def __init__(self, retries: int = 2) -> None:
         super().__init__()
@@ -44,16 +41,8 @@ class SubQuestionDecomposer(dspy.Module):
 
 
 class SubQuestionTyper(dspy.Module):
-    """Types sub-questions as core, background or follow-up, many in one call.
-
-    Args:
-        retries: The number of times that a reply which cannot be parsed is asked for again.
-        sub_questions_per_call: The most that a call types; with 1 each is typed alone, as in the paper.
-        few_shot: Whether the prompt has examples of typed sub-questions.
-        threads: Calls for one question under way at once.
-
-    Attributes:
-        sub_questions_per_call: See above.
+    """Types sub-questions as core, background or follow-up, `sub_questions_per_call` in one call; with 1 each is typed
+    alone, as in the paper. `few_shot` puts examples of typed sub-questions into the prompt.
     """
 
     def __init__(
@@ -77,19 +66,16 @@ class SubQuestionTyper(dspy.Module):
             sub_questions = list(sub_questions.values())
         batches = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
         typed = run_concurrently(lambda batch: self._ask(question, batch), batches, self._threads)
-        types = [type_ for of_batch, _ in typed for type_ in of_batch]
+        types = [type_ for batch_types, _ in typed for type_ in batch_types]
         usage = sum((usage for _, usage in typed), Usage())
         core = f"{types.count(SubQuestionType.CORE)} of {len(types)} sub-questions are core"
         add_step(Step("type sub-questions", question, core, seconds=watch.seconds, usage=usage))
         return dspy.Prediction(types=types)
 
     def _ask(self, question: str, batch: Sequence[str]) -> tuple[list[SubQuestionType], Usage]:
+        keyed = add_keys(batch)
+        signature = require_keys(self.type.signature, keyed)
         reply = ask(
-            "type",
-            self.type,
-            retries=self._retries,
-            signature=exactly(self.type.signature, keyed(batch)),
-            question=question,
-            sub_questions=keyed(batch),
+            "type", self.type, retries=self._retries, signature=signature, question=question, sub_questions=keyed
         )
         return values(reply.prediction.types), reply.usage

@@ -21,14 +21,14 @@ _LATIN = regex.compile(r"\p{Latin}")
 _LETTER = regex.compile(r"\p{L}")
 
 
-def language_of(text: str) -> str:
+def detect_language(text: str) -> str:
     """The ISO 639 code of a text's language: `en` unless another is likelier by far.
 
     The code of another language is often that of a neighbour for short texts, but "not English" is right.
 
     Example:
-        >>> language_of("Why does bread rise?"), language_of("Warum geht Brot auf?"), language_of("パンはなぜ膨らむ")
-        ('en', 'de', 'ja')
+        >>> detect_language("Why does bread rise?"), detect_language("Warum geht Brot auf?")
+        ('en', 'de')
     """
     ranks = dict(_identifier().rank(text[:_PIECE].encode("utf-8", "replace")))
     ranks.pop(_NO_LANGUAGE, None)
@@ -40,23 +40,23 @@ def language_of(text: str) -> str:
 
 def is_english(text: str) -> bool:
     """True if a text is English, as far as can be told."""
-    return language_of(text) == ENGLISH
+    return detect_language(text) == ENGLISH
 
 
-def language_of_most(texts: Iterable[str]) -> str:
+def detect_main_language(texts: Iterable[str]) -> str:
     """The code of the language of more than half of some texts; `en` if there is no such language.
 
     Example:
-        >>> language_of_most(["Warum geht Brot auf?", "Warum ist der Himmel blau?", "Why does bread rise?"])
+        >>> detect_main_language(["Warum geht Brot auf?", "Warum ist der Himmel blau?", "Why does bread rise?"])
         'de'
     """
-    counts = Counter(language_of(text) for text in texts)
+    counts = Counter(detect_language(text) for text in texts)
     most, number = max(counts.items(), key=lambda pair: pair[1], default=(ENGLISH, 0))
     return most if 2 * number > counts.total() else ENGLISH
 
 
 def known_languages() -> frozenset[str]:
-    """The codes that `language_of` can return."""
+    """The codes that `detect_language` can return."""
     return frozenset({*_identifier().labels} - {_NO_LANGUAGE})
 
 

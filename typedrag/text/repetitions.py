@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from typedrag.text.sentences import sentences, without_item_number
-from typedrag.text.words import words_of
+from typedrag.text.words import split_words
 
 _SENTENCE_WORDS = 4
 """The words of a sentence that may not be repeated, at least; shorter ones may: "Let it dry." """
@@ -59,7 +59,7 @@ def _repeated(parts: Sequence[str]) -> list[bool]:
     keys: set[str] = set()
     repeated: list[bool] = []
     for sentence in parts:
-        words = words_of(without_item_number(sentence))
+        words = split_words(without_item_number(sentence))
         key = " ".join(words)
         breaks_off = len(repeated) == len(parts) - 1 and sentence[-1].isalnum()
         enough = len(words) >= _SENTENCE_WORDS or (breaks_off and repeated[-1:] == [True] and words != [])

@@ -99,11 +99,11 @@ def _first_characters(text: str, room: int) -> str:
     return text
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text in any script, in lower case and composed, in order.
 
     Example:
-        >>> words_of("Rachael's 1651-1674"), words_of("हिन्दी भाषा"), words_of("東京 2")
+        >>> split_words("Rachael's 1651-1674"), split_words("हिन्दी भाषा"), split_words("東京 2")
         (['rachael', 's', '1651', '1674'], ['हिन्दी', 'भाषा'], ['東', '京', '2'])
     """
     # regex lets other threads run while it searches a short text, and waiting for them takes longer than the search
@@ -138,7 +138,7 @@ def content_words(text: str) -> frozenset[str]:
         >>> sorted(content_words("Why do the leaves of trees fall?"))
         ['fall', 'leav', 'tree']
     """
-    return frozenset(_stemmer().stemWords(list(set(words_of(text)) - _FUNCTION_WORDS)))
+    return frozenset(_stemmer().stemWords(list(set(split_words(text)) - _FUNCTION_WORDS)))
 
 
 def ends_in_question_mark(text: str) -> bool:

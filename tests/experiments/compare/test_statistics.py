@@ -17,7 +17,7 @@ from typedrag.experiments.compare.statistics import (
     questions_needed,
 )
 from typedrag.experiments.held_out import Pair, Verdict, estimate_difference
-from typedrag.metrics.arithmetic.estimate import mean_estimate, mean_estimates
+from typedrag.metrics.estimate import mean_estimate, mean_estimates
 
 quick = settings(max_examples=40, deadline=None)
 scores = st.floats(0, 1).map(lambda x: round(x, 3))

@@ -14,7 +14,7 @@ from typedrag.experiments.loading import program_source
 from typedrag.experiments.resources import Resources, options_of
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.metrics import risk_of
+from typedrag.metrics import objective_risk
 from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.resources import CompileResources
 from typedrag.optimizers.compile.teleprompters import build_optimizer
@@ -285,7 +285,7 @@ def test_the_examples_of_compiles_are_valid(name, monkeypatch):
     config = read_into(CompileConfig, "compile", file)
     build_optimizer(config.optimizer.name, config.optimizer.options)
     assert config.test_limit >= 100
-    assert risk_of(metric.name for metric in config.against) == ""
+    assert objective_risk(metric.name for metric in config.against) == ""
     heavy = read_into(CompileConfig, "compile", file, {"budget": {"name": "heavy"}}).budget
     assert (heavy.name, heavy.lm_calls) == ("heavy", None)
 

@@ -11,7 +11,7 @@ from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import Usage
 from typedrag.experiments.judges.judging import judge_each
 from typedrag.lms.asking import ask
-from typedrag.signatures import GradeRelevance
+from typedrag.signatures.judging import GradeRelevance
 
 
 def scorer(reply, seconds: float = 0.0) -> dspy.LM:

@@ -19,8 +19,8 @@ from typedrag.experiments.judges.pairwise import (
 )
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.judges.pairwise import PairwiseOutcome, Verdicts
-from typedrag.signatures import CompareAnswers
+from typedrag.metrics.judges.preference import PairwiseOutcome, Verdicts
+from typedrag.signatures.judging import CompareAnswers
 
 
 def counted(done: list[int]):

@@ -11,7 +11,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check, load_judge, save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
+from typedrag.optimizers.compile.labelled_targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
 from typedrag.programs.artifact.compiled import CompiledAbout
 from typedrag.programs.artifact.state import fingerprint, state_of
 

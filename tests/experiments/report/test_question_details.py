@@ -12,8 +12,7 @@ from typedrag.core.records import Passage, Reference, SubQuestion
 from typedrag.experiments.evaluate.results import MetricResult
 from typedrag.experiments.report.question_details import measures_of, question_details, sub_questions
 from typedrag.experiments.report.report import render_report
-from typedrag.metrics.arithmetic.ranks import Convention
-from typedrag.metrics.judges.linkage import Linkage
+from typedrag.metrics.judges.linkage import Convention, Linkage
 from typedrag.metrics.metric import Metric
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Coverage

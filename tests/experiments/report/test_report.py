@@ -16,7 +16,7 @@ from typedrag.experiments.evaluate.results import MetricResult, QuestionResult
 from typedrag.experiments.judges.pairwise import ComparedAnswers, PairwiseComparison
 from typedrag.experiments.report.report import render_report, write_report
 from typedrag.experiments.report.tables import BarChart, coverage_of
-from typedrag.metrics.judges.pairwise import Verdicts
+from typedrag.metrics.judges.preference import Verdicts
 
 RUNS = ("rag", "typed_rag", "direct_lm")
 

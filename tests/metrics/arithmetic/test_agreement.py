@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from typedrag.metrics.arithmetic.agreement import (
+from typedrag.metrics.estimate import (
     binary_agreement,
     kendall,
     label_agreement,

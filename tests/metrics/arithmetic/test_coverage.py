@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from typedrag.core.question_types import SubQuestionType
-from typedrag.metrics.arithmetic.coverage import (
+from typedrag.metrics.sub_question_coverage import (
     WEIGHTS,
     Judged,
     Scenario,
@@ -20,7 +20,7 @@ from typedrag.metrics.arithmetic.coverage import (
     scaled_rating,
     scenarios,
 )
-from typedrag.sub_questions.fragments import locate_fragment
+from typedrag.sub_questions.evidence import locate_fragment
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 weights = st.fixed_dictionaries({}, optional=dict.fromkeys(SubQuestionType, st.floats(-2, 2)))

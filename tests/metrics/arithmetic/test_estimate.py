@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
+from typedrag.metrics.estimate import bootstrap_estimate, mean_estimate
 
 values = st.lists(st.floats(-1, 1), min_size=10, max_size=30)
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from typedrag.metrics.arithmetic.preferences import GRID, best_weights, cross_validated, points
+from typedrag.metrics.judges.preference import GRID, best_weights, cross_validated, points
 
 
 def pairs(n: int, weights: tuple[float, float, float], noise: float = 0.0, seed: int = 0) -> np.ndarray:

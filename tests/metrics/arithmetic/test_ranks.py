@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.metrics.arithmetic.ranks import (
+from typedrag.metrics.judges.linkage import (
     Convention,
     chance_mpr,
     chance_mrr,

@@ -10,10 +10,10 @@ from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.lms import models
 from typedrag.metrics import Linkage, build_metric, build_objective
-from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.combined import WEIGHTS, features, quality
+from typedrag.metrics.metric import PredictorCall
 from typedrag.retrieval.logistic import LogisticModel
-from typedrag.signatures import RankAmongReferences
+from typedrag.signatures.judging import RankAmongReferences
 from typedrag.signatures.roles import Role
 
 QUESTION = "When did Napoleon die, and of what?"
@@ -129,5 +129,5 @@ def test_feedback_names_what_better_ones_say_and_what_no_reference_speaks_of():
     said = linkage()(EXAMPLE, dspy.Prediction(answer=FABRICATED))
     assert "«June»" in said.feedback and "may be made up" in said.feedback
     call = PredictorCall(Role.TELLER, written=FABRICATED)
-    told = linkage().feedback_for(call, EXAMPLE, dspy.Prediction(answer=FABRICATED), said)
+    told = linkage().predictor_feedback(call, EXAMPLE, dspy.Prediction(answer=FABRICATED), said)
     assert told.startswith("The answer is worth 0.") and "Better ones say this" in told

@@ -9,7 +9,7 @@ from typedrag.core.records import Passage, Reference
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import build_metric
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Grade, Relevance
-from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
+from typedrag.signatures.judging import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
 
 EXAMPLE = dspy.Example(
     id="q1",

@@ -5,10 +5,9 @@ import pytest
 
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference
-from typedrag.metrics.arithmetic.ranks import Convention
-from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.human_labels import Agreement, RankLabels, TypeLabels, VerdictLabels, labelled_answers
-from typedrag.metrics.judges.linkage import draw_references
+from typedrag.metrics.judges.linkage import Convention, draw_references
+from typedrag.metrics.metric import PredictorCall
 from typedrag.signatures.fields import Verdict
 from typedrag.signatures.roles import Role
 from typedrag.sub_questions.coverage_judge import Coverage
@@ -103,8 +102,8 @@ def test_types_are_those_of_most_people():
 def test_feedback_is_for_the_predictor_that_judged():
     metric, scored = TypeLabels(), VerdictLabels().score(VERDICTS, verdicts(True, True, False, False))
     judge = PredictorCall(Role.JUDGE, outputs={"types": {}})
-    assert metric.feedback_for(judge, VERDICTS, dspy.Prediction(), scored) == scored.feedback
-    assert metric.feedback_for(PredictorCall(Role.JUDGE), VERDICTS, dspy.Prediction(), scored) == ""
+    assert metric.predictor_feedback(judge, VERDICTS, dspy.Prediction(), scored) == scored.feedback
+    assert metric.predictor_feedback(PredictorCall(Role.JUDGE), VERDICTS, dspy.Prediction(), scored) == ""
 
 
 def test_labelled_answers_are_no_references():

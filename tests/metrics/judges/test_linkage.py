@@ -14,10 +14,9 @@ from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Passage, Reference
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import Scored
-from typedrag.metrics.arithmetic.ranks import expected_rank
-from typedrag.metrics.feedback import PredictorCall
-from typedrag.metrics.judges.linkage import Linkage, LinkageJudge, draw_references
-from typedrag.signatures import PlaceAmongReferences, RankAmongReferences
+from typedrag.metrics.judges.linkage import Linkage, LinkageJudge, draw_references, expected_rank
+from typedrag.metrics.metric import PredictorCall
+from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences
 from typedrag.signatures.roles import Role
 
 REFERENCES = (
@@ -224,7 +223,7 @@ def heard(call, rank=3, references=LONG, passages=FOUND, answer="Yeast turns sug
     prediction = dspy.Prediction(answer=answer, passages=passages)
     found = metric(example, prediction)
     scored = Scored(found.score, found.feedback, found.measures, found.details)
-    return metric.feedback_for(call, example, prediction, scored)
+    return metric.predictor_feedback(call, example, prediction, scored)
 
 
 def test_who_writes_queries_hears_of_what_no_passage_says():

@@ -8,8 +8,8 @@ from tests.scripted import scripted
 from typedrag.core.errors import StepFailed
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
-from typedrag.signatures import CompareAnswers
+from typedrag.metrics.judges.preference import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
+from typedrag.signatures.judging import CompareAnswers
 
 QUESTION = "Why does bread rise?"
 GOOD, BAD = "Yeast makes gas.", "It likes to."

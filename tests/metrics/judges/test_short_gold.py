@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.metrics.judges.short_gold import is_short, says
+from typedrag.metrics.overlap import is_short, says
 
 
 @pytest.mark.parametrize(

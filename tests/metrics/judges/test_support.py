@@ -9,10 +9,15 @@ from tests.scripted import scripted
 from typedrag.core.errors import InputError, StepFailed, Unavailable
 from typedrag.lms import models
 from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.judges.support import EmbeddingSupport, particulars, shared_words
-from typedrag.metrics.judges.support_judges import LMSupport, NLISupport, open_support
-from typedrag.signatures import JudgeSupport
-from typedrag.signatures.judging import SupportVerdict
+from typedrag.metrics.judges.support import (
+    EmbeddingSupport,
+    LMSupport,
+    NLISupport,
+    open_support,
+    particulars,
+    shared_words,
+)
+from typedrag.signatures.judging import JudgeSupport, SupportVerdict
 
 SUPPORTED, CONTRADICTED, NOT_STATED = SupportVerdict
 BREAD = ["Yeast feeds on sugar in the dough and gives off carbon dioxide, which makes bread rise."]

@@ -13,12 +13,10 @@ from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Referenc
 from typedrag.datasets import load_dataset
 from typedrag.lms import models
 from typedrag.metrics import build_metric, build_objective, takes_scorer
-from typedrag.metrics.feedback import PredictorCall
 from typedrag.metrics.judges.support import Support
 from typedrag.metrics.judges.truthfulness import Truthfulness
-from typedrag.metrics.metric import Scored
-from typedrag.signatures import GradeEquivalence, JudgeSupport
-from typedrag.signatures.judging import SupportVerdict
+from typedrag.metrics.metric import PredictorCall, Scored
+from typedrag.signatures.judging import GradeEquivalence, JudgeSupport, SupportVerdict
 from typedrag.signatures.roles import Role
 
 QUESTION = "Who invented the term?"
@@ -186,7 +184,7 @@ def test_each_predictor_hears_what_it_can_mend(role, sources, said) -> None:
     metric, prediction = Truthfulness(), dspy.Prediction(answer="Jenssen did.", passages=PASSAGES)
     scored = metric.score(SHORT, prediction)
     assert "Aksel Sandemose" in scored.feedback and "would have been better" in scored.feedback
-    assert said in metric.feedback_for(PredictorCall(role, sources=sources), SHORT, prediction, scored)
+    assert said in metric.predictor_feedback(PredictorCall(role, sources=sources), SHORT, prediction, scored)
 
 
 def test_whom_nothing_can_be_laid_to_hears_nothing() -> None:
@@ -194,10 +192,10 @@ def test_whom_nothing_can_be_laid_to_hears_nothing() -> None:
     found = dspy.Prediction(answer="Jenssen did.", passages=(Passage("p", "Aksel Sandemose did."),))
     right = dspy.Prediction(answer="Aksel Sandemose did.", passages=PASSAGES)
     wrong, good = metric.score(SHORT, found), metric.score(SHORT, right)
-    assert metric.feedback_for(PredictorCall(Role.SEARCHER), SHORT, found, wrong) == ""
-    assert metric.feedback_for(PredictorCall(Role.CLASSIFIER), SHORT, found, wrong) == ""
-    assert metric.feedback_for(PredictorCall(Role.SEARCHER), SHORT, right, good) == ""
-    assert metric.feedback_for(PredictorCall(Role.ANSWERER), SHORT, right, good) == good.feedback
+    assert metric.predictor_feedback(PredictorCall(Role.SEARCHER), SHORT, found, wrong) == ""
+    assert metric.predictor_feedback(PredictorCall(Role.CLASSIFIER), SHORT, found, wrong) == ""
+    assert metric.predictor_feedback(PredictorCall(Role.SEARCHER), SHORT, right, good) == ""
+    assert metric.predictor_feedback(PredictorCall(Role.ANSWERER), SHORT, right, good) == good.feedback
 
 
 @settings(max_examples=60, deadline=None)

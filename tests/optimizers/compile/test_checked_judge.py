@@ -15,10 +15,10 @@ from typedrag.experiments.judges.records import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import with_judges
 from typedrag.metrics import build_metric
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
+from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.optimizers.compile.checked_judge import check_saved_judge
-from typedrag.optimizers.compile.targets import LinkageJudgeTarget
+from typedrag.optimizers.compile.held_out import check_saved_judge
+from typedrag.optimizers.compile.labelled_targets import LinkageJudgeTarget
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 
 SCORER = Scorer("learning", learning_lm())

@@ -16,7 +16,7 @@ from typedrag.core.errors import CallFailed, InputError, LMUnavailable, NotMeasu
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, estimate_compile
-from typedrag.optimizers.compile.targets.modules import Focused
+from typedrag.optimizers.compile.targets import Focused
 from typedrag.optimizers.compile.teleprompters import best_so_far, build_optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import BEST, CANDIDATES
 from typedrag.programs.artifact.state import fingerprint, state_of

@@ -4,11 +4,10 @@ import dspy
 
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import EACH_ANSWERED, PUBLISHED
-from tests.scripted import scripted
-from typedrag import signatures
+from tests.scripted import scripted, signatures
 from typedrag.core.question_types import QuestionType
 from typedrag.optimizers.compile.targets import MODULES
-from typedrag.optimizers.compile.teleprompters.scoring import read_call
+from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.programs import (
     HANRAG,
     AdaptiveRAG,
@@ -24,7 +23,7 @@ from typedrag.programs import (
     RichRAG,
     TypedRAG,
 )
-from typedrag.signatures.roles import Role, module_of, role_of
+from typedrag.signatures.roles import Role, module_name, signature_role
 
 
 def trace_of(question: str, options: Options, question_type: str = "reason"):
@@ -35,38 +34,38 @@ def trace_of(question: str, options: Options, question_type: str = "reason"):
 
 
 def type_of(call) -> Role | None:
-    return role_of(call[0].signature)
+    return signature_role(call[0].signature)
 
 
 def test_every_predictor_of_the_programs_has_a_role():
     for options in (Options(type_classifier="lm"), PUBLISHED):
         program = TypedRAG(WordRetriever(), options=options)
-        assert all(role_of(predictor.signature) for predictor in program.predictors())
+        assert all(signature_role(predictor.signature) for predictor in program.predictors())
     coverage = (CoverageDefinition, CoverageSubQuestions, CoverageRetrieval, CoverageEndToEnd)
     for cls in (RichRAG, RAGFusion, *coverage):
-        assert all(role_of(predictor.signature) for predictor in cls(WordRetriever()).predictors())
+        assert all(signature_role(predictor.signature) for predictor in cls(WordRetriever()).predictors())
     for style in "ABCD":
         options = Options(preqrag=PreQRAGOptions(classifier="either", prompt_style=style, generation=2))
-        roles = {role_of(p.signature) for p in PreQRAG(WordRetriever(), options=options).predictors()}
+        roles = {signature_role(p.signature) for p in PreQRAG(WordRetriever(), options=options).predictors()}
         assert roles == {Role.CLASSIFIER, Role.SEARCHER, Role.ANSWERER, Role.COMBINER, Role.TELLER}
     for length in ("paragraphs", "phrase"):
         for kind in (HANRAG, AdaptiveRAG, IRCoT):
             program = kind(WordRetriever(), options=Options(answer_length=length))
-            assert all(role_of(predictor.signature) for predictor in program.predictors())
+            assert all(signature_role(predictor.signature) for predictor in program.predictors())
 
 
 def test_compiling_leaves_roles_and_modules():
     declared = [value for value in vars(signatures).values() if isinstance(value, type) and hasattr(value, "fields")]
-    assert len([signature for signature in declared if role_of(signature)]) > 40
+    assert len([signature for signature in declared if signature_role(signature)]) > 40
     for signature in declared:
         compiled = signature.with_instructions("Do it otherwise.")
-        assert (role_of(compiled), module_of(compiled)) == (role_of(signature), module_of(signature))
-        assert module_of(signature) in ("", *MODULES)
-    assert role_of(signatures.MediatePerspectives) is Role.COMBINER
-    assert role_of(signatures.PlaceAmongReferences) is Role.JUDGE
+        assert (signature_role(compiled), module_name(compiled)) == (signature_role(signature), module_name(signature))
+        assert module_name(signature) in ("", *MODULES)
+    assert signature_role(signatures.MediatePerspectives) is Role.COMBINER
+    assert signature_role(signatures.PlaceAmongReferences) is Role.JUDGE
     for writes_what_is_searched_for in (signatures.DecomposeIntoSubQuestions, signatures.TypeSubQuestions):
-        assert role_of(writes_what_is_searched_for) is Role.SEARCHER
-    assert role_of(dspy.Signature("mood -> colour")) is None
+        assert signature_role(writes_what_is_searched_for) is Role.SEARCHER
+    assert signature_role(dspy.Signature("mood -> colour")) is None
 
 
 def test_a_call_has_its_sources_and_what_it_wrote():

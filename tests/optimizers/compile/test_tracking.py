@@ -14,7 +14,7 @@ from tests.programs.artifact.test_compiled import compiled
 from tests.programs.compiling import Spy
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Estimate, Usage
-from typedrag.core.redaction import redactor_for
+from typedrag.core.redaction import make_redactor
 from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.compare.compare import Difference, RunComparison, Stratum
 from typedrag.experiments.evaluate.config import TrackingConfig
@@ -275,7 +275,7 @@ def test_a_store_that_cannot_be_used_is_said_at_once(tmp_path, uri):
 def test_without_tracking_mlflow_is_not_told(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     off = TrackingConfig(enabled=False)
-    silent = Tracker(off, redactor_for([]), print)
+    silent = Tracker(off, make_redactor([]), print)
     silent.begin_folder(tmp_path, {})
     log_candidates(silent, CANDIDATES[:1], "program")
     assert log_compile(silent, CANDIDATES, None, "program") == ""
@@ -309,7 +309,7 @@ def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
 
     asked = dspy.LM("openai/gpt-4o-mini", api_base=f"https://{HOST}:8443/v1", api_key=KEY)
     error = RuntimeError(f"401: POST https://{HOST}:8443/v1/chat/completions: wrong key {KEY}")
-    redact, notices = redactor_for([asked]), []
+    redact, notices = make_redactor([asked]), []
     said = replace(about(), optimizer_options={"teacher": str(error)}, lms={"task": {"spec": f"openai/{HOST}"}})
     program = compiled("rag")
     program.answer_without_passages.demos = [dspy.Example(question="Why?", answer=str(error))]

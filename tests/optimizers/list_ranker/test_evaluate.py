@@ -7,10 +7,10 @@ from math import log2
 import pytest
 
 from tests.scripted import scripted
-from typedrag.datasets.pools import Pool
-from typedrag.optimizers.list_ranker.evaluate import evaluate_rankers, rank_pool
+from typedrag.datasets.richrag import Pool
+from typedrag.optimizers.list_ranker.measures import evaluate_rankers, rank_pool
 from typedrag.retrieval import NoReranker, open_reranker
-from typedrag.signatures import OrderPassages
+from typedrag.signatures.judging import OrderPassages
 
 
 def pool(number: int, labels: list[int]) -> Pool:

@@ -9,24 +9,24 @@ import pytest
 
 from tests.experiments.runs import question, run
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage, Reference, Step
 from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.optimizers.list_ranker.measures import utility_table
 from typedrag.optimizers.list_ranker.pools import (
+    find_scale,
     golden_aspects,
     has_sub_answers,
     pools_from_labels,
     pools_from_runs,
     pools_from_sub_answers,
     predicted_aspects,
-    scale_of,
 )
 from typedrag.optimizers.list_ranker.preferences import gold_answers
-from typedrag.optimizers.list_ranker.utility import utility_table
 from typedrag.programs import Options
 from typedrag.programs.richrag import SubAspectExplorer
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 
 TEXTS = {
     "i1": "Old yeast makes little gas.",
@@ -60,7 +60,7 @@ class Fixed:
 
 
 def pools(example=EXAMPLE, **options):
-    return list(pools_from_labels([example], Fixed(), scale_of([EXAMPLE]), **options))
+    return list(pools_from_labels([example], Fixed(), find_scale([EXAMPLE]), **options))
 
 
 def test_passages_have_the_labels_of_references_with_the_same_words():
@@ -92,7 +92,7 @@ def _shuffled(n: int):
 
 def test_only_what_the_retriever_finds():
     retriever = Fixed()
-    [pool] = pools_from_labels([EXAMPLE], retriever, scale_of([EXAMPLE]), depth=3, missed=False)
+    [pool] = pools_from_labels([EXAMPLE], retriever, find_scale([EXAMPLE]), depth=3, missed=False)
     assert [p.id for p in pool.passages] == ["i1", "i2", "i3"] and retriever.depths == [3]
 
 
@@ -103,7 +103,7 @@ def test_a_question_without_a_relevant_passage_makes_no_pool():
 def test_references_that_are_no_graded_passages_are_refused():
     for references, ids in (((), ()), ((Reference("good", 3),), ("a",)), (EXAMPLE.references, ())):
         with pytest.raises(InputError, match="no graded passages"):
-            scale_of([dspy.Example(references=references, passage_ids=ids)])
+            find_scale([dspy.Example(references=references, passage_ids=ids)])
 
 
 SUMMARY = dspy.Example(

@@ -9,12 +9,12 @@ from dspy.utils.exceptions import LMTimeoutError
 
 from tests.optimizers.list_ranker.topics import new_ranker, topic_pools
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import CallFailed, InputError, StepFailed
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.metrics.similarity import com_rouge, rouge
-from typedrag.optimizers.list_ranker.config import PreferenceSettings
 from typedrag.optimizers.list_ranker.preferences import (
+    PreferenceSettings,
     Rewarded,
     answer_reward,
     build_preferences,

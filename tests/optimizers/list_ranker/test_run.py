@@ -15,12 +15,12 @@ from tests.mlflow_stores import new_store
 from tests.optimizers.list_ranker.topics import topic_pools
 from tests.retrieval.rerank.list_ranker.tiny import save_start
 from typedrag.core.errors import InputError, RetrievalError
-from typedrag.datasets.pools import write_pools
+from typedrag.datasets.richrag import write_pools
 from typedrag.experiments.evaluate.config import LMConfig, TrackingConfig
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.ranking import coverage_table
-from typedrag.optimizers.list_ranker.config import PreferenceSettings, RankerTrainConfig
-from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
+from typedrag.optimizers.list_ranker.preferences import PreferenceSettings
+from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainingProgress, train_ranker
 from typedrag.retrieval import open_reranker
 
 SMALL = {"list_length": 3, "pooling": "passage"}
@@ -194,7 +194,7 @@ def test_what_passages_cover_is_computed_once_a_pool(data, tmp_path, monkeypatch
         computed.append(texts)
         return coverage_table(texts, answers)
 
-    monkeypatch.setattr("typedrag.optimizers.list_ranker.utility.coverage_table", counted)
+    monkeypatch.setattr("typedrag.optimizers.list_ranker.measures.coverage_table", counted)
     pools = answered_pools(6)
     write_pools(data, pools[:4])
     write_pools(tmp_path / "validation.jsonl", apart(pools[4:]))

@@ -10,18 +10,18 @@ import torch
 from tests.optimizers.list_ranker.topics import ndcg, new_ranker, random_ndcg, topic_pools
 from tests.retrieval.rerank.list_ranker.tiny import tiny_ranker
 from typedrag.core.errors import InputError
-from typedrag.optimizers.list_ranker.config import TrainingSettings
+from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference, Rewarded, sample_lists
 from typedrag.optimizers.list_ranker.training import (
     Collator,
     PreferenceDataset,
     SilverDataset,
     TrainingExample,
+    TrainingSettings,
     freeze,
     new_parameters,
     train_list_ranker,
 )
-from typedrag.optimizers.list_ranker.utility import candidates_of, pool_measures, utility_table
 
 POOLS = topic_pools(64)
 TEST = topic_pools(24, seed=1)
@@ -73,7 +73,7 @@ def test_the_best_of_the_saved_weights_are_kept(tmp_path):
 def test_pools_with_sub_answers_are_validated_by_what_their_lists_cover(tmp_path):
     pools = [p.model_copy(update={"sub_answers": [p.passages[0].text, p.passages[5].text]}) for p in TEST[:2]]
     ranker = new_ranker()
-    rankings = [ranker.write(candidates_of(pool), 10) for pool in pools]
+    rankings = [ranker.write(ranker_candidates(pool), 10) for pool in pools]
     measures = [pool_measures(p, ranking, utility_table(p)) for p, ranking in zip(pools, rankings, strict=True)]
     once = FAST.model_copy(update={"epochs": 1.0})
     outcome = train_list_ranker(ranker, SilverDataset(POOLS[:8], 32, 10), tmp_path, once, validation=pools)
@@ -131,7 +131,7 @@ def test_a_pair_is_learned_over_the_pool_that_its_lists_were_written_for():
     pair = Preference(pool, Rewarded(greedy, 1.0), Rewarded(sampled, 0.0))
     [example] = PreferenceDataset([pair], ranker, FAST.candidates, seed=0)
     assert example.chosen == tuple(range(40)) and example.lists == (greedy, sampled)
-    states = ranker.encode(candidates_of(pool))
+    states = ranker.encode(ranker_candidates(pool))
     said = [ranker.model.log_probabilities(states, torch.tensor([one])).item() for one in example.lists]
     assert example.reference == pytest.approx(said, abs=1e-4)
 

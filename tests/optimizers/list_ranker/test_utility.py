@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.pools import Pool
-from typedrag.optimizers.list_ranker.utility import graded_table, silver_list, utility_table
+from typedrag.datasets.richrag import Pool
+from typedrag.optimizers.list_ranker.measures import graded_table, silver_list, utility_table
 
 
 def pool(passages, **fields) -> Pool:

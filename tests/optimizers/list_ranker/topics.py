@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from typedrag.datasets.pools import Pool
-from typedrag.optimizers.list_ranker.utility import candidates_of, pool_measures
+from typedrag.datasets.richrag import Pool
+from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, start_list_ranker
 
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun rain snow wind".split()
@@ -39,7 +39,7 @@ def new_ranker(seed: int = 0) -> ListRanker:
 
 
 def ndcg(ranker: ListRanker, pools: tuple[Pool, ...]) -> float:
-    rankings = [ranker.write(candidates_of(pool), 10) for pool in pools]
+    rankings = [ranker.write(ranker_candidates(pool), 10) for pool in pools]
     values = [pool_measures(pool, r, None)["ndcg"] for pool, r in zip(pools, rankings, strict=True)]
     return sum(values) / len(values)
 

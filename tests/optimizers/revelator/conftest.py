@@ -40,8 +40,8 @@ def base(tmp_path_factory, dataset):
     """A tiny LM with random weights."""
     pytest.importorskip("peft", reason="needs the extra 'training'")
     from tests.optimizers.revelator.tiny_lm import make_tiny_lm
-    from typedrag.optimizers.revelator.training import chat_of
+    from typedrag.optimizers.revelator import format_chat
 
     hanrag = HANRAG(Numbered())
-    texts = [message["content"] for e in dataset.examples for message in chat_of(e, hanrag)]
+    texts = [message["content"] for e in dataset.examples for message in format_chat(e, hanrag)]
     return make_tiny_lm(tmp_path_factory.mktemp("tiny-lm"), texts)

@@ -7,8 +7,8 @@ from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole
-from typedrag.optimizers.compile.targets.revelator import typed_example
-from typedrag.optimizers.revelator.training import IGNORED, chat_of, encode, encode_all, prepare
+from typedrag.optimizers.compile.labelled_targets import typed_example
+from typedrag.optimizers.revelator import IGNORED, encode, encode_all, format_chat, prepare
 from typedrag.programs import HANRAG, HANRAGOptions, Options
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES
 
@@ -27,7 +27,7 @@ class Listening:
 @pytest.mark.parametrize("role", RevelatorRole)
 def test_what_is_trained_on_is_what_the_program_asks(role, dataset, program):
     example = next(e for e in dataset.examples if e.subset == role)
-    *asked, reply = chat_of(example, program)
+    *asked, reply = format_chat(example, program)
     signature = REVELATOR_SIGNATURES[role]
     with scripted({signature: reply["content"]}) as engine:
         listening = Listening(engine)
@@ -44,15 +44,15 @@ def test_what_is_trained_on_is_what_the_program_asks(role, dataset, program):
 
 def test_demonstrations_of_a_compiled_program_are_part_of_the_prompt(dataset, program):
     example = next(e for e in dataset.examples if e.subset == RevelatorRole.ENDING)
-    plain = chat_of(example, program)
+    plain = format_chat(example, program)
     program.ending.predict.demos = [dspy.Example(question="Who?", solved=[], ending=False)]
-    assert len(chat_of(example, program)) == len(plain) + 2
+    assert len(format_chat(example, program)) == len(plain) + 2
 
 
 def test_a_program_without_the_role_is_refused(dataset):
     example = next(e for e in dataset.examples if e.subset == RevelatorRole.ROUTER)
     with pytest.raises(InputError, match="asks no LM for the router"):
-        chat_of(example, HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule"))))
+        format_chat(example, HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule"))))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def tokenizer(base):
 
 
 def test_the_loss_sees_the_reply_and_its_end_alone(dataset, program, tokenizer):
-    chat = chat_of(dataset.examples[0], program)
+    chat = format_chat(dataset.examples[0], program)
     encoded = encode(chat, tokenizer)
     seen = [token for token, label in zip(encoded["input_ids"], encoded["labels"], strict=True) if label != IGNORED]
     assert tokenizer.decode(seen) == chat[-1]["content"] + "<|im_end|>\n"
@@ -77,14 +77,14 @@ def test_a_template_that_adds_to_the_prompt_is_met(dataset, program, tokenizer):
 
     thinking = copy.deepcopy(tokenizer)
     thinking.chat_template = tokenizer.chat_template.replace("assistant\n{% endif %}", "assistant\n<think>{% endif %}")
-    chat = chat_of(dataset.examples[0], program)
+    chat = format_chat(dataset.examples[0], program)
     encoded = encode(chat, thinking)
     seen = [label for label in encoded["labels"] if label != IGNORED]
     assert thinking.decode(seen) == chat[-1]["content"] + "<|im_end|>"
 
 
 def test_rows_that_are_too_long_are_counted(dataset, program, tokenizer):
-    lengths = [len(encode(chat_of(e, program), tokenizer)["input_ids"]) for e in dataset.examples]
+    lengths = [len(encode(format_chat(e, program), tokenizer)["input_ids"]) for e in dataset.examples]
     middle = sorted(lengths)[len(lengths) // 2]
     fitting, left_out = encode_all(dataset.examples, program, tokenizer, middle)
     assert left_out == sum(n > middle for n in lengths) > 0 and len(fitting) + left_out == len(lengths)

@@ -8,7 +8,7 @@ from dspy.utils.exceptions import LMTimeoutError
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import CallFailed, InputError
 from typedrag.core.question_types import RevelatorRole
 from typedrag.optimizers.revelator import evaluate_roles

@@ -8,8 +8,16 @@ import pytest
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.optimizers.revelator import TrainingSettings, open_local_lm, train_revelator, training
-from typedrag.optimizers.revelator.training import ADAPTER, CHECKPOINTS, MODEL, REPORT
+from typedrag.optimizers.revelator import (
+    ADAPTER,
+    CHECKPOINTS,
+    MODEL,
+    REPORT,
+    TrainingSettings,
+    open_local_lm,
+    train_revelator,
+    trainer_arguments,
+)
 
 QUICK = TrainingSettings(max_steps=40, learning_rate=1e-2, batch_size=4)
 
@@ -118,7 +126,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, p
     ],
 )
 def test_a_training_is_saved_ten_times_or_as_often_as_it_is_set(tmp_path, settings, every):
-    assert training.arguments_for(TrainingSettings(**settings), 800, tmp_path).save_steps == every
+    assert trainer_arguments(TrainingSettings(**settings), 800, tmp_path).save_steps == every
 
 
 def test_alpha_is_twice_the_rank_if_none_is_given():

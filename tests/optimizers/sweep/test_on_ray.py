@@ -19,7 +19,7 @@ def cluster():
         yield started
 
 
-def values_of(server) -> dict:
+def collect_values(server) -> dict:
     return {
         "program": {"program": "direct_lm"},
         "knobs": {"lm.temperature": [0.0, 0.5], "lm.top_p": [0.5, 1.0]},
@@ -37,7 +37,7 @@ def values_of(server) -> dict:
 
 def test_workers_share_the_trials_of_a_sweep_and_take_up_those_of_one_that_is_lost(cluster, tmp_path):
     with lm_server(seconds=0.5) as server:
-        config, told = SweepConfig.model_validate(values_of(server)), []
+        config, told = SweepConfig.model_validate(collect_values(server)), []
 
         def on_trial(trial):
             if not told:
@@ -58,7 +58,7 @@ def test_workers_share_the_trials_of_a_sweep_and_take_up_those_of_one_that_is_lo
 
 def test_workers_without_ray_are_refused(server, tmp_path):
     file = tmp_path / "sweep.yaml"
-    file.write_text(yaml.safe_dump(values_of(server)))
+    file.write_text(yaml.safe_dump(collect_values(server)))
     done = CliRunner().invoke(cli, ["sweep", str(file), "--out", str(tmp_path / "study"), "--workers", "2"])
     assert done.exit_code == 2
     assert "--workers are of --executor ray" in done.stderr

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from typedrag.optimizers.sweep import SweepConfig
-from typedrag.optimizers.sweep.pruning import is_behind
+from typedrag.optimizers.sweep.study import is_behind
 
 BASE = {"program": {"program": "rag"}, "knobs": {"top_k": [1]}, "dataset": {"name": "sample"}}
 

@@ -97,10 +97,10 @@ def test_weights_of_the_rating_and_of_the_program_and_top_k_are_one_space(settin
     parts.check()
     assert parts.space.size == 2 * 2 * 2 * 9
     point = {"rating.core": 0.0, "rating.follow_up": 1.0, "top_k": 1, "coverage_weights.background": 0.5}
-    assert parts.program_of(point).options == {"top_k": 1, "coverage_weights": {"background": 0.5}}
-    assert parts.at(point).config.metrics[0].options["weights"] == [0.0, 0.5, 1.0]
+    assert parts.program_config(point).options == {"top_k": 1, "coverage_weights": {"background": 0.5}}
+    assert parts.components(point).config.metrics[0].options["weights"] == [0.0, 0.5, 1.0]
     assert parts.base.config.metrics[0].options.get("weights") is None
-    assert parts.at({**point, "top_k": 5}) is parts.at(point)
+    assert parts.components({**point, "top_k": 5}) is parts.components(point)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, Unav
 from typedrag.experiments.evaluate.run_store import read_run
 from typedrag.experiments.resources import Resources, options_of, reranker_of
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress
-from typedrag.optimizers.sweep.pruning import mean_of
 from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.optimizers.sweep.study import STUDY, answered, requeue, spent_on, values_of_trial
+from typedrag.optimizers.sweep.study import STUDY, answered, mean_value, requeue, sum_spending, values_of_trial
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import named_predictors
@@ -38,7 +37,7 @@ def long_where_few(call):
 
 def spent(swept):
     """The LM calls of all trials, those that were left to others among them."""
-    return spent_on(*swept.sweep.trials()).usage.lm_calls
+    return sum_spending(*swept.sweep.trials()).usage.lm_calls
 
 
 def complete(swept):
@@ -84,7 +83,7 @@ def test_the_best_is_found_and_is_what_its_answers_say(sweep, server, tmp_path):
     assert best.params["top_k"] == 1
     assert {t.params["top_k"] for t in others} <= {1}
     for trial in complete(swept):
-        assert trial.values == [mean_of(values_of_trial(trial), "length/score")]
+        assert trial.values == [mean_value(values_of_trial(trial), "length/score")]
     assert best.values[0] > max(t.values[0] for t in complete(swept) if t.params["top_k"] == 5)
 
 
@@ -272,7 +271,7 @@ def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings
         compile={"optimizers": {"bootstrap": {}}},
     )
     parts = SweepResources(SweepConfig.model_validate(given), tmp_path / "sweep")
-    program = parts.program_of({"teleprompter": "bootstrap", "top_k": 3})
+    program = parts.program_config({"teleprompter": "bootstrap", "top_k": 3})
     source = parts.base.source(program)
     assert source.compiled
     assert options_of(program, source).as_defaults() == options.model_copy(update={"top_k": 3})

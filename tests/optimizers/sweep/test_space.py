@@ -11,13 +11,13 @@ from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.optimizers.sweep.space import (
     RATING,
     all_knobs,
+    apply_lm_params,
+    apply_params,
+    apply_rating,
     build_space,
-    key_of,
-    lm_at,
-    metrics_at,
-    program_at,
-    rating_of,
-    value_of,
+    current_value,
+    params_key,
+    rating_weights,
 )
 from typedrag.programs import Options
 
@@ -43,13 +43,13 @@ def test_a_knob_has_its_declared_range_unless_the_file_gives_another():
 def test_every_value_of_every_knob_is_one_that_the_setting_takes(name):
     space = build_space({name: KnobConfig()})
     base = ProgramConfig(program="typed_rag", retriever="bm25", reranker="none")
-    before = value_of(name, Options(), base, LMConfig())
+    before = current_value(name, Options(), base, LMConfig())
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     for _ in range(5):
         point = space.suggest(study.ask())
-        program, lm = program_at(base, point), lm_at(LMConfig(), point)
+        program, lm = apply_params(base, point), apply_lm_params(LMConfig(), point)
         options = Options().with_given(program.options)
-        assert value_of(name, options, program, lm) == pytest.approx(point[name])
+        assert current_value(name, options, program, lm) == pytest.approx(point[name])
     assert before is None or space.holds({name: before}) or name.startswith("lm.")
 
 
@@ -59,18 +59,18 @@ def test_weights_of_the_rating_are_turned_in_the_metrics_that_rate():
         MetricConfig(name="preference"),
         MetricConfig(name="truthfulness"),
     ]
-    coverage, preference, truthfulness = metrics_at(metrics, {"rating.follow_up": -0.5, "top_k": 3})
+    coverage, preference, truthfulness = apply_rating(metrics, {"rating.follow_up": -0.5, "top_k": 3})
     assert coverage.options == {"weights": [1, 0, -0.5], "passages": False}
     assert preference.options == {"weights": [1.0, 0.5, -0.5]}
     assert truthfulness is metrics[2]
-    assert metrics_at(metrics, {"top_k": 3}) == tuple(metrics)
-    assert rating_of(metrics) == {"rating.core": 1, "rating.background": 0, "rating.follow_up": 0}
+    assert apply_rating(metrics, {"top_k": 3}) == tuple(metrics)
+    assert rating_weights(metrics) == {"rating.core": 1, "rating.background": 0, "rating.follow_up": 0}
 
 
 def test_a_step_is_held_however_its_number_was_added_up():
     space = space_of(score_cutoff={"low": 0.0, "high": 1.0, "step": 0.2})
     assert space.holds({"score_cutoff": 0.2 + 0.2 + 0.2})
-    assert key_of({"score_cutoff": 0.2 + 0.2 + 0.2}) == key_of({"score_cutoff": 0.6})
+    assert params_key({"score_cutoff": 0.2 + 0.2 + 0.2}) == params_key({"score_cutoff": 0.6})
     for outside in (0.5, 1.2, None, "a"):
         assert not space.holds({"score_cutoff": outside})
 
@@ -112,6 +112,6 @@ def test_ranges_and_names_that_make_no_sense_are_refused():
 
 def test_the_weight_of_an_index_server_cannot_be_turned():
     base = ProgramConfig(program="rag", retriever="http://localhost:8010")
-    assert program_at(base, {"bm25.k1": 1.2}).retriever == base.retriever
+    assert apply_params(base, {"bm25.k1": 1.2}).retriever == base.retriever
     with pytest.raises(InputError, match=r"hybrid\.weight cannot be turned"):
-        program_at(base, {"hybrid.weight": 0.5})
+        apply_params(base, {"hybrid.weight": 0.5})

@@ -10,18 +10,16 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Answer
 from typedrag.programs import Options, TypedRAG, build_program, program_class
 from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
-from typedrag.signatures import (
+from typedrag.signatures import AnswerFromPassages, predictor
+from typedrag.signatures.answering import AnswerReason, AnswerSubQuery
+from typedrag.signatures.sub_question_coverage import (
     AnswerByDefinition,
     AnswerCoveringSubQuestions,
-    AnswerFromPassages,
-    AnswerReason,
-    AnswerSubQuery,
     CombineSubAnswers,
     DecomposeIntoSubQuestions,
     FindAnsweringSentences,
     ReviseAnswer,
     TypeSubQuestions,
-    predictor,
 )
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"

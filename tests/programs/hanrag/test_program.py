@@ -9,15 +9,16 @@ from dspy.utils.exceptions import LMTransportError
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import LMUnavailable, StepFailed
 from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.metrics import LabelMatch, Steps
-from typedrag.metrics.steps import retrieval_cycles
+from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import HANRAG, RAG, DirectLM, HANRAGOptions, Options, build_program
 from typedrag.programs.artifact.compiled import Compiled, save_compiled
 from typedrag.programs.hanrag import RuleRouter
+from typedrag.signatures import predictor
 
 COMPOUND = "When was the Forth Bridge opened, and how long is it?"
 COMPLEX = "In which town was the designer of the Forth Bridge born?"
@@ -262,7 +263,7 @@ def test_where_the_refiner_fails_twice_no_further_step_is_gone():
 @pytest.mark.parametrize("way", ["compound", "complex"])
 def test_what_is_copied_from_a_demonstration_is_not_searched_for(way):
     signature = {"compound": s.DecomposeCompound, "complex": s.RefineQuestion}[way]
-    [demonstration] = s.predictor(signature).demos
+    [demonstration] = predictor(signature).demos
     copied = {name: getattr(demonstration[name], "root", demonstration[name]) for name in signature.output_fields}
     answer, _ = ask(COMPOUND, RouteQuestion=route(way), **{signature.__name__: copied})
     searched = [st.input for step in answer.steps for st in step.walk() if st.name in ("retrieve", "query")]

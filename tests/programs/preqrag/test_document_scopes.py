@@ -4,7 +4,7 @@ import pytest
 from dspy.utils.exceptions import LMTransportError
 
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import DocumentScope

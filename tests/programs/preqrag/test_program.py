@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tests.retrieval.encoders import save_encoder
 from tests.scripted import DEFAULTS, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.metrics.ranking import searches
@@ -19,8 +19,8 @@ from typedrag.retrieval import (
     Encoder,
     embed_index,
     open_retriever,
-    parts_of,
     reciprocal_rank_fusion,
+    retriever_parts,
     weighted_fusion,
 )
 from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
@@ -58,7 +58,7 @@ def hybrid(index):
 def searched(hybrid, monkeypatch):
     """What each part was asked, in order."""
     asked: list[tuple[str, list[str], int]] = []
-    for name, part in zip(("bm25", "dense"), parts_of(hybrid), strict=True):
+    for name, part in zip(("bm25", "dense"), retriever_parts(hybrid), strict=True):
 
         def spy(queries, k, name=name, search=part.search):
             asked.append((name, list(queries), k))
@@ -97,7 +97,10 @@ def test_a_single_document_question_has_a_rewrite_for_each_part(hybrid, searched
     assert sorted(engine.asked()[:2]) == ["RewriteForDense", "RewriteForSparse"]
     assert engine.asked()[2:] == ["AnswerAsExpert"]
     assert searched == [("bm25", [SPARSE], 100), ("dense", [DENSE], 100)]
-    lists = [parts_of(hybrid).sparse.search([SPARSE], 100)[0], parts_of(hybrid).dense.search([DENSE], 100)[0]]
+    lists = [
+        retriever_parts(hybrid).sparse.search([SPARSE], 100)[0],
+        retriever_parts(hybrid).dense.search([DENSE], 100)[0],
+    ]
     assert ids(answer.passages) == ids(reciprocal_rank_fusion(lists))[:3]
     assert (answer.answer, answer.fallback, answer.dropped) == ("AnswerAsExpert says so.", "", ())
     assert answer.usage.lm_calls == 3 and answer.route == "single-document"
@@ -109,7 +112,9 @@ def test_a_multi_document_question_has_two_sub_questions_each_for_both_parts(hyb
         answer = ask(PreQRAG(hybrid), MULTI)
     assert engine.asked() == ["SplitQuestion", "AnswerAsExpert"]
     assert searched == [("bm25", SUBS, 100), ("dense", SUBS, 100)]
-    found = zip(parts_of(hybrid).sparse.search(SUBS, 100), parts_of(hybrid).dense.search(SUBS, 100), strict=True)
+    found = zip(
+        retriever_parts(hybrid).sparse.search(SUBS, 100), retriever_parts(hybrid).dense.search(SUBS, 100), strict=True
+    )
     pooled = reciprocal_rank_fusion([reciprocal_rank_fusion(lists)[:5] for lists in found])
     assert ids(answer.passages) == ids(pooled)[:3]
     assert MULTI in engine.prompts[-1][1] and answer.route == "multi-document"
@@ -119,7 +124,10 @@ def test_scores_are_fused_where_the_retriever_does(index):
     weighted = open_retriever("hybrid:0.2", index)
     with scripted():
         answer = ask(PreQRAG(weighted), SINGLE)
-    lists = [parts_of(weighted).sparse.search([SPARSE], 100)[0], parts_of(weighted).dense.search([DENSE], 100)[0]]
+    lists = [
+        retriever_parts(weighted).sparse.search([SPARSE], 100)[0],
+        retriever_parts(weighted).dense.search([DENSE], 100)[0],
+    ]
     assert ids(answer.passages) == ids(weighted_fusion(lists, [0.8, 0.2]))[:3]
 
 
@@ -200,7 +208,7 @@ def test_with_one_part_it_is_searched_and_the_trace_says_so(index, spec, rewrite
 
 def test_auto_is_what_it_searches_with_by_default(index, sample_index):
     assert PreQRAG.searches == "auto"
-    assert all(parts_of(open_retriever("auto", index)))
+    assert all(retriever_parts(open_retriever("auto", index)))
     assert isinstance(build_program("preqrag", open_retriever("auto", sample_index)), PreQRAG)
 
 
@@ -269,7 +277,7 @@ def test_answers_can_be_phrases(hybrid):
 def test_what_each_query_found_can_be_measured(hybrid):
     with scripted():
         answer = ask(PreQRAG(hybrid), MULTI)
-    parts = parts_of(hybrid)
+    parts = retriever_parts(hybrid)
     found = [ids(ranking)[:5] for part in (parts.sparse, parts.dense) for ranking in part.search(SUBS, 100)]
     assert searches(dspy.Prediction(steps=answer.steps)) == [tuple(f) for f in found]
 

@@ -11,7 +11,7 @@ from dspy.utils.exceptions import LMServerError, LMTransportError, LMUnsupported
 
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, StepFailed
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage

@@ -9,7 +9,7 @@ from tests.retrieval.encoders import WORDS
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.retrieval import DenseRetriever, Encoder, append_index, build_index, embed_index, read_dense_manifest
-from typedrag.retrieval.index.approximate import APPROXIMATE, ApproximateSearch, factory_for, write_approximate
+from typedrag.retrieval.index.approximate import APPROXIMATE, ApproximateSearch, faiss_factory, write_approximate
 
 DIMENSIONS = 32
 
@@ -47,9 +47,9 @@ def test_the_file_of_codes_is_a_fraction_of_the_embeddings(embeddings, tmp_path)
 
 
 def test_auto_chooses_by_the_number_of_passages():
-    assert factory_for("auto", 99_999, 384) == ""
-    assert factory_for("auto", 21_000_000, 768) == "IVF18328,PQ96"
-    assert factory_for("auto", 1_000_000, 100) == "IVF4000,SQ8"
+    assert faiss_factory("auto", 99_999, 384) == ""
+    assert faiss_factory("auto", 21_000_000, 768) == "IVF18328,PQ96"
+    assert faiss_factory("auto", 1_000_000, 100) == "IVF4000,SQ8"
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.retrieval.encoders import save_encoder
 from tests.retrieval.index.test_index import WORDS, append, build, everything, passages
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.files.locks import alone_in
+from typedrag.files.locks import lock_folder
 from typedrag.retrieval import (
     BM25Retriever,
     Encoder,
@@ -42,7 +42,7 @@ def test_who_finds_another_at_work_touches_nothing_and_says_so(tmp_path):
     out, more = tmp_path / "idx", passages(20)[10:]
     build(out)
     before = listing(out)
-    with alone_in(out):
+    with lock_folder(out):
         for work in (
             lambda: append(out, more),
             lambda: append(out, more, resume=True),

@@ -6,7 +6,7 @@ import pytest
 from dspy.utils.exceptions import LMTransportError
 
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import Passage, fallbacks, total_usage
 from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls

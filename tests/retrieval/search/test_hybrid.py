@@ -15,8 +15,8 @@ from typedrag.retrieval import (
     build_index,
     check_retriever,
     open_retriever,
-    parts_of,
     reciprocal_rank_fusion,
+    retriever_parts,
     weighted_fusion,
 )
 
@@ -82,7 +82,9 @@ def test_each_retriever_says_what_its_results_depend_on(hybrid, sparse, dense):
     assert hybrid.place == sparse.place == dense.place == str(sparse.index)
     assert list(hybrid.passages()) == list(sparse.passages())
     assert (
-        parts_of(hybrid) == (sparse, dense) and parts_of(dense) == (None, dense) and parts_of(sparse) == (sparse, None)
+        retriever_parts(hybrid) == (sparse, dense)
+        and retriever_parts(dense) == (None, dense)
+        and retriever_parts(sparse) == (sparse, None)
     )
     assert copy.deepcopy([hybrid])[0] is hybrid
 

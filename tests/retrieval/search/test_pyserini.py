@@ -27,7 +27,7 @@ from typedrag.cli.main import cli
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.datasets.typed_rag import EVERYDAY_QUESTIONS
-from typedrag.retrieval import BM25Retriever, build_index, open_retriever, parts_of
+from typedrag.retrieval import BM25Retriever, build_index, open_retriever, retriever_parts
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.opening import bm25_of_index
 from typedrag.retrieval.search.pyserini import _parse
@@ -180,7 +180,9 @@ def test_what_was_searched_is_known_by_the_index_and_the_options(folder, tmp_pat
     assert open_retriever(f"pyserini:{tmp_path}/copy?b=0.5").identity == {**bm25.identity, "b": 0.5}
     impact = open_retriever(f"pyserini-impact:{folder}/impact?encoder=words")
     assert impact.identity["index"] != bm25.identity["index"]
-    assert parts_of(bm25).dense is None and parts_of(impact).sparse is None  # SPLADE reads questions, not keywords
+    assert (
+        retriever_parts(bm25).dense is None and retriever_parts(impact).sparse is None
+    )  # SPLADE reads questions, not keywords
 
 
 def test_all_passages_are_there(bm25):

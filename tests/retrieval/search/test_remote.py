@@ -22,7 +22,7 @@ from typedrag.retrieval import (
     check_index,
     check_retriever,
     open_retriever,
-    parts_of,
+    retriever_parts,
 )
 from typedrag.retrieval.search.remote import KEY, RemoteRetriever
 from typedrag.serving.keys import KeyFile
@@ -86,14 +86,14 @@ def test_parts_are_searched_alone_and_fused_here(both_parts):
         there = open_retriever(serving.url)
         assert isinstance(there, HybridRetriever)
         lists = []
-        for part, other in zip(parts_of(here), parts_of(there), strict=True):
+        for part, other in zip(retriever_parts(here), retriever_parts(there), strict=True):
             lists.append(part.search(QUESTIONS[:3], 20))
             assert other.search(QUESTIONS[:3], 20) == lists[-1]
         assert [there.fuse(*pair) for pair in zip(*lists, strict=True)] == [
             here.fuse(*pair) for pair in zip(*lists, strict=True)
         ]
     with served_index(here.dense) as serving:
-        sparse, dense = parts_of(open_retriever(serving.url))
+        sparse, dense = retriever_parts(open_retriever(serving.url))
         assert sparse is None and isinstance(dense, RemoteRetriever)
 
 

@@ -37,7 +37,7 @@ def with_objective(run: Run, weights: Mapping[str, float], measurable: Mapping[s
 
     Args:
         weights: The weights of the metrics.
-        measurable: The ids of the questions that each metric can measure; see `measurable_by`.
+        measurable: The ids of the questions that each metric can measure; see `measurable_ids`.
     """
     questions = tuple(
         replace(

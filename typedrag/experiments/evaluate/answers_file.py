@@ -14,7 +14,7 @@ from typedrag.core.records import ELSEWHERE, Answer, Passage, Step, Usage
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed
 from typedrag.experiments.evaluate.config import ProgramConfig
 from typedrag.experiments.evaluate.run_store import ANSWERS, read_run
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 from typedrag.files.text_files import WholeText
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
@@ -77,7 +77,7 @@ class AnswersFile(ProgramSource):
     @property
     def settings(self) -> dict[str, Any]:
         """The name of the system, and what identifies its answers."""
-        return {"program": self.name, "answers": digest_of(self.path)}
+        return {"program": self.name, "answers": hash_files(self.path)}
 
     def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
         """The defaults, of which none is used."""

@@ -22,7 +22,7 @@ from pydantic import (
 from typedrag.core.errors import InputError
 from typedrag.experiments.executors.ray_cluster import ray_address
 from typedrag.lms.cost import Spending, format_dollars
-from typedrag.lms.lm import AdapterName, default_spec, provider_of
+from typedrag.lms.lm import AdapterName, default_spec, lm_provider
 from typedrag.lms.vllm import split_address
 from typedrag.programs.knobs import Knob
 from typedrag.programs.options import TYPE_CLASSIFIERS
@@ -81,7 +81,7 @@ class LMConfig(BaseModel):
             >>> [LMConfig(spec=s).beside(lm).api_base for s in ("openai/judges", "vllm:judges", "anthropic/judges")]
             ['http://localhost:8000/v1', 'http://localhost:8000/v1', None]
         """
-        mine, its = (provider_of(config.spec or default_spec()) for config in (self, lm))
+        mine, its = (lm_provider(config.spec or default_spec()) for config in (self, lm))
         if self.api_base or mine not in ("vllm", its):
             return self
         return self.model_copy(update={"api_base": lm.api_base})

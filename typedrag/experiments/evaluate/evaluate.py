@@ -39,7 +39,7 @@ from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.metrics import Metric
-from typedrag.metrics.objective import lack_of
+from typedrag.metrics.objective import missing_input
 from typedrag.programs import Program
 from typedrag.runs import (
     AnyOf,
@@ -274,5 +274,5 @@ def _skip_unmeasurable(store: Store, examples: Mapping[str, dspy.Example], metri
     with store.transaction():
         for item, example in examples.items():
             for name, metric in metrics.items():
-                if (item, name) not in held and (lack := lack_of(metric, example)):
+                if (item, name) not in held and (lack := missing_input(metric, example)):
                     store.add(Result(item, name, problem=lack, skipped=True))

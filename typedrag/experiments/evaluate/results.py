@@ -249,7 +249,7 @@ class Run:
 
         See `values` for `answered`.
         """
-        from typedrag.metrics.arithmetic.estimate import mean_estimate
+        from typedrag.metrics.estimate import mean_estimate
 
         values = self.values(measure, answered=answered)
         values = {i: value for i, value in values.items() if among is None or i in among}

@@ -21,7 +21,7 @@ from typedrag.experiments.executors.ray_worker import Database
 from typedrag.experiments.resources import Resources
 from typedrag.files.database import Tables
 from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import default_spec, open_lm, provider_of, use_lm
+from typedrag.lms.lm import default_spec, lm_provider, open_lm, use_lm
 from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES, use_reply_store
 from typedrag.metrics import Metric
 from typedrag.programs import Options, Program
@@ -164,7 +164,7 @@ def _written_out(lm: LMConfig) -> LMConfig:
 
 def base_of(spec: str) -> str | None:
     """The address that the environment gives for the LM of a spec."""
-    return os.environ.get("TYPEDRAG_API_BASE") if provider_of(spec) == "vllm" else None
+    return os.environ.get("TYPEDRAG_API_BASE") if lm_provider(spec) == "vllm" else None
 
 
 def index_for(retriever: str | None, index: Path | None) -> Path | None:

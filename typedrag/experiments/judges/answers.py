@@ -13,10 +13,10 @@ import dspy
 
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Estimate
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group
 from typedrag.experiments.judges.readings import COMBINED, TRAINED_ON, Judge, Pair, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
-from typedrag.metrics.arithmetic.agreement import kendall, pairwise_order_accuracy, spearman
+from typedrag.metrics.estimate import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import draw_references
 
@@ -54,7 +54,7 @@ def check_preferences(bench: Bench) -> Found:
     pairs = []
     for example in bench.draw(bench.dataset.examples):
         better, worse = example.answers_compared if example.preference > 0 else example.answers_compared[::-1]
-        pairs.append(Pair(example.question, better, worse, group_of(example)))
+        pairs.append(Pair(example.question, better, worse, question_group(example)))
     rows = [row for scorer in bench.scorers for row in _compared(bench, scorer, pairs)]
     return Found(rows, (f"{len(pairs)} pairs of answers. A tie has half a point. Intervals resample questions.",))
 
@@ -77,7 +77,7 @@ def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, cases: Sequence[L
             continue
         scores = [reading.sign * value for _, value in read]
         labels = [case.candidate.label for case, _ in read]
-        groups = [group_of(case.example) for case, _ in read]
+        groups = [question_group(case.example) for case, _ in read]
         agree: dict[str, Callable[..., Estimate | None]] = {
             "spearman": spearman,
             "kendall": kendall,
@@ -94,7 +94,7 @@ def _pairs(cases: Sequence[LabelledAnswer]) -> list[Pair]:
     for case, other in pairwise(cases):
         worse, better = sorted((case.candidate, other.candidate), key=lambda r: r.label)
         if case.example.id == other.example.id and worse.label < better.label:
-            pairs.append(Pair(case.example.question, better.text, worse.text, group_of(case.example)))
+            pairs.append(Pair(case.example.question, better.text, worse.text, question_group(case.example)))
     return pairs
 
 

@@ -17,7 +17,7 @@ from typedrag.experiments.judges.question_types import check_question_types
 from typedrag.experiments.judges.records import Bench, Check, CheckSettings, Found, JudgesCheck, Scorer
 from typedrag.experiments.judges.sub_questions import check_coverage, check_sub_question_types
 from typedrag.lms.lm import lm_identity
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 
 
 class Checked(NamedTuple):
@@ -108,7 +108,7 @@ def check_judges(
     scorers: Sequence[Scorer],
     settings: CheckSettings | None = None,
     *,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
 ) -> JudgesCheck:
     """Check judges on the labels of all these datasets.
 

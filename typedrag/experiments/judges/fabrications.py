@@ -10,7 +10,7 @@ import dspy
 
 from typedrag.core.records import Answered, Estimate
 from typedrag.datasets import AnswerKind, MadeAnswer
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group
 from typedrag.experiments.judges.readings import COMBINED, Judge, Pair, by_support, judges_of, preferences, yardsticks
 from typedrag.experiments.judges.records import Agreement, Bench, Found, Scorer, defined
 
@@ -65,7 +65,7 @@ def _scored(bench: Bench, judge: Judge, scorer: Scorer | None, examples: Sequenc
         for case, values in judged.judgments:
             if reading.measure in values:
                 scores[case.example.id][case.candidate.kind] = reading.sign * values[reading.measure]
-                groups[case.example.id] = group_of(case.example)
+                groups[case.example.id] = question_group(case.example)
         comparisons = [
             _Comparison(kind, groups[key], _points(of_kinds[AnswerKind.RIGHT], score))
             for key, of_kinds in scores.items()
@@ -82,7 +82,7 @@ def _compared(bench: Bench, scorer: Scorer, examples: Sequence[dspy.Example]) ->
     for example in examples:
         right, *others = example.candidates
         for other in others:
-            kinds[Pair(example.question, right.text, other.text, group_of(example))] = other.kind
+            kinds[Pair(example.question, right.text, other.text, question_group(example))] = other.kind
     judged, readings = preferences(bench, scorer, list(kinds))
     for name, points in readings.items():
         comparisons = [_Comparison(kinds[pair], pair.group, p) for pair, p in zip(judged, points, strict=True)]

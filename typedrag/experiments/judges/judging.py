@@ -12,7 +12,7 @@ import dspy
 from typedrag.lms.cost import CostTracker, Spending, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
-from typedrag.runs.stages import Failed, Listener, Stages, unheard
+from typedrag.runs.work import Failed, Listener, Stages, ignore_progress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,7 +41,7 @@ def judge_each(
     *,
     scorer: dspy.LM | None,
     threads: int = 16,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
     name: str = "judgments",
 ) -> JudgedBatch[T, R]:
     """Ask a judge about each of the items, in threads.

@@ -22,9 +22,9 @@ from typedrag.experiments.judges.judging import judge_each
 from typedrag.files.text_files import write_text
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import lm_identity
-from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.metrics.judges.pairwise import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
-from typedrag.runs.stages import Listener, unheard
+from typedrag.metrics.estimate import mean_estimate
+from typedrag.metrics.judges.preference import PairwiseJudge, PairwiseOutcome, Verdicts, compare_in_both_orders
+from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key
 
 FILE = "pairwise.json"
@@ -165,7 +165,7 @@ def compare_pairwise(
     scorer: dspy.LM,
     *,
     threads: int = 16,
-    listener: Listener = unheard,
+    listener: Listener = ignore_progress,
 ) -> PairwiseComparison:
     """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 import dspy
 
 from typedrag.core.question_types import QuestionType
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.experiments.judges.judging import JudgedBatch
 from typedrag.experiments.judges.records import Agreement, Bench, Found
-from typedrag.metrics.arithmetic.agreement import label_agreement
+from typedrag.metrics.estimate import label_agreement
 from typedrag.metrics.labels import confusion
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
@@ -25,7 +24,7 @@ def check_question_types(bench: Bench) -> Found:
     linear model is also shown on the LM's questions.
     """
     examples, seed, limit = bench.dataset.examples, bench.settings.seed, bench.settings.limit
-    drawn = sorted(examples, key=lambda e: hash_of(e.id, seed))[:limit]  # types as frequent as in all
+    drawn = sorted(examples, key=lambda e: text_hash(e.id, seed))[:limit]  # types as frequent as in all
     linear = LinearTypeClassifier()
     named = bench.ask("linear", None, lambda e: linear(question=e.question).question_type, examples)
     rows = [_most_frequent(examples, bench), _agreement("linear, all questions", "", named, bench)]
@@ -58,7 +57,7 @@ def _agreement(
         n=len(predicted),
         failed=len(judged.failures),
         measures=label_agreement(
-            actual, predicted, groups=[group_of(e) for e, _ in judged.judgments], seed=bench.settings.seed
+            actual, predicted, groups=[question_group(e) for e, _ in judged.judgments], seed=bench.settings.seed
         ),
         confusion=confusion(actual, predicted, list(QuestionType)) if table and predicted else None,
     )

@@ -9,13 +9,12 @@ from typing import NamedTuple
 import dspy
 
 from typedrag.core.errors import NotMeasurable
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import text_hash
 from typedrag.experiments.judges.records import Bench, Scorer
 from typedrag.metrics import Metric
-from typedrag.metrics.arithmetic.ranks import Convention
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Relevance
-from typedrag.metrics.judges.linkage import QUALITY, Linkage
-from typedrag.metrics.judges.pairwise import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
+from typedrag.metrics.judges.linkage import QUALITY, Convention, Linkage
+from typedrag.metrics.judges.preference import PairwiseJudge, Verdicts, compare_in_both_orders, points_of_first
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.similarity import BERTScore, Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
@@ -151,4 +150,4 @@ def preferences(bench: Bench, scorer: Scorer, pairs: Sequence[Pair]) -> tuple[li
 
 def _better_is_first(pair: Pair) -> bool:
     """True if the better answer is shown first; a random choice, so that a judge's bias for a place does not matter."""
-    return int(hash_of(f"{pair.better}:{pair.worse}"), 16) % 2 == 0
+    return int(text_hash(f"{pair.better}:{pair.worse}"), 16) % 2 == 0

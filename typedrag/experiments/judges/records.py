@@ -13,9 +13,9 @@ from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
 from typedrag.experiments.judges.judging import JudgedBatch, judge_each
 from typedrag.lms.cost import Spending
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.labels import ConfusionTable
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -128,7 +128,7 @@ class Bench:
     dataset: Dataset
     scorers: Sequence[Scorer]
     settings: CheckSettings
-    listener: Listener = unheard
+    listener: Listener = ignore_progress
     costs: list[Cost] = field(default_factory=list)
 
     def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> JudgedBatch[T, R]:

@@ -12,14 +12,13 @@ import dspy
 
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Estimate
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.experiments.judges.records import Agreement, Bench, Found, defined
-from typedrag.metrics.arithmetic.agreement import binary_agreement, label_agreement, pairwise_order_accuracy
+from typedrag.metrics.estimate import binary_agreement, label_agreement, pairwise_order_accuracy
 from typedrag.metrics.judges.human_labels import majority
 from typedrag.metrics.labels import confusion
+from typedrag.metrics.overlap import token_f1
 from typedrag.metrics.similarity import cosine
-from typedrag.metrics.text_overlap import token_f1
 from typedrag.sub_questions.coverage_judge import AnyCoverageJudge, Cite, Coverage, asks_lm, build_coverage_judge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
@@ -74,7 +73,7 @@ def _draw(bench: Bench, of: Callable[[dspy.Example], str]) -> list[_Group]:
     """Draw as many groups at random as the limit allows."""
     seed = bench.settings.seed
     by_lot = sorted(
-        bench.dataset.examples, key=lambda e: (hash_of(of(e), seed), of(e))
+        bench.dataset.examples, key=lambda e: (text_hash(of(e), seed), of(e))
     )  # stable: a group keeps the order of the source
     groups = (tuple(members) for _, members in groupby(by_lot, key=of))
     return list(islice(groups, bench.settings.limit))
@@ -104,7 +103,7 @@ def _types(
     bench: Bench,
     failed: int = 0,
 ) -> Agreement:
-    compared = [(agreed[e.id], label, group_of(e)) for e, label in typed if e.id in agreed]
+    compared = [(agreed[e.id], label, question_group(e)) for e, label in typed if e.id in agreed]
     table = None
     if scorer and compared:
         table = confusion([a for a, _, _ in compared], [g for _, g, _ in compared], list(SubQuestionType))
@@ -113,7 +112,7 @@ def _types(
 
 def _annotators(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
     compared = [
-        (others, label, group_of(e))
+        (others, label, question_group(e))
         for e in examples
         for i, label in enumerate(e.annotated_types)
         if (others := majority(e.annotated_types[:i] + e.annotated_types[i + 1 :]))
@@ -153,7 +152,7 @@ def _covered(groups: Sequence[_Group], bench: Bench) -> Iterator[Agreement]:
 
 
 def _coverage_measures(pairs: Sequence[tuple[dspy.Example, Coverage]], bench: Bench) -> dict[str, Estimate]:
-    seed, groups = bench.settings.seed, [group_of(e) for e, _ in pairs]
+    seed, groups = bench.settings.seed, [question_group(e) for e, _ in pairs]
     actual, predicted = [bool(e.covered) for e, _ in pairs], [c.answered for _, c in pairs]
     both = [(e, c) for e, c in pairs if e.covered and c.answered]
     return defined(
@@ -168,14 +167,14 @@ def _coverage_measures(pairs: Sequence[tuple[dspy.Example, Coverage]], bench: Be
             ),
             "invalid": bench.mean([float(c.invalid) for _, c in pairs], groups),
             "fragment": bench.mean(
-                [token_f1(c.fragment, [e.fragment]) for e, c in both], [group_of(e) for e, _ in both]
+                [token_f1(c.fragment, [e.fragment]) for e, c in both], [question_group(e) for e, _ in both]
             ),
         }
     )
 
 
 def _always_the_same(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
-    actual, groups = [e.covered for e in examples], [group_of(e) for e in examples]
+    actual, groups = [e.covered for e in examples], [question_group(e) for e in examples]
     frequent = fmean(actual) >= 0.5
     measures = binary_agreement(actual, [frequent] * len(actual), groups=groups, seed=bench.settings.seed)
     return Agreement("always covered" if frequent else "never covered", "", len(actual), 0, measures)
@@ -188,7 +187,7 @@ def _similar(examples: Sequence[dspy.Example], bench: Bench) -> Agreement:
         scores,
         [int(e.covered) for e in shown],
         groups=[e.answer for e in shown],
-        units=[group_of(e) for e in shown],
+        units=[question_group(e) for e in shown],
         seed=bench.settings.seed,
     )
     return Agreement("similarity to the answer", "", len(scores), 0, defined({"ordered": ordered}))

@@ -17,9 +17,9 @@ from typedrag.experiments.compare.compare import Stratum, belongs
 from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Run, higher_is_better
 from typedrag.experiments.evaluate.run_store import METRIC
 from typedrag.experiments.report.question_details import sub_questions
-from typedrag.metrics.arithmetic.coverage import Judged, Scenario, scenarios
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.metrics.arithmetic.ranks import Convention, chance_mpr, chance_mrr
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.judges.linkage import Convention, chance_mpr, chance_mrr
+from typedrag.metrics.sub_question_coverage import Judged, Scenario, scenarios
 from typedrag.text.words import question_key
 
 _LINKAGE = "linkage"

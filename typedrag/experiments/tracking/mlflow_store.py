@@ -14,8 +14,8 @@ from platformdirs import user_data_dir
 from typedrag.core.errors import InputError, TypedRAGError, Unavailable, first_line
 from typedrag.core.extras import require
 from typedrag.experiments.evaluate.config import TrackingConfig
-from typedrag.files.locks import turn_at
-from typedrag.files.text_files import PART, part_of
+from typedrag.files.locks import wait_for_lock
+from typedrag.files.text_files import PART, temporary_path
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else needs to know what is evaluated
@@ -65,14 +65,14 @@ def _make_store(file: Path, artifacts: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.exists():
         return
-    with turn_at(file):
+    with wait_for_lock(file):
         if file.exists():  # another process was first
             return
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
         for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
             left.unlink()
-        part = part_of(file)
+        part = temporary_path(file)
         store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
         store.engine.dispose()
         part.replace(file)

@@ -15,7 +15,7 @@ from typing import Any
 
 from typedrag.core.errors import InputError, first_line
 from typedrag.core.records import Estimate
-from typedrag.core.redaction import redactor_for
+from typedrag.core.redaction import make_redactor
 from typedrag.experiments.compare.objective import SCORE, TRUTH
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.formats import format_p, format_value
@@ -294,7 +294,7 @@ def _read(name: str, version: int, run: str, aliases: Mapping[str, int], trackin
 @contextmanager
 def _registry(tracking_uri: str | None) -> Iterator[Any]:
     mlflow = connect_to_existing(tracking_uri, "the registry")
-    with faults_of_store(redactor_for([]), "Name another --tracking-uri, or set MLFLOW_TRACKING_URI"):
+    with faults_of_store(make_redactor([]), "Name another --tracking-uri, or set MLFLOW_TRACKING_URI"):
         yield mlflow
 
 

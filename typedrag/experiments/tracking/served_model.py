@@ -22,7 +22,7 @@ from mlflow.protos.databricks_pb2 import INTERNAL_ERROR, TEMPORARILY_UNAVAILABLE
 import typedrag
 from typedrag.core.errors import InputError, Unavailable
 from typedrag.core.records import Answer
-from typedrag.core.redaction import Redactor, redactor_for
+from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.experiments.evaluate.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, load_program
 from typedrag.lms.lm import open_lm, use_lm
@@ -107,10 +107,10 @@ class ServedProgram(mlflow.pyfunc.PythonModel):
         rows = model_input.reindex(columns=["question", "question_type"]).fillna("")
         pairs = zip(rows["question"], rows["question_type"], strict=True)
         numbered = [AskedQuestion(str(n), str(q), t or None) for n, (q, t) in enumerate(pairs, 1)]
-        redact = redactor_for(())
+        redact = make_redactor(())
         try:
             program, lm = self._open()
-            redact = redactor_for([lm])
+            redact = make_redactor([lm])
             with use_lm(lm):
                 outcomes = answer_questions(program, numbered, threads=int(self._config["threads"]))
         except Unavailable as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.core.errors import first_line
-from typedrag.core.redaction import cleaned
+from typedrag.core.redaction import redact_values
 from typedrag.experiments.evaluate.config import TrackingConfig
 from typedrag.experiments.formats import flattened
 from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
@@ -154,7 +154,7 @@ class Tracker:
         from mlflow.entities import Param
 
         logged = self.client.get_run(self.id).data.params
-        values = _parameters(cleaned(settings, self.redact))
+        values = _parameters(redact_values(settings, self.redact))
         self.client.log_batch(self.id, params=[Param(name, text) for name, text in values if name not in logged])
 
     def tag(self, tags: Mapping[str, str]) -> None:

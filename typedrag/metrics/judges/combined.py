@@ -17,7 +17,7 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.retrieval.logistic import LogisticModel
 from typedrag.retrieval.rerank.rerankers import cosines
-from typedrag.text.words import content_words, words_of
+from typedrag.text.words import content_words, split_words
 
 WEIGHTS = Path(__file__).with_name("combined.json")
 """The model that is shipped."""
@@ -65,7 +65,7 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
     words, own = content_words(answer) - topic, names(answer) - topic
     good_words: Words = frozenset().union(*(contents[i] for i in good))
     all_words: Words = frozenset().union(*contents)
-    usual = fmean(len(words_of(texts[i])) for i in good)
+    usual = fmean(len(split_words(texts[i])) for i in good)
     return {
         "cosine with the question": cosines(question, [answer])[0],
         "cosine with the nearest good one": nearest,
@@ -87,8 +87,8 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
         "names of good ones": _share(own, good_words),
         "names of none": 1 - _share(own, all_words),
         "topic": _share(topic, content_words(answer)),
-        "length": math.log1p(len(words_of(answer))),
-        "length beside good ones": math.log((len(words_of(answer)) + 1) / (usual + 1)),
+        "length": math.log1p(len(split_words(answer))),
+        "length beside good ones": math.log((len(split_words(answer)) + 1) / (usual + 1)),
     }
 
 

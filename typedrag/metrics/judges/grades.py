@@ -15,10 +15,11 @@ import dspy
 
 from typedrag.core.errors import NotMeasurable
 from typedrag.lms.asking import ask
-from typedrag.metrics.gold import gold_texts
 from typedrag.metrics.metric import Metric, Scored, metric
-from typedrag.signatures import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance, predictor
+from typedrag.metrics.overlap import gold_texts
+from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import number_passages
+from typedrag.signatures.judging import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
 from typedrag.text.words import first_words
 
 _PASSAGE_WORDS = 200
@@ -69,7 +70,7 @@ class Grade(Metric):
         super().__post_init__()
         self.judge = GradeJudge(self.signature, self.retries)
 
-    def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
+    def judge_inputs(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
         """The judge's inputs besides question and answer: the gold answers, if the metric needs them."""
         if self.needs is None:
             return {}
@@ -81,7 +82,7 @@ class Grade(Metric):
         answer = prediction.answer
         if self.answer_words:
             answer = first_words(" ".join(answer.split()), self.answer_words)
-        inputs = {**self.measured_by(example, prediction), "question": example.question, "answer": answer}
+        inputs = {**self.judge_inputs(example, prediction), "question": example.question, "answer": answer}
         grade: int = self.judge(**inputs).grade
         worst, best = min(self.meanings), max(self.meanings)
         return Scored(
@@ -137,7 +138,7 @@ class Faithfulness(Grade):
 
     passage_words: int | None = None
 
-    def measured_by(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
+    def judge_inputs(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
         """The passages, numbered."""
         passages = prediction.get("passages")
         if not passages:

@@ -17,12 +17,10 @@ import dspy
 
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference
-from typedrag.datasets.dataset import hash_of
-from typedrag.metrics.arithmetic.agreement import ordered_pairs
-from typedrag.metrics.arithmetic.ranks import Convention, expected_rank
-from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, quoted
-from typedrag.metrics.judges.linkage import draw_references
-from typedrag.metrics.metric import Metric, Scored
+from typedrag.datasets.dataset import text_hash
+from typedrag.metrics.estimate import ordered_pairs
+from typedrag.metrics.judges.linkage import Convention, draw_references, expected_rank
+from typedrag.metrics.metric import MOST_QUOTED, Metric, PredictorCall, Scored, quoted
 from typedrag.signatures.fields import Verdict
 from typedrag.sub_questions.coverage_judge import Coverage
 
@@ -60,7 +58,7 @@ def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswe
     drawn = draw_references(example, seed)
     shown = {r.text for r in drawn}
     others = {r.text: r for r in example.references if r.text.strip() and r.text not in shown}
-    by_lot = sorted(others.values(), key=lambda r: hash_of(f"candidate {example.id}:{r.text}", seed))
+    by_lot = sorted(others.values(), key=lambda r: text_hash(f"candidate {example.id}:{r.text}", seed))
     first = {r.label: r.text for r in reversed(by_lot)}
 
     def known(candidate: Reference) -> dspy.Example:
@@ -98,7 +96,7 @@ class HumanLabels(Metric):
         """True if the labels of a question are enough for an agreement."""
         return True
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The feedback for the judge's predictor; empty for other predictors."""

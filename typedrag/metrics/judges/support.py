@@ -1,23 +1,26 @@
-"""Support of an answer's sentences by sources, by the embeddings and words of both; no LM is asked.
-
-A sentence is near a source if it is near one of its sentences in meaning. Near sentences are on the same matter;
-whether they agree is decided by words. Names and negations are found as English writes them. The thresholds were
-set on half of the questions of Wiki-NFQA: `benchmarks/support.py` measures them on the other half.
-"""
+"""Support."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Protocol
+from itertools import product
+from typing import Any, Protocol
 
-from typedrag.metrics.judges.short_gold import in_digits
+import dspy
+
+from typedrag.core.errors import InputError, Unavailable
+from typedrag.lms.asking import allow_tokens, ask, with_settings
+from typedrag.metrics.overlap import in_digits
+from typedrag.retrieval.local_models import loading, local_model, locate_model
 from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
-from typedrag.signatures.judging import SupportVerdict
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.fields import add_keys, require_keys, values
+from typedrag.signatures.judging import JudgeSupport, SupportVerdict
 from typedrag.text.sentences import sentences, without_item_number
-from typedrag.text.words import content_words, words_of
+from typedrag.text.words import content_words, first_words, split_words
 
 NEAR = 0.6
 """The least cosine of two sentences on the same matter."""
@@ -98,7 +101,7 @@ def particulars(sentence: str, known: str) -> frozenset[str]:
     had = _content(known)
     sentence = _plain(sentence)
     words = list(_WORD.finditer(sentence))
-    named = {w for quote in _QUOTED.findall(sentence) for w in words_of(quote)}
+    named = {w for quote in _QUOTED.findall(sentence) for w in split_words(quote)}
     for word, following in zip(words, [*(w[0] for w in words[1:]), ""], strict=False):
         name = word[0][0].isupper() and (following[:1].isupper() or not _begins_sentence(sentence, word.start()))
         if name or any(character.isdigit() for character in word[0]):
@@ -119,7 +122,7 @@ def shared_words(sentence: str, question: str, known: str) -> float:
 
 def _stands_for_another(new: frozenset[str], sentence: str, source: str, question: str) -> bool:
     """True if the source has, in the place of one of the words, something that neither sentence nor question has."""
-    ours, theirs = words_of(_plain(sentence)), words_of(_plain(source))
+    ours, theirs = split_words(_plain(sentence)), split_words(_plain(source))
     known = _content(sentence) | _content(question)
     for kind, start, end, other_start, other_end in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
         here, there = (content_words(" ".join(w)) for w in (ours[start:end], theirs[other_start:other_end]))
@@ -153,4 +156,116 @@ def _begins_sentence(text: str, place: int) -> bool:
 
 
 def _denies(sentence: str) -> bool:
-    return sum(word in _DENIES for word in words_of(sentence)) % 2 == 1
+    return sum(word in _DENIES for word in split_words(sentence)) % 2 == 1
+
+
+FORMS = "embedding, nli:NAME, lm"
+_SOURCE_WORDS = 200
+_MOST_SOURCES = 10
+"""The most sources that an LM reads; those that the answer cites come first."""
+_TOKENS_A_VERDICT = 12
+
+
+def open_support(spec: str) -> Support:
+    """The make of support that a spec names; models are loaded on first use.
+
+    Args:
+        spec: `embedding`; `nli:NAME`, a cross-encoder for entailment, such as
+            `nli:cross-encoder/nli-deberta-v3-small`, or a folder of one; or `lm`, the LM in use.
+    """
+    kind, _, name = spec.partition(":")
+    if spec == "embedding":
+        return EmbeddingSupport()
+    if kind == "nli" and name:
+        return NLISupport(name)
+    if spec == "lm":
+        return LMSupport()
+    raise InputError(f"support cannot be told by '{spec}'", f"Write one of: {FORMS}")
+
+
+class NLISupport:
+    """Judges by a model of natural language inference, source by source.
+
+    A sentence is supported if one source entails it; otherwise contradicted if one contradicts it.
+
+    Args:
+        name: A folder, or a name of the Hugging Face hub.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
+        """See `Support.verdicts`."""
+        with _nli_model(self.name) as (model, labels):
+            pairs = [(source, sentence) for sentence, source in product(sentences, sources)]
+            likeliest = model.predict(pairs, show_progress_bar=False).argmax(axis=1).tolist() if pairs else []
+        by_pair = [labels.get(place, SupportVerdict.NOT_STATED) for place in likeliest]
+        of_sentences = [by_pair[start : start + len(sources)] for start in range(0, len(by_pair), len(sources))]
+        return [
+            next((verdict for verdict in SupportVerdict if verdict in of_one), SupportVerdict.NOT_STATED)
+            for of_one in of_sentences
+        ]
+
+
+@local_model
+def _nli_model(name: str) -> tuple[Any, Mapping[int, SupportVerdict]]:
+    """A model, and the verdicts of those of its outputs that mean entailment or contradiction."""
+    with loading(f"the model '{name}'", error=Unavailable):
+        from sentence_transformers import CrossEncoder
+
+        model = CrossEncoder(locate_model(name), trust_remote_code=False)
+    names = {place: str(label).lower() for place, label in model.config.id2label.items()}
+    labels = {
+        **{place: SupportVerdict.SUPPORTED for place, label in names.items() if label.startswith("entail")},
+        **{place: SupportVerdict.CONTRADICTED for place, label in names.items() if label.startswith("contradict")},
+    }
+    if len(labels) != 2:
+        raise InputError(
+            f"the model '{name}' tells no entailment and contradiction: its labels are {', '.join(names.values())}",
+            "Give an NLI model",
+        )
+    return model, labels
+
+
+class SupportJudge(dspy.Module):
+    """Judges the support of all sentences of an answer by sources, in one call.
+
+    Args:
+        retries: How often to ask again for a reply that cannot be parsed.
+    """
+
+    def __init__(self, retries: int = 2) -> None:
+        super().__init__()
+        self._retries = retries
+        self.check = predictor(JudgeSupport)
+
+    def forward(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> dspy.Prediction:
+        """A prediction with the `verdicts`, one for each sentence."""
+        reply = ask(
+            "judge support",
+            with_settings(self.check, allow_tokens(len(sentences) * _TOKENS_A_VERDICT)),
+            retries=self._retries,
+            signature=require_keys(self.check.signature, add_keys(sentences)),
+            sources=list(sources),
+            question=question,
+            sentences=add_keys(sentences),
+        ).prediction
+        return dspy.Prediction(verdicts=[SupportVerdict(v) for v in values(reply.verdicts)])
+
+
+class LMSupport:
+    """Judges by the LM in use.
+
+    Args:
+        judge: The judge; by default a new one.
+    """
+
+    def __init__(self, judge: SupportJudge | None = None) -> None:
+        self.judge = judge or SupportJudge()
+
+    def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
+        """See `Support.verdicts`."""
+        read = [first_words(source, _SOURCE_WORDS) for source in sources[:_MOST_SOURCES]]
+        verdicts: list[SupportVerdict] = self.judge(question=question, sentences=sentences, sources=read).verdicts
+        return verdicts

@@ -12,12 +12,10 @@ import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Answered, Passage
-from typedrag.metrics.feedback import MOST_QUOTED, PredictorCall, listed
-from typedrag.metrics.gold import good_references
 from typedrag.metrics.judges.grades import Equivalence
-from typedrag.metrics.judges.short_gold import is_short, says
-from typedrag.metrics.judges.support_judges import open_support
-from typedrag.metrics.metric import Metric, Scored, metric
+from typedrag.metrics.judges.support import open_support
+from typedrag.metrics.metric import MOST_QUOTED, Metric, PredictorCall, Scored, listed, metric
+from typedrag.metrics.overlap import good_references, is_short, says
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.signatures.roles import Role
 from typedrag.text.sentences import sentences
@@ -87,7 +85,7 @@ class Truthfulness(Metric):
             return _scored(0, 1, "gold", _on_gold(False, short))
         return self._by_support(example.question, prediction.answer, golds or _sources(example, prediction))
 
-    def feedback_for(
+    def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         """The general feedback for predictors that write, and whether their sources have a right answer; for those that

@@ -21,7 +21,7 @@ from typedrag.experiments.evaluate.config import (
     named,
 )
 from typedrag.metrics import DEFAULT_OBJECTIVE, parse_objective
-from typedrag.optimizers.compile.targets import ALONE
+from typedrag.optimizers.compile.labelled_targets import ALONE
 from typedrag.optimizers.compile.teleprompters import BudgetName
 
 
@@ -104,8 +104,7 @@ class CompileConfig(ExperimentConfig):
         """The metrics to compile against, by default `DEFAULT_OBJECTIVE`; none for a module with labels of its own."""
         return self.metrics or (() if self.modules in ALONE else default_metrics())
 
-    def test_of(self, *programs: ProgramConfig) -> EvaluationConfig:
-        """The evaluation of programs on the test split."""
+    def test_evaluation(self, *programs: ProgramConfig) -> EvaluationConfig:
         return EvaluationConfig(
             programs=programs,
             dataset=DatasetConfig(**dict(self.dataset), split="test", limit=self.test_limit),

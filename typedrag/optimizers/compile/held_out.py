@@ -1,4 +1,4 @@
-"""Compare the compiled program with its base, on questions that were used neither to compile nor to choose it."""
+"""Compare what was compiled with its base, on questions that were used neither to compile nor to choose it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,35 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import dspy
 
+from typedrag.core.errors import InputError
 from typedrag.core.records import Answer, Estimate
 from typedrag.core.redaction import Redactor
 from typedrag.datasets import Dataset
-from typedrag.datasets.splits import group_of
+from typedrag.datasets.dataset import question_group, sample
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
 from typedrag.experiments.compare.objective import SCORE, TRUTH, verdict_of, with_objective
 from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, Run
 from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, read_run, value_of
 from typedrag.experiments.held_out import check_enough
+from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
 from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric
-from typedrag.metrics.objective import measurable_by
+from typedrag.metrics.objective import measurable_ids
+from typedrag.optimizers.compile.labelled_targets import JUDGES
 from typedrag.optimizers.compile.targets import Target
 from typedrag.programs.artifact.compiled import Change, Verdict
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.runs import Progress, RunFolder, work
+from typedrag.runs.work import Listener, ignore_progress
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,6 @@ class HeldOut:
 
     @property
     def truth(self) -> Difference | None:
-        """The difference in truthfulness; None if it was not measured."""
         return next((d for d in self.differences if d.measure == TRUTH and d.stratum == ALL), None)
 
     @property
@@ -64,12 +69,10 @@ class HeldOut:
 
     @property
     def differences(self) -> Sequence[Difference]:
-        """The differences by measure, then by question type."""
         return self.comparison.differences if self.comparison else ()
 
     @property
     def changes(self) -> dict[str, Change]:
-        """The differences, with the names of the means."""
         return {
             _name(d): Change(**asdict(d.difference), p=d.p)
             for d in self.differences
@@ -91,10 +94,7 @@ def held_out(
     *,
     tests: int = 1,
 ) -> HeldOut:
-    """Compare the base's run over the test split with that of the compiled program; None if they are the same program.
-
-    Runs are compared by the weighted metrics that were compiled against; see `with_objective`.
-    """
+    """Compare the run of the base over the test split with that of the compiled program; None if they are the same."""
     named = [replace(base, name="base"), replace(compiled or base, name="compiled")]
     pair = [with_objective(run, weights, measurable) for run in named]
     comparison = compare(pair, by=("type",), seed=seed, force=True, decisive=SCORE, programs=tests)
@@ -122,7 +122,7 @@ def _is_told(difference: Difference) -> bool:
 
 def check_test(examples: Sequence[dspy.Example], dataset: Dataset, flag: str) -> None:
     """Refuse a test on too few questions, before it is paid; the flag sets their number."""
-    count = len({group_of(example) for example in examples})
+    count = len({question_group(example) for example in examples})
     hint = f"Name a dataset with more, or test on these without a verdict: {flag} {len(examples)}"
     check_enough(count, f"split 'test' of dataset '{dataset.name}'", hint)
 
@@ -157,7 +157,7 @@ def held_out_alone(
         )
         for name, module in [("base", base), ("compiled", compiled)][: 1 + is_changed(base, compiled)]
     ]
-    measurable = measurable_by([metric], examples)
+    measurable = measurable_ids([metric], examples)
     return held_out(runs[0], runs[1] if len(runs) > 1 else None, {metric.name: 1.0}, measurable, seed, tests=tests)
 
 
@@ -178,10 +178,7 @@ def run_module(
     listener: Callable[[Progress], object] = lambda progress: None,
     redact: Redactor,
 ) -> Run:
-    """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program.
-
-    What the module says is the answer, as JSON. A run that is in the folder is continued.
-    """
+    """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program."""
     by_id = {str(example.id): example for example in examples}
     predictions: dict[str, dspy.Prediction] = {}
     questions = [
@@ -210,3 +207,61 @@ def run_module(
             by_id, do, opened.store, steps=(ANSWERS, metric.name), threads=threads, listener=listener, name=folder.name
         )
     return read_run(folder)
+
+
+def check_saved_judge(
+    folder: Path,
+    datasets: Mapping[str, Dataset],
+    scorer: Scorer,
+    settings: CheckSettings | None = None,
+    *,
+    listener: Listener = ignore_progress,
+) -> JudgeCheck:
+    """Test the compiled judge in a folder with an LM, and write the result into it; see `load_judge`.
+
+    Args:
+        folder: A folder that `save_judge` wrote.
+        datasets: Datasets by their names; the first with labels for this judge is used.
+        scorer: The LM that the judge and its base ask.
+        settings: Threads, seed and the limit of questions.
+        listener: Hears of the progress.
+    """
+    saved, settings = SavedJudge.read(folder), settings or CheckSettings()
+    target = JUDGES[saved.judge](**saved.options)
+    dataset = next((datasets[name] for name in target.datasets if name in datasets), None)
+    if dataset is None:
+        problem = f"no labels are given for the {saved.judge} in {folder}"
+        raise InputError(problem, f"Give {' or '.join(target.datasets)}")
+    examples = target.test_examples(dataset)
+    if settings.limit is None:
+        check_test(examples, dataset, "--limit")
+    with TemporaryDirectory() as runs:
+        test = held_out_alone(
+            target,
+            target.student(),
+            saved.build(),
+            sample(examples, settings.limit or len(examples), settings.seed, question_type_of),
+            Path(runs),
+            lm=scorer.lm,
+            threads=settings.threads,
+            seed=settings.seed,
+            tests=saved.count_tests(scorer.lm.model, dataset),
+            listener=lambda p: listener(replace(p, run=f"{p.run.partition('-')[0]} {target.name}, {scorer.name}")),
+        )
+    return keep_check(folder, test, scorer.lm.model, dataset)
+
+
+def keep_check(folder: Path, test: HeldOut, scorer: str, dataset: Dataset) -> JudgeCheck:
+    check = JudgeCheck(
+        scorer=scorer,
+        judge=SavedJudge.read(folder).fingerprint,
+        dataset=dataset.name,
+        dataset_fingerprint=dataset.fingerprint,
+        base=test.base.get("objective/score"),
+        compiled=test.compiled.get("objective/score"),
+        difference=test.overall.difference if test.overall else None,
+        verdict=test.verdict,
+        p=test.p,
+        tests=test.tests,
+    )
+    return add_check(folder, check)

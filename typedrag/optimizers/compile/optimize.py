@@ -32,7 +32,7 @@ from typedrag.lms.cost import LEDGER, CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, best_of
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Scoring, find_best
 from typedrag.optimizers.compile.teleprompters.limiter import (
     CallLimiter,
     Faulted,
@@ -42,7 +42,6 @@ from typedrag.optimizers.compile.teleprompters.limiter import (
     closing,
 )
 from typedrag.optimizers.compile.teleprompters.optimizer import Compilation, CompileRequest, Optimizer
-from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
 
@@ -55,14 +54,7 @@ _NO_LIMIT = 10**9
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """The result of a compile.
-
-    Attributes:
-        best: The best program; the student itself if none is better.
-        candidates: All evaluations on validation examples, in order; the first is the base's.
-        spent: The cost of the compile, also before it was resumed.
-        stopped: Why the optimizer was stopped; empty if it ended by itself.
-    """
+    """The result of a compile."""
 
     best: dspy.Module
     candidates: tuple[Candidate, ...]
@@ -77,16 +69,11 @@ class CompileOutcome:
     @property
     def best_candidate(self) -> Candidate | None:
         """The best candidate; its score is too good, since it was chosen by it. None if there is no base."""
-        return best_of(self.candidates)
+        return find_best(self.candidates)
 
 
 class CompileEstimate(NamedTuple):
-    """The estimated cost of a compile, from three questions.
-
-    Attributes:
-        runs: Runs of the program that the optimizer plans, each with a judgment; None if that is not known.
-        total: The cost of all runs, or of one if their number is not known.
-    """
+    """The estimated cost of a compile, from three questions."""
 
     runs: int | None
     total: Spending
@@ -128,7 +115,6 @@ def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stoppe
 
 
 def _run_once(run: Compilation, spent: list[Spending], example: dspy.Example) -> None:
-    """Run the student once, and add to `spent` what it took, failed or not."""
     with track_cost(CostTracker()) as account:
         try:
             run.scoring(example, run.student(**example.inputs()))
@@ -192,7 +178,7 @@ def _begun(
         stack.callback(_one_at_a_time.release)
         if folder.exists() and not is_run(folder) and any(file.name != ".lock" for file in folder.iterdir()):
             raise InputError(f"{folder} holds something else", "Name an empty folder, or that of the same compile")
-        identity = identity_of(used, optimizer)
+        identity = compile_identity(used, optimizer)
         opened = stack.enter_context(RunFolder.open(folder, identity, kind=KIND, resume=True, items={}))
         stack.enter_context(use_reply_store(folder / REPLIES, keep_unreadable=True))
         limiter = CallLimiter(stop or AnyOf(), Ledger(folder / LEDGER))
@@ -207,7 +193,7 @@ def _begun(
         yield Compilation(**vars(used), scoring=scoring, limiter=limiter, log=log), opened.store
 
 
-def identity_of(request: CompileRequest, optimizer: Optimizer) -> dict[str, Any]:
+def compile_identity(request: CompileRequest, optimizer: Optimizer) -> dict[str, Any]:
     """All that a compile depends on; two compiles with equal identities are the same."""
     lms = {"task LM": request.task_lm, "teacher LM": request.teacher_lm, "prompt LM": request.prompt_lm}
     return {
@@ -217,7 +203,7 @@ def identity_of(request: CompileRequest, optimizer: Optimizer) -> dict[str, Any]
         "seed": request.seed,
         "student": fingerprint(state_of(request.student)),
         "modules": {
-            name: [type(part).__qualname__, _options_of(part)]
+            name: [type(part).__qualname__, _module_options(part)]
             for name, part in request.student.named_sub_modules(dspy.Module)
         },
         "trainset": _fingerprint(request.trainset),
@@ -228,7 +214,7 @@ def identity_of(request: CompileRequest, optimizer: Optimizer) -> dict[str, Any]
     }
 
 
-def _options_of(part: dspy.Module) -> Any:
+def _module_options(part: dspy.Module) -> Any:
     options = getattr(part, "options", None)
     return options.model_dump(mode="json") if isinstance(options, BaseModel) else None
 

@@ -13,9 +13,9 @@ from typing import Any
 import dspy
 
 from typedrag.core.errors import InputError
-from typedrag.core.redaction import Redactor, redactor_for
+from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import hash_of, sample
+from typedrag.datasets.dataset import sample, text_hash
 from typedrag.experiments.balance import question_type_of
 from typedrag.experiments.compare.objective import with_truthfulness
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
@@ -34,13 +34,14 @@ from typedrag.experiments.tracking.registry import check_registration
 from typedrag.lms.cost import LEDGER, Spending, track_cost
 from typedrag.lms.lm import Role, default_spec, reply_settings
 from typedrag.lms.replies import REPLIES
-from typedrag.metrics import metric_class, risk_of
+from typedrag.metrics import metric_class, objective_risk
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.targets import JudgeTarget, Target, target_for
+from typedrag.optimizers.compile.labelled_targets import JudgeTarget, find_target
+from typedrag.optimizers.compile.targets import Target
 from typedrag.optimizers.compile.teleprompters import BUDGET_CALLS, CompileRequest, Optimizer, build_optimizer
-from typedrag.optimizers.compile.teleprompters.limiter import Ledger, spent_by
-from typedrag.optimizers.compile.teleprompters.scoring import read_call
+from typedrag.optimizers.compile.teleprompters.candidates import read_call
+from typedrag.optimizers.compile.teleprompters.limiter import Ledger, read_spending
 from typedrag.programs import Program
 from typedrag.programs.artifact.compiled import without_secrets
 from typedrag.programs.loading import ProgramSource
@@ -52,17 +53,11 @@ COMPILE, TYPES = "compile", "types"
 
 
 class CompileResources:
-    """The objects of a compile and of its test; each is built when it is first used.
-
-    Args:
-        config: The configuration of the compile.
-        out: The folder of the compile.
-        types_by_lm: Let the LM name types of questions where the program does; else the default classifier does.
-    """
+    """The objects of a compile and of its test; each is built when it is first used."""
 
     def __init__(self, config: CompileConfig, out: Path, *, types_by_lm: bool = True) -> None:
         self.config, self._types_by_lm = config, types_by_lm
-        self.resources = Resources(config.test_of(config.program), config.replies or out / REPLIES)
+        self.resources = Resources(config.test_evaluation(config.program), config.replies or out / REPLIES)
         self._types = out / COMPILE / TYPES
 
     def check(self) -> None:
@@ -97,8 +92,7 @@ class CompileResources:
 
     @property
     def risk(self) -> str:
-        """The known risk of compiling against these metrics; empty if none."""
-        return risk_of(m.name for m in self.config.against)
+        return objective_risk(m.name for m in self.config.against)
 
     @cached_property
     def optimizer(self) -> Optimizer:
@@ -107,7 +101,6 @@ class CompileResources:
 
     @property
     def limits(self) -> tuple[int, int | None]:
-        """The most LM calls, those of the budget's name if none are given, and tokens; None if these have no limit."""
         limits = self.config.budget
         return limits.lm_calls or BUDGET_CALLS[limits.name], limits.tokens
 
@@ -120,16 +113,14 @@ class CompileResources:
 
     @cached_property
     def base(self) -> Program | None:
-        """The program that is compiled; None for a judge."""
         return None if self.judge else self.resources.program(self.config.program)
 
     @cached_property
     def target(self) -> Target:
-        return target_for(self.config.modules)
+        return find_target(self.config.modules)
 
     @property
     def judge(self) -> JudgeTarget | None:
-        """The judge that is compiled; None if a program is compiled."""
         return self.target if isinstance(self.target, JudgeTarget) else None
 
     @property
@@ -143,7 +134,6 @@ class CompileResources:
 
     @cached_property
     def types(self) -> int:
-        """The number of questions whose types the LM is to name."""
         asks = not self.own_labels and TYPE_CLASSIFIERS.parse(self.resources.type_classifier).kind == "lm"
         return len(untyped(self._read.examples)) if asks else 0
 
@@ -167,14 +157,11 @@ class CompileResources:
     @property
     def spent_on_types(self) -> Spending:
         """The cost of the types that the LM has named, also before the compile was resumed."""
-        return spent_by(self._types / LEDGER)
+        return read_spending(self._types / LEDGER)
 
     @cached_property
     def lms(self) -> dict[str, tuple[LMConfig, dspy.LM]]:
-        """The LMs by role, with their settings: `task`, `judge`, and `prompt` and `teacher` if they are not the task's.
-
-        An LM without a spec is the task's with these settings; see also `LMConfig.beside`.
-        """
+        """The LMs by role and their settings: `task`, `judge`, and `prompt` and `teacher` where they differ."""
         task = self.config.lm
         lms = {"task": (task, self.resources.lm)}
         roles: tuple[tuple[Role, LMConfig | None], ...]
@@ -197,7 +184,7 @@ class CompileResources:
 
     @cached_property
     def redactor(self) -> Redactor:
-        return redactor_for((lm for _, lm in self.lms.values()), addresses=self.resources.addresses)
+        return make_redactor((lm for _, lm in self.lms.values()), addresses=self.resources.addresses)
 
     @cached_property
     def objective(self) -> Objective:
@@ -206,7 +193,6 @@ class CompileResources:
         return Objective([(self.resources.metrics[m.name], m.weight) for m in self.config.against], read_call)
 
     def request(self, folder: Path) -> CompileRequest:
-        """The request to compile the target in a folder."""
         student = self.target.student(self.base)
         train, validation = self.examples("train"), self.examples("validation")
         for metric, _ in self.objective.metrics:
@@ -258,7 +244,7 @@ class CompileResources:
         examples = self.examples("test")
         return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
 
-    def tested_by(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
+    def test_metrics(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
         """The metrics of the test: those that are compiled against, and truthfulness if it can be measured."""
         metrics = self.resources.config.metrics
         return with_truthfulness(metrics, self.test_examples, self.dataset, self.resources.scorer, on_notice)
@@ -266,11 +252,10 @@ class CompileResources:
     @property
     def test_fingerprint(self) -> str:
         """A short hash of the test examples' ids, which depend on the modules that are compiled."""
-        return hash_of(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
+        return text_hash(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that tell this compile from others, without those of `request`."""
         config = self.config
         options = options_of(config.program, self.source)
         return {
@@ -286,7 +271,6 @@ class CompileResources:
 
     @property
     def metric_options(self) -> dict[str, dict[str, Any]]:
-        """The options of the metrics that are compiled against, with the fingerprints of compiled judges."""
         return {m.name: with_fingerprints(m.name, m.options) for m in self.config.against}
 
     @property

@@ -28,10 +28,9 @@ from typedrag.files.text_files import write_text
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
 from typedrag.lms.replies import REPLIES, use_reply_store
-from typedrag.metrics.objective import measurable_by
-from typedrag.optimizers.compile.checked_judge import keep_check
+from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out, held_out_alone, is_changed
+from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out, held_out_alone, is_changed, keep_check
 from typedrag.optimizers.compile.optimize import (
     KIND,
     CompileEstimate,
@@ -40,7 +39,7 @@ from typedrag.optimizers.compile.optimize import (
     estimate_compile,
 )
 from typedrag.optimizers.compile.resources import COMPILE, CompileResources
-from typedrag.optimizers.compile.teleprompters import Candidate, best_so_far, candidates_in
+from typedrag.optimizers.compile.teleprompters import Candidate, best_so_far, read_candidates
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs import Program
 from typedrag.programs.answering import unguarded
@@ -112,14 +111,7 @@ class CompileResult:
 
 @dataclass(frozen=True)
 class CompileProgress:
-    """Callbacks for the progress of a compile.
-
-    Attributes:
-        plan: Called with the plan before the compile begins.
-        candidate: Called with each new candidate and the name of its target.
-        test: Called with the progress of the test's runs.
-        notice: Called with messages for the user.
-    """
+    """Callbacks for the progress of a compile."""
 
     plan: Callable[[Plan], None] = lambda plan: None
     candidate: Callable[[str, Candidate], None] = lambda target, candidate: None
@@ -173,7 +165,7 @@ def is_begun(out: Path) -> bool:
     return out.is_dir() and any(not file.name.startswith(left) for file in out.iterdir())
 
 
-def tested_as(program: Path) -> str:
+def test_run_name(program: Path) -> str:
     """The name in `test` of the run of the program in a folder: a compile that goes on may find another."""
     return f"{COMPILED}-{Compiled.read(program).fingerprint}"
 
@@ -223,7 +215,7 @@ class _Compile:
                     result = self._run()
             except BaseException as error:
                 why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "a fault ended it"
-                log_compile(self.tracker, candidates_in(self.folder), None, name, risk=risk, stopped=why)
+                log_compile(self.tracker, read_candidates(self.folder), None, name, risk=risk, stopped=why)
                 raise
             candidates, stopped = result.outcome.candidates, result.outcome.stopped
             register_as = self.config.register_as
@@ -237,7 +229,6 @@ class _Compile:
         return use_reply_store(self.config.replies or self.out / REPLIES, keep_unreadable=True)
 
     def _open(self) -> RunFolder:
-        """The folder of the compile and its test; the target has one of its own in it."""
         return RunFolder.open(self.out, self.parts.identity, kind=KIND, resume=True, items={})
 
     def _run(self) -> CompileResult:
@@ -249,7 +240,7 @@ class _Compile:
             if best is not None:
                 self._save(target.put_back(base, best))
             self.watching.candidate(target.name, candidate)
-            log_candidates(self.tracker, candidates_in(self.folder), target.name)
+            log_candidates(self.tracker, read_candidates(self.folder), target.name)
 
         outcome = compile_module(request, parts.optimizer, parts.stop, on_candidate=on_candidate)
         compiled = target.put_back(base, outcome.best)
@@ -263,7 +254,7 @@ class _Compile:
         test = self._test(before, compiled)
         self._save(compiled, test)
         if test.comparison and base is not None:  # a later candidate, of a larger budget, replaces `program` untested
-            self._save(compiled, test, self.out / TEST / tested_as(self.saved) / PROGRAM)
+            self._save(compiled, test, self.out / TEST / test_run_name(self.saved) / PROGRAM)
         spent = parts.spent_on_types + outcome.spent
         return CompileResult(self.saved, target.name, outcome, test, spent, risk=parts.risk)
 
@@ -331,7 +322,7 @@ class _Compile:
                 redact=parts.redactor,
             )
         runs = self._run_whole(is_changed(base, compiled))
-        measurable = measurable_by([metric for metric, _ in parts.objective.metrics], parts.test_examples)
+        measurable = measurable_ids([metric for metric, _ in parts.objective.metrics], parts.test_examples)
         weights = {m.name: m.weight for m in config.against}
         other = runs[1] if len(runs) > 1 else None
         return held_out(runs[0], other, weights, measurable, config.seed, tests=tests)
@@ -341,10 +332,10 @@ class _Compile:
         programs = [config.program.model_copy(update={"name": BASE})]
         if changed:
             program = parts.resources.compiled_from(config.program, self.saved)
-            programs.append(program.model_copy(update={"name": tested_as(self.saved)}))
-        metrics = parts.tested_by(self.watching.notice)
+            programs.append(program.model_copy(update={"name": test_run_name(self.saved)}))
+        metrics = parts.test_metrics(self.watching.notice)
         runs = run_evaluation(
-            config.test_of(*programs).model_copy(update={"metrics": metrics}),
+            config.test_evaluation(*programs).model_copy(update={"metrics": metrics}),
             self.out / TEST,
             among={str(e.id) for e in parts.examples("test")},
             resume=True,

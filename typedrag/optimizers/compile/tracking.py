@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typedrag.core.records import Estimate
-from typedrag.core.redaction import cleaned
+from typedrag.core.redaction import redact_values
 from typedrag.experiments import formats
 from typedrag.experiments.compare.compare import ALL, Difference
 from typedrag.experiments.judges.saved import SavedJudge
@@ -35,10 +35,6 @@ _INK, _ALL, _BEST = "#7d828b", "#3f83cf", "#d9662f"
 
 
 def log_candidates(tracker: Tracker, candidates: Sequence[Candidate], target: str) -> None:
-    """Log candidates as far as they are not logged yet.
-
-    Each is a nested run, and a point of the compile's curves, whose step is its number.
-    """
     if tracker.works:
         with tracker.attempt("a candidate", "It and the others are logged at the end"):
             _log_candidates(tracker, candidates, target)
@@ -75,16 +71,7 @@ def log_compile(
     stopped: str = "",
     register_as: str | None = None,
 ) -> str:
-    """Log a compile; return the registered version as `models:/NAME/VERSION`, empty if there is none.
-
-    Args:
-        candidates: All candidates.
-        result: None if a fault ended the compile.
-        target: The name of what is compiled.
-        risk: The risk of compiling against these metrics, shown on the page.
-        stopped: Why the compile stopped; empty if it came to its end.
-        register_as: The registered model that the program becomes a version of; None registers nothing.
-    """
+    """Log a compile; return the registered version as `models:/NAME/VERSION`, empty if there is none."""
     if not tracker.id:
         return ""
     version = ""
@@ -92,7 +79,7 @@ def log_compile(
         _log_candidates(tracker, candidates, target)
         if candidates:
             tracker.table("candidates.json", [{"target": target, **_values(c)} for c in candidates])
-            shown = [Candidate.from_dict(cleaned(asdict(c), tracker.redact)) for c in candidates]
+            shown = [Candidate.from_dict(redact_values(asdict(c), tracker.redact)) for c in candidates]
             tracker.artifact("trajectory.html", render_candidates(shown, target, tracker.name, risk))
         tracker.tag({"stopped": stopped})
         if result is not None:
@@ -134,7 +121,6 @@ def _score_metrics(name: str, score: Estimate) -> Iterator[tuple[str, float]]:
 
 
 def candidate_chart(candidates: Sequence[Candidate]) -> str:
-    """A chart of scores over LM calls, as the data URL of an SVG; the first candidate is the base."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

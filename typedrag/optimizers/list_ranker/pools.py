@@ -11,15 +11,15 @@ import dspy
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Reference
-from typedrag.datasets.dataset import hash_of
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.dataset import text_hash
+from typedrag.datasets.richrag import Pool
 from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
-from typedrag.optimizers.list_ranker.utility import graded_table
+from typedrag.optimizers.list_ranker.measures import graded_table
 from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
 from typedrag.retrieval import Retriever
-from typedrag.runs.stages import Stages
+from typedrag.runs.work import Stages
 from typedrag.text.words import folded
 
 COVERAGE = "coverage"
@@ -31,23 +31,18 @@ DEEPEST = 1000
 
 
 class Scale(NamedTuple):
-    """A dataset's labels of passages.
-
-    Attributes:
-        lowest: The label of worthless passages.
-        relevant_from: The lowest label of relevant passages.
-    """
+    """A dataset's labels of passages."""
 
     lowest: int
     relevant_from: int
 
 
-def scale_of(examples: Sequence[dspy.Example]) -> Scale:
+def find_scale(examples: Sequence[dspy.Example]) -> Scale:
     """The scale of labels in a dataset whose references are passages; the first of them are those of `passage_ids`.
 
     Example:
         >>> references = (Reference("good", 4), Reference("fair", 3), Reference("no", 1))
-        >>> scale_of([dspy.Example(references=references, passage_ids=("a", "b"))])
+        >>> find_scale([dspy.Example(references=references, passage_ids=("a", "b"))])
         Scale(lowest=1, relevant_from=3)
     """
     labels = {r.label for e in examples for r in e.get("references") or ()}
@@ -64,20 +59,7 @@ def scale_of(examples: Sequence[dspy.Example]) -> Scale:
 def pools_from_labels(
     examples: Sequence[dspy.Example], retriever: Retriever, scale: Scale, *, depth: int = 50, missed: bool = True
 ) -> Iterator[Pool]:
-    """Yield a pool for each question: the retriever's passages, with the labels that people gave.
-
-    Labels belong to texts: a passage of the index has the label of the reference with the same
-    words. Passages that nobody judged have no label. The relevant passages stand for sub-answers, see
-    `graded_table`; a question without relevant passages has no pool.
-
-    Args:
-        examples: Examples whose references are passages with labels.
-        retriever: A retriever over an index that holds these passages.
-        scale: The scale of the dataset's labels, see `scale_of`.
-        depth: Passages to retrieve.
-        missed: Also add labelled passages that the retriever finds below `depth`, in its order. Those that
-            it does not find come last, in an order independent of their labels.
-    """
+    """Yield a pool for each question: the retriever's passages, with the labels that people gave."""
     rankings = retriever.search([e.question for e in examples], max(depth, DEEPEST) if missed else depth)
     for example, ranking in zip(examples, rankings, strict=True):
         labels: dict[str, int] = {}
@@ -89,14 +71,13 @@ def pools_from_labels(
         passages = _pooled(ranking, labels, depth)
         if missed:
             there = {folded(p.text) for p in passages}
-            absent = sorted((words for words in labels if words not in there), key=hash_of)
+            absent = sorted((words for words in labels if words not in there), key=text_hash)
             passages += [Passage(f"{example.id}-{n}", texts[words]) for n, words in enumerate(absent)]
         if pool := _graded_pool(example, passages, labels, scale.relevant_from - scale.lowest):
             yield pool
 
 
 def has_sub_answers(examples: Sequence[dspy.Example]) -> bool:
-    """True if all examples have answers to sub-aspects."""
     return all(e.get("sub_answers") for e in examples)
 
 
@@ -113,14 +94,7 @@ def predicted_aspects(
     explorer: SubAspectExplorer,
     stages: Stages,
 ) -> dict[str, list[str]]:
-    """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would.
-
-    A question whose reply cannot be read has none: the program then searches for the question alone.
-
-    Args:
-        explorer: That of a program, perhaps compiled.
-        stages: Ask the LM.
-    """
+    """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would."""
 
     def name_aspects(example: dspy.Example) -> list[str]:
         return list(explorer(question=example.question).sub_aspects)
@@ -138,21 +112,7 @@ def pools_from_sub_answers(
     limit: int | None = 60,
     fuse: bool = False,
 ) -> Iterator[Pool]:
-    """Yield RichRAG's pool for each question: the passages retrieved for its sub-aspects (eq. 3 and 4).
-
-    The pool also holds the coverage of each sub-answer by each passage (eq. 8 and 11), the best of the
-    example's references as the answer to the whole question, and as labels which passages are relevant: those that
-    the example names, and those whose ROUGE with the answer, the mean of two F-measures, is above `RELEVANT`
-    (appendix B). A question without retrieved passages has no pool.
-
-    Args:
-        examples: Examples with `sub_answers`, see `has_sub_answers`.
-        retriever: The retriever of candidates.
-        aspects: The sub-aspects of each question, by its example's id; without any, the question alone is searched for.
-        depth: Passages to retrieve for each sub-aspect, together with the question.
-        limit: Passages of a pool; see `merge`.
-        fuse: The order of passages; see `merge`.
-    """
+    """Yield RichRAG's pool for each question: the passages retrieved for its sub-aspects (eq. 3 and 4)."""
     for example in examples:
         searched = list(aspects.get(str(example.id), ()))
         rankings = retriever.search(queries_for(example.question, searched), depth)
@@ -177,12 +137,7 @@ def pools_from_sub_answers(
 
 
 def pools_from_runs(runs: Sequence[Run]) -> list[Pool]:
-    """The pools of questions in runs whose passages were judged by the metric `coverage`.
-
-    A pool holds the passages that the runs' programs answered from, and for each whether it covers each
-    core sub-question (1 or 0). Its sub-aspects are the queries that were searched for together with the
-    question.
-    """
+    """The pools of questions in runs whose passages were judged by the metric `coverage`."""
     answered: dict[str, list[QuestionResult]] = {}
     for run in runs:
         for question in run.questions:
@@ -236,7 +191,7 @@ def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
     aspects: list[str] = []
     for result, sub_questions in zip(results, details, strict=True):
         judged = [s["retrieved"] for s in sub_questions if s["type"] == SubQuestionType.CORE]
-        found_for = _searched_for(result)
+        found_for = _searched_queries(result)
         aspects += [a for a in found_for if a not in aspects]
         assert result.answer is not None, "only answered questions are pooled"
         for place, passage in enumerate(result.answer.passages):
@@ -251,7 +206,7 @@ def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
     return Pool.model_validate({**fields, "passages": list(rows.values())})
 
 
-def _searched_for(result: QuestionResult) -> dict[str, tuple[str, ...]]:
+def _searched_queries(result: QuestionResult) -> dict[str, tuple[str, ...]]:
     """The queries that were searched for together with the question, with the ids of their passages."""
     if result.answer is None:
         return {}

@@ -11,28 +11,45 @@ from contextlib import suppress
 from itertools import combinations
 from random import Random
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+from pydantic import BaseModel, NonNegativeFloat, PositiveInt
 
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import NOT_IN_COLLECTION
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
+from typedrag.experiments.evaluate.config import CLOSED
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
-from typedrag.optimizers.list_ranker.config import PreferenceSettings
-from typedrag.optimizers.list_ranker.utility import candidates_of, utility_table
+from typedrag.optimizers.list_ranker.measures import ranker_candidates, utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
 from typedrag.runs import Progress, Store, work
-from typedrag.signatures import AnswerRichly
+from typedrag.signatures.richrag import AnswerRichly
 
 Ranking = tuple[int, ...]
 """Positions of a pool's passages, the best first."""
 Reward = Callable[[Pool, Sequence[int]], float]
 """Gives the reward of a list of a pool's passages (their positions); more is better."""
+
+
+class PreferenceSettings(BaseModel):
+    """Settings by which pairs of lists are made (RichRAG, section 3.4.2)."""
+
+    model_config = CLOSED
+
+    pairs: Literal["us3", "random"] = "us3"
+    """`us3`: the likeliest list with each drawn one, if their rewards differ enough. `random`: any two lists, without
+    a threshold (RichRAG, section 4.4: w/o US3)."""
+    samples: PositiveInt = 8
+    """Lists drawn for each pool, besides the likeliest one."""
+    threshold: NonNegativeFloat = 0.1
+    """The least difference between the rewards of a pair of US³ (RichRAG, appendix B: 0.1)."""
+    threads: PositiveInt = 8
+    """Rewards computed at once."""
 
 
 class Rewarded(NamedTuple):
@@ -52,17 +69,6 @@ class Preference(NamedTuple):
 
 def answer_reward(response: str, answer: str, sub_answers: Sequence[str]) -> float:
     """The match of a response with the answer, plus its coverage of the sub-answers (eq. 11).
-
-    Both are means of ROUGE-2 and ROUGE-L: F-measures for the match, recalls for the coverage, like the
-    metrics `rouge` and `com-rouge`.
-
-    Args:
-        response: The generator's response.
-        answer: A good answer to the whole question.
-        sub_answers: The answers to its sub-aspects; the longer ones count more.
-
-    Returns:
-        From 0 to 2.
 
     Example:
         The response has three of the answer's five words in order (ROUGE-L: recall 3/5, precision 1,
@@ -113,14 +119,6 @@ def significant_pairs(
 ) -> list[tuple[Rewarded, Rewarded]]:
     """The pairs of US³, each the better list first.
 
-    One list of a pair is the greedy one, which the ranker would write; the other is a sampled one
-    (unilaterality). Their rewards differ by more than the threshold (significance).
-
-    Args:
-        greedy: The likeliest list.
-        sampled: Lists drawn by their probabilities; equal ones count once.
-        threshold: μ (0.1 in the paper).
-
     Example:
         >>> greedy = Rewarded((0, 1), 0.5)
         >>> sampled = [Rewarded((1, 0), 0.75), Rewarded((0, 2), 0.55), Rewarded((2, 1), 0.2), Rewarded((1, 0), 0.75)]
@@ -135,10 +133,6 @@ def significant_pairs(
 def random_pairs(lists: Sequence[Rewarded], most: int, rng: Random) -> list[tuple[Rewarded, Rewarded]]:
     """Pairs of different lists drawn at random, each the better list first; lists of equal rewards make no pair.
 
-    Args:
-        lists: The lists of a pool; equal ones count once.
-        most: The number of pairs drawn, at most.
-
     Example:
         >>> lists = [Rewarded((0, 1), 0.5), Rewarded((1, 0), 0.75), Rewarded((2, 0), 0.5)]
         >>> sorted((w.ranking, l.ranking) for w, l in random_pairs(lists, 9, Random(0)))
@@ -151,7 +145,7 @@ def random_pairs(lists: Sequence[Rewarded], most: int, rng: Random) -> list[tupl
 
 def sample_lists(ranker: ListRanker, pool: Pool, k: int, samples: int, seed: int) -> list[Ranking]:
     """The list that a ranker writes for a pool, and lists drawn by their probabilities."""
-    states = ranker.encode(candidates_of(pool))
+    states = ranker.encode(ranker_candidates(pool))
     generator = torch.Generator(states.questions.device).manual_seed(seed)
     lists = [ranker.model.write(states, k)]
     lists += [ranker.model.write(states, k, generator=generator) for _ in range(samples)]
@@ -168,12 +162,7 @@ def build_preferences(
     seed: int = 0,
     listener: Callable[[Progress], object] = lambda progress: None,
 ) -> list[Preference]:
-    """The pairs that US³ finds in pools, or as many at random.
-
-    Args:
-        store: Keeps the lists of each pool and their rewards, as they come. A list whose reward cannot be read is left
-            out, and so is a pool whose lists the LM is too slow for.
-    """
+    """The pairs that US³ finds in pools, or as many at random."""
     numbers = {pool.id: number for number, pool in enumerate(pools)}
     in_turn = threading.Lock()
 

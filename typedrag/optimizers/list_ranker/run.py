@@ -6,23 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dspy
+from pydantic import BaseModel
 
 from typedrag.core.errors import InputError
-from typedrag.core.redaction import redactor_for
-from typedrag.datasets.pools import Pool, read_pools
+from typedrag.core.redaction import make_redactor
+from typedrag.datasets.richrag import Pool, read_pools
+from typedrag.experiments.evaluate.config import CLOSED, LMConfig, TrackingConfig
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
-from typedrag.files.digests import digest_of
+from typedrag.files.digests import hash_files
 from typedrag.files.text_files import write_json
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import use_lm
-from typedrag.optimizers.list_ranker.config import RankerTrainConfig
+from typedrag.optimizers.list_ranker.measures import check_worth
 from typedrag.optimizers.list_ranker.preferences import (
     Preference,
+    PreferenceSettings,
     build_preferences,
     generator_reward,
     gold_answers,
@@ -32,26 +35,57 @@ from typedrag.optimizers.list_ranker.training import (
     PreferenceDataset,
     SilverDataset,
     TrainingOutcome,
+    TrainingSettings,
     freeze,
     train_list_ranker,
 )
-from typedrag.optimizers.list_ranker.utility import check_worth
 from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
 from typedrag.retrieval.local_models import accelerator, loading
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
+from typedrag.retrieval.rerank.list_ranker.texts import ListRankerSettings
 from typedrag.runs import Progress, RunFolder, Store
-from typedrag.runs.stages import Listener, unheard
+from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key
 
 RANKER, CHECKPOINTS, OUTCOME = "ranker", "checkpoints", "outcome.json"
 _TRAINED = "trained"
 
 
+class RankerTrainConfig(BaseModel):
+    """The start, the data and the settings of a list ranker's training."""
+
+    model_config = CLOSED
+
+    data: Path
+    """Pools to train on."""
+    validation: Path | None = None
+    """Pools that choose the best of the saved weights; by default the last weights are kept. Their questions
+    may not be in the training data."""
+    start: str
+    """An encoder or encoder-decoder (a model that `typedrag models` knows, a folder, or a name on the hub), a
+    list ranker's folder, or `scratch`."""
+    stage: Literal["sft", "dpo"] = "sft"
+    """`sft` trains on silver lists; `dpo` then trains a list ranker further, on preferences."""
+    ranker: ListRankerSettings | None = None
+    """Settings of a new ranker; by default those that suit the start."""
+    training: TrainingSettings = TrainingSettings()
+    """Settings of the training."""
+    preferences: PreferenceSettings = PreferenceSettings()
+    """Settings by which pairs are made."""
+    reward: Literal["generator", "ncom"] = "generator"
+    """The reward of a list: the quality of the answer that the LM writes from it (RichRAG, eq. 11), or,
+    without an LM, the list's comprehensiveness."""
+    lm: LMConfig = LMConfig()
+    """The generator."""
+    tracking: TrackingConfig = TrackingConfig()
+    """MLflow."""
+
+
 @dataclass(frozen=True)
 class TrainingProgress:
     """Callbacks for the progress of a ranker's training."""
 
-    listener: Listener = unheard
+    listener: Listener = ignore_progress
     step: OnStep = field(default=lambda loss: None)
     notice: Callable[[str], None] = field(default=lambda message: None)
 
@@ -73,7 +107,6 @@ class TrainedRanker:
     spent: Spending
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
         outcome = self.outcome
         return {
             "ranker": str(self.folder),
@@ -95,7 +128,7 @@ def train_ranker(
         resume: Continue the training that the folder holds; a finished one stays as it is.
     """
     check_one_process()
-    watching, redact = watching or TrainingProgress(), redactor_for([])
+    watching, redact = watching or TrainingProgress(), make_redactor([])
     pools = read_pools(config.data)
     validation = read_pools(config.validation) if config.validation else []
     _check_pools(config, pools, validation)
@@ -151,7 +184,6 @@ def train_ranker(
 
 
 def _identity(config: RankerTrainConfig) -> dict[str, Any]:
-    """The settings that a training depends on."""
     learned: dict[str, Any] = {}
     if config.stage == "dpo":
         learned = {"preferences": config.preferences.model_dump(mode="json", exclude={"threads"})}
@@ -160,10 +192,10 @@ def _identity(config: RankerTrainConfig) -> dict[str, Any]:
             learned["lm"] = config.lm.model_dump(mode="json", exclude={"api_base"})
     return {
         "start": config.start,
-        "start's digest": digest_of(Path(config.start)) if Path(config.start).is_dir() else None,
+        "start's digest": hash_files(Path(config.start)) if Path(config.start).is_dir() else None,
         "stage": config.stage,
-        "data": digest_of(config.data),
-        "validation": digest_of(config.validation) if config.validation else None,
+        "data": hash_files(config.data),
+        "validation": hash_files(config.validation) if config.validation else None,
         "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
         "training": config.training.model_dump(mode="json", exclude={"minutes"}),
         **learned,

@@ -12,20 +12,60 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.trainer_utils import set_seed
 
 from typedrag.core.errors import InputError
-from typedrag.datasets.pools import Pool
-from typedrag.optimizers.list_ranker.config import TrainingSettings
+from typedrag.datasets.richrag import Pool
+from typedrag.experiments.evaluate.config import CLOSED
+from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, silver_list, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference
-from typedrag.optimizers.list_ranker.utility import candidates_of, pool_measures, silver_list, utility_table
 from typedrag.optimizers.trainer import OnStep, QuietTrainer, last_checkpoint, train, training_arguments
 from typedrag.retrieval.rerank.list_ranker.model import NOTHING, ListRankerModel, SmallDecoder
 from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
 from typedrag.retrieval.rerank.list_ranker.texts import Reader
+
+
+class TrainingSettings(BaseModel):
+    """Settings of a list ranker's training."""
+
+    model_config = CLOSED
+
+    epochs: PositiveFloat = 3.0
+    """Passes over the pools, or over the pairs."""
+    learning_rate: PositiveFloat | None = None
+    """The highest learning rate, reached after the warm-up; by default the paper's (RichRAG, appendix B): 5e-5
+    for silver lists, 3e-6 for preferences."""
+    new_learning_rate: PositiveFloat | None = None
+    """The learning rate of weights that no pretrained model has: a small decoder, and the layers that read the
+    question and the passages chosen before; by default `learning_rate`. These weights begin at zero and hardly
+    move in a few hundred steps at that rate."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """The share of all steps in which the learning rate rises; in the others it falls to 0."""
+    weight_decay: NonNegativeFloat = 0.01
+    """AdamW's weight decay."""
+    batch: PositiveInt = 8
+    """Pools, or pairs, in a step (RichRAG, appendix B: 64, and 32 for preferences)."""
+    at_once: PositiveInt = 1
+    """Pools in memory at the same time; gradients are accumulated over a batch."""
+    candidates: PositiveInt | None = None
+    """Passages of a pool in a step; by default 32 for silver lists, and the whole pool for preferences,
+    since their lists were written over it (RichRAG, eq. 12). From a larger pool, candidates for silver lists
+    are drawn anew in each epoch, so that lists vary; those of a pair are drawn once."""
+    frozen_layers: NonNegativeInt = 0
+    """Layers of the encoder to freeze, from its embeddings up; frozen layers train at no cost."""
+    beta: PositiveFloat = 0.1
+    """The weight of log-probability margins in the loss of preferences (RichRAG, eq. 12)."""
+    minutes: PositiveFloat | None = None
+    """Minutes after which the training stops; it can be continued."""
+    saves: PositiveInt = 1
+    """Checkpoints, each validated, in an epoch."""
+    bf16: bool = False
+    """Calculate in bfloat16, on devices that can."""
+    seed: int = 0
+    """The seed of all random choices."""
 
 
 class TrainingOutcome(BaseModel):
@@ -43,14 +83,7 @@ class TrainingOutcome(BaseModel):
 
 
 class TrainingExample(NamedTuple):
-    """A pool with the lists to learn from.
-
-    Attributes:
-        pool: Its question and candidates.
-        chosen: Positions of the candidates that take part.
-        lists: Lists of positions in `chosen`: one silver list, or a better and a worse one.
-        reference: Log-probabilities of the better and the worse list by the ranker before the training.
-    """
+    """A pool with the lists to learn from."""
 
     pool: Pool
     chosen: tuple[int, ...]
@@ -59,14 +92,7 @@ class TrainingExample(NamedTuple):
 
 
 class SilverDataset(torch.utils.data.Dataset[TrainingExample]):
-    """Silver lists of pools, with candidates drawn anew each time a list is read.
-
-    Args:
-        pools: Pools that `utility_table` accepts. Those of which no passage covers anything teach nothing, and are
-            left out.
-        candidates: The most passages of an example; up to half of them cover something.
-        length: The length of a list.
-    """
+    """Silver lists of pools, with candidates drawn anew each time a list is read."""
 
     learning_rate = 5e-5
     candidates = 32
@@ -91,13 +117,7 @@ class SilverDataset(torch.utils.data.Dataset[TrainingExample]):
 
 
 class PreferenceDataset(torch.utils.data.Dataset[TrainingExample]):
-    """Pairs of lists, with their log-probabilities by the ranker before the training.
-
-    Args:
-        candidates: The most passages of an example, both lists' always among them; None takes the whole pool (eq. 12).
-        seed: The seed of the draw of candidates.
-        bf16: True if the ranker will be trained in half precision; the reference is computed in the same.
-    """
+    """Pairs of lists, with their log-probabilities by the ranker before the training."""
 
     learning_rate = 3e-6
 
@@ -138,8 +158,7 @@ class Collator:
         self._reader = Reader(ranker.tokenizer, ranker.settings)
 
     def __call__(self, examples: Sequence[TrainingExample]) -> dict[str, Tensor]:
-        """Return the batch; the Trainer moves it to its device."""
-        read = [self._reader.read(candidates_of(example.pool, example.chosen)) for example in examples]
+        read = [self._reader.read(ranker_candidates(example.pool, example.chosen)) for example in examples]
         ids, mask = self._reader.pad([row for sequences in read for row in sequences.ids])
         longest = max(1, *(len(one) for example in examples for one in example.lists))
         lists = [[[*one, *[NOTHING] * (longest - len(one))] for one in example.lists] for example in examples]
@@ -165,14 +184,6 @@ def train_list_ranker(
     resume: bool = False,
     on_step: OnStep = lambda loss: None,
 ) -> TrainingOutcome:
-    """Train a ranker in place.
-
-    Args:
-        folder: For checkpoints.
-        validation: Pools whose mean nDCG@10 (NCOM without labels) chooses the best of the saved weights and
-            those before the training; by default the weights of the last step are kept.
-        resume: Continue from the last checkpoint, if there is one.
-    """
     if not len(dataset):
         raise InputError("there is nothing to train on", "Give more pools, or a lower threshold for pairs")
     freeze(ranker.model, settings.frozen_layers)
@@ -256,7 +267,6 @@ class _RankerTrainer(QuietTrainer):
         self.model_accepts_loss_kwargs = False
 
     def create_optimizer(self, *args: Any) -> torch.optim.Optimizer:
-        """Create the optimizer, with a learning rate of their own for `new_parameters`."""
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args)
         if rate := self._settings.new_learning_rate:
             new = {id(parameter) for parameter in new_parameters(self._ranker.model)}
@@ -286,7 +296,7 @@ class _RankerTrainer(QuietTrainer):
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         values = []
         for pool, table in self._pools:
-            ranking = self._ranker.write(candidates_of(pool), k=10)
+            ranking = self._ranker.write(ranker_candidates(pool), k=10)
             values.append(pool_measures(pool, ranking, table).get("ndcg" if table is None else "ncom", 0.0))
         measured = {self.measure: fmean(values)}
         self.log(measured)
@@ -311,13 +321,6 @@ def dpo_loss(
     winners: Tensor, losers: Tensor, reference_winners: Tensor, reference_losers: Tensor, beta: float
 ) -> Tensor:
     """The loss of direct preference optimization: the mean over pairs of lists (eq. 12).
-
-    Args:
-        winners: Log-probabilities of the better lists by the ranker in training.
-        losers: Log-probabilities of the worse lists by the ranker in training.
-        reference_winners: Log-probabilities of the better lists by the ranker before the training.
-        reference_losers: Log-probabilities of the worse lists by the ranker before the training.
-        beta: The weight of changes from the reference.
 
     Example:
         The loss of an unchanged ranker is log 2. Once the better list is twice as likely and the worse

@@ -28,12 +28,11 @@ from typedrag.experiments.tracking.registry import check_registration, log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
 from typedrag.lms.lm import default_spec, reply_settings
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate, mean_estimate
-from typedrag.metrics.objective import measurable_by
+from typedrag.metrics.estimate import bootstrap_estimate, mean_estimate
+from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.sweep.config import ObjectiveConfig
-from typedrag.optimizers.sweep.pruning import mean_of
-from typedrag.optimizers.sweep.space import key_of, metrics_at
-from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, values_of_trial
+from typedrag.optimizers.sweep.space import apply_rating, params_key
+from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, mean_value, values_of_trial
 from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.runs import Progress
 from typedrag.text.words import question_key
@@ -100,11 +99,9 @@ class Best:
 
     @property
     def truth(self) -> Estimate | None:
-        """The gain in truthfulness on held-out questions; None if it was not measured."""
         return next((m.gain_held_out for m in self.measured if m.measure == TRUTH), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The best as JSON values."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -115,14 +112,7 @@ def read_best(out: Path) -> Best | None:
 
 
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
-    """Choose the best trial by the first objective, or another that is nearly as good and costs less.
-
-    Args:
-        sweep: The sweep; its complete trials that keep to the constraints are chosen from.
-        within: The share of the best value that may be lost; 0.02 is 2 %.
-        cheapest: Of the trials within this share, choose the one with the fewest tokens an answer.
-        number: The number of a trial to choose whatever its value.
-    """
+    """Choose the best trial by the first objective, or another that is nearly as good and costs less."""
     objective, *_ = sweep.parts.config.objectives
     complete = sweep.trials(TrialState.COMPLETE)
     allowed = [t for t in complete if is_feasible(t)]
@@ -144,17 +134,17 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
         return _chosen(min(near, key=lambda t: t.number), f"the first within {near_best}", sweep)
 
     def tokens(trial: FrozenTrial) -> float:
-        mean = mean_of(values_of_trial(trial), "cost/tokens")
+        mean = mean_value(values_of_trial(trial), "cost/tokens")
         return float("inf") if mean is None else mean
 
     return _chosen(min(near, key=lambda t: (tokens(t), t.number)), f"the cheapest within {near_best}", sweep)
 
 
-def parse_within(text: str) -> float:
+def parse_share(text: str) -> float:
     """Parse a share that is written as `2%-of-best`, `2%` or `0.02`.
 
     Example:
-        >>> parse_within("2%-of-best"), parse_within("0.02")
+        >>> parse_share("2%-of-best"), parse_share("0.02")
         (0.02, 0.02)
     """
     number = text.removesuffix("-of-best")
@@ -176,28 +166,23 @@ def measure_best(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_notice: Callable[[str], None] = lambda notice: None,
 ) -> Best:
-    """Measure the best and the program as it was on held-out questions, and save the best as a program.
-
-    Args:
-        register_as: The registered model in MLflow that the program becomes a version of, if any.
-        caps: The limits of all measurements on held-out questions, earlier ones included.
-    """
+    """Measure the best and the program as it was on held-out questions, and save the best as a program."""
     parts, config = sweep.parts, sweep.parts.config
     check_registration(register_as, config.tracking)
     point, data = chosen.point, config.held_out
     questions = parts.base.dataset.split(data.split)
     named = parts.base.config.metrics
     metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
-    measurable = measurable_by(parts.base.metrics.values(), [*parts.base.examples, *questions])
-    programs = _programs(parts.out / HELD_OUT, data.split) | {f"{key_of(point)}-{data.split}"}
+    measurable = measurable_ids(parts.base.metrics.values(), [*parts.base.examples, *questions])
+    programs = _programs(parts.out / HELD_OUT, data.split) | {f"{params_key(point)}-{data.split}"}
     if data.limit is None:
         count = len({question_key(e.question) for e in questions})
         hint = f"Hold out more, or measure it without a verdict: --set held_out.limit={count}"
         check_enough(count, f"split '{data.split}'", hint, len(programs))
 
     def run(of_point: bool, held_out: bool) -> Run:
-        name = f"{key_of(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
-        program = parts.program_of(point, name) if of_point else config.program.model_copy(update={"name": name})
+        name = f"{params_key(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
+        program = parts.program_config(point, name) if of_point else config.program.model_copy(update={"name": name})
         evaluation = parts.evaluation(
             program, split=data.split if held_out else None, limit=data.limit if held_out else None
         )
@@ -209,8 +194,8 @@ def measure_best(
                 "caps": CapsConfig(failures=1.0, **(caps or SpendingCaps()).model_dump()),
                 "tracking": config.tracking.disabled(),
                 "dataset": typed,
-                "metrics": metrics_at(metrics, point) if of_point else metrics,
-                **({"lm": parts.lm_of(point)} if of_point else {}),
+                "metrics": apply_rating(metrics, point) if of_point else metrics,
+                **({"lm": parts.lm_config(point)} if of_point else {}),
             }
         )
         evaluated = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
@@ -258,7 +243,6 @@ def _evaluated(
 
 
 def _programs(folder: Path, split: str) -> set[str]:
-    """The names of the runs of all points that were ever measured on a split."""
     return {run.name for run in folder.glob(f"*-{split}")} - {f"{BASE}-{split}"}
 
 
@@ -295,7 +279,6 @@ def _measured(
 
 
 def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Mapping[str, str]) -> Estimate | None:
-    """The mean of one set of questions less that of another set."""
     values = [*one.values(), *other.values()]
     sides = [1.0] * len(one) + [0.0] * len(other)
 
@@ -308,8 +291,8 @@ def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Ma
 
 def _save(sweep: Sweep, best: Best) -> None:
     parts, config = sweep.parts, sweep.parts.config
-    program = parts.program_of(best.point)
-    here = parts.at(best.point)
+    program = parts.program_config(best.point)
+    here = parts.components(best.point)
     source = here.source(program)
     first = best.measured[0]
     scores = {
@@ -338,13 +321,12 @@ def _save(sweep: Sweep, best: Best) -> None:
         about,
         reranker=reranker_of(program, source),
         retriever=here.searched_by(program),
-        bm25=parts.bm25_of(program),
+        bm25=parts.bm25_settings(program),
         redact=parts.redactor,
     )
 
 
 def _log(sweep: Sweep, best: Best, register_as: str | None, on_notice: Callable[[str], None]) -> str:
-    """Log the best and its program with MLflow's run of the study; gives `models:/NAME/VERSION` if it is registered."""
     tracker = Tracker(sweep.parts.config.tracking, sweep.parts.redactor, on_notice)
     if tracker.config.enabled:
         with tracker.attempt("the best", "The same command logs it"):

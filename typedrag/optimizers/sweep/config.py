@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -13,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from typedrag.core.errors import InputError
 from typedrag.experiments.compare.objective import SCORE
 from typedrag.experiments.evaluate.config import (
     CLOSED,
@@ -21,7 +24,9 @@ from typedrag.experiments.evaluate.config import (
     ExperimentConfig,
     ProgramConfig,
 )
+from typedrag.experiments.evaluate.config_file import read_into, read_yaml
 from typedrag.experiments.evaluate.results import higher_is_better
+from typedrag.files.text_files import write_text
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value
 
@@ -74,12 +79,10 @@ class ObjectiveConfig(BaseModel):
 
     @property
     def sign(self) -> int:
-        """1 if more is better, else -1."""
         return 1 if (self.direction == "maximize" if self.direction else higher_is_better(self.measure)) else -1
 
     @property
     def towards(self) -> Literal["maximize", "minimize"]:
-        """The direction, with its default filled in."""
         return "maximize" if self.sign > 0 else "minimize"
 
 
@@ -179,7 +182,6 @@ class CompileSection(BaseModel):
 
     @property
     def against(self) -> tuple[WeightedMetric, ...]:
-        """The metrics to compile against, by default those of `DEFAULT_OBJECTIVE`."""
         return self.metrics or default_metrics()
 
 
@@ -224,14 +226,12 @@ class SweepConfig(ExperimentConfig):
     """Seconds between heartbeats; a worker that misses three counts as dead, and its trial is retried."""
 
     @property
-    def measured_by(self) -> tuple[WeightedMetric, ...]:
-        """The metrics, by default those of `DEFAULT_OBJECTIVE`."""
+    def weighted_metrics(self) -> tuple[WeightedMetric, ...]:
         return self.metrics or default_metrics()
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weights of the metrics in `objective/score`, by the metric's name."""
-        return {metric.name: metric.weight for metric in self.measured_by}
+        return {metric.name: metric.weight for metric in self.weighted_metrics}
 
     @model_validator(mode="after")
     def _measures_differ(self) -> SweepConfig:
@@ -239,3 +239,29 @@ class SweepConfig(ExperimentConfig):
         if len(set(measures)) < len(measures):
             raise ValueError("an objective is named twice")
         return self
+
+
+FILE = "sweep.yaml"
+
+
+def read_sweep(file: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
+    return read_into(SweepConfig, "sweep", file, flags, settings, hint="See: typedrag sweep --schema")
+
+
+def keep_file(file: Path, folder: Path) -> None:
+    """Copy a sweep's file to its folder, without substituting variables: their values may be secret."""
+    import yaml
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if file.resolve() == (folder / FILE).resolve():
+        return
+    text = file.read_text("utf-8")
+    if "extends" in yaml.safe_load(text):
+        text = yaml.safe_dump(read_yaml(file), sort_keys=False, allow_unicode=True)
+    write_text(folder / FILE, text)
+
+
+def read_kept(folder: Path, flags: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> SweepConfig:
+    if not (folder / FILE).is_file():
+        raise InputError(f"{folder} holds no sweep", "Name the --out of a typedrag sweep")
+    return read_sweep(folder / FILE, flags, settings)

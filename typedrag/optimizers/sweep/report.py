@@ -20,15 +20,15 @@ from typedrag.experiments.formats import format_estimate, format_p, format_value
 from typedrag.experiments.pages import render_page
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec
-from typedrag.metrics.arithmetic.estimate import mean_estimate
+from typedrag.metrics.estimate import mean_estimate
 from typedrag.optimizers.sweep.best import Measured, read_best
-from typedrag.optimizers.sweep.pruning import mean_of
 from typedrag.optimizers.sweep.study import (
     ENDED,
     Sweep,
     answered,
     is_feasible,
-    spent_on,
+    mean_value,
+    sum_spending,
     values_of_trial,
     without_notices,
 )
@@ -41,13 +41,6 @@ logger = logging.getLogger(__name__)
 
 
 def sweep_page(sweep: Sweep, command: str, note: str = "") -> str:
-    """The page of a sweep.
-
-    Args:
-        sweep: The sweep as it stands; the page shows its best once `typedrag sweep best` has measured it.
-        command: The command line that makes the page.
-        note: Anything else that a reader must know of how the trials were made.
-    """
     config = sweep.parts.config
     data, lm = config.dataset, config.lm.spec or default_spec()
     head = [f"# Sweep: {config.name}", "", "Made by the command below, as it is; do not edit it.", "", "```", command]
@@ -76,7 +69,6 @@ def front_rows(sweep: Sweep) -> Iterator[list[str]]:
 
 
 def counts(sweep: Sweep) -> str:
-    """The number of trials and their cost, in words."""
     trials = sweep.trials()
     states = [
         f"{n} {state.name.lower()}"
@@ -84,7 +76,7 @@ def counts(sweep: Sweep) -> str:
         if (n := sum(t.state == state for t in trials))
     ]
     infeasible = sum(t.state == TrialState.COMPLETE and not is_feasible(t) for t in trials)
-    spent = spent_on(*trials)
+    spent = sum_spending(*trials)
     outside = f" ({infeasible} of the complete ones outside the constraints)" if infeasible else ""
     paid = f"{spent.usage.lm_calls:,} LM calls and {spent.tokens:,} tokens were paid for"
     return f"trials: {', '.join(states) or 'none'}{outside}; {paid}"
@@ -111,7 +103,6 @@ def _importances(sweep: Sweep) -> Iterator[str]:
 
 
 def _by_kind(sweep: Sweep) -> Iterator[str]:
-    """Tables of the first objective by type of question and by subset."""
     measure, questions = sweep.parts.config.objectives[0].measure, list(sweep.questions.values())
     for place, by in enumerate(("question type", "subset")):
         kinds = [kind for kind in dict.fromkeys(q[place] for q in questions) if kind]
@@ -129,7 +120,7 @@ def _by_kind(sweep: Sweep) -> Iterator[str]:
 def _all_trials(sweep: Sweep) -> Iterator[str]:
     measures, rows = _measures(sweep), []
     for trial in sweep.trials(*ENDED):
-        means = [format_value(mean_of(values_of_trial(trial), m)) for m in measures]
+        means = [format_value(mean_value(values_of_trial(trial), m)) for m in measures]
         first = [str(trial.number), trial.state.name.lower(), str(answered(trial))]
         rows.append([*first, *_knobs(sweep, trial), *means])
     headings = ["trial", "", "questions", *sweep.parts.space.distributions, *measures]
@@ -175,7 +166,6 @@ def _measures(sweep: Sweep) -> list[str]:
 
 
 def _complete(sweep: Sweep) -> list[FrozenTrial]:
-    """The complete trials that are shown, the best at the first objective first."""
     sign = sweep.parts.config.objectives[0].sign
     return sorted(sweep.trials(TrialState.COMPLETE), key=lambda t: -sign * t.values[0])[:_MOST_TRIALS]
 
@@ -193,13 +183,7 @@ def _estimates(sweep: Sweep, trial: FrozenTrial, measures: Sequence[str]) -> Ite
 
 
 def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
-    """Write Optuna's history, importances, slices and the front of several objectives: each as PNG, and all on a page.
-
-    Figures that need more trials are left out.
-
-    Returns:
-        The files; the last is the page.
-    """
+    """Write each of Optuna's figures as PNG, and a page of all; the page is the last file."""
     complete, files, shown = _complete_study(sweep), [], []
     for name, caption, draw in _drawings(sweep):
         if (png := _draw(draw, complete)) is not None:
@@ -218,7 +202,7 @@ def importances(sweep: Sweep) -> dict[str, dict[str, float]]:
     for i, objective in enumerate(sweep.parts.config.objectives):
         try:
             with without_notices():
-                losses = partial(_value_of, i, -objective.sign)
+                losses = partial(_objective_value, i, -objective.sign)
                 shares[objective.measure] = dict(optuna.importance.get_param_importances(complete, target=losses))
         except _TOO_FEW as error:
             logger.info("no importances for %s: %s", objective.measure, error)
@@ -236,7 +220,7 @@ def _drawings(sweep: Sweep) -> Iterator[tuple[str, str, Callable[[optuna.Study],
             ("importances", "how much each knob matters", plots.plot_param_importances, -objective.sign),
             ("slices", "knob by knob", plots.plot_slice, 1),
         ):
-            of_this = partial(draw, target=partial(_value_of, i, sign), target_name=objective.measure)
+            of_this = partial(draw, target=partial(_objective_value, i, sign), target_name=objective.measure)
             yield f"{name}{suffix}", f"{objective.measure}: {caption}", of_this
     if len(objectives) in (2, 3):
         names = [objective.measure for objective in objectives]
@@ -251,7 +235,7 @@ def _complete_study(sweep: Sweep) -> optuna.Study:
     return copy
 
 
-def _value_of(position: int, sign: int, trial: FrozenTrial) -> float:
+def _objective_value(position: int, sign: int, trial: FrozenTrial) -> float:
     """The value of an objective; as a loss for importances, since with a target Optuna's are for low values."""
     return sign * trial.values[position]
 

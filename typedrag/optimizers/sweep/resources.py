@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor
-from typedrag.datasets.splits import SPLITS, hash_of
+from typedrag.datasets.dataset import SPLITS, text_hash
 from typedrag.experiments.compare.compare import COSTS
 from typedrag.experiments.compare.objective import OBJECTIVE, SCORE
 from typedrag.experiments.evaluate.config import (
@@ -31,7 +31,7 @@ from typedrag.experiments.resources import Resources, bm25_of, options_of, reran
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES
-from typedrag.metrics import risk_of, takes_scorer
+from typedrag.metrics import objective_risk, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
 from typedrag.optimizers.sweep.config import SweepConfig
@@ -41,12 +41,12 @@ from typedrag.optimizers.sweep.space import (
     TELEPROMPTER,
     Point,
     Space,
+    apply_lm_params,
+    apply_params,
+    apply_rating,
     build_space,
-    lm_at,
-    metrics_at,
-    program_at,
-    rating_of,
-    value_of,
+    current_value,
+    rating_weights,
 )
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.retrieval import BM25Setting, reranker_identity
@@ -57,11 +57,7 @@ _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heart
 
 
 class SweepResources:
-    """The parts of a sweep; each is built when it is first used.
-
-    Args:
-        out: The folder of the sweep on this machine.
-    """
+    """The parts of a sweep; each is built when it is first used."""
 
     def __init__(self, config: SweepConfig, out: Path) -> None:
         self.config = config
@@ -70,7 +66,6 @@ class SweepResources:
         self._at: dict[tuple[LMConfig, str], Resources] = {}
 
     def check(self) -> None:
-        """Check the configuration, before anything is loaded."""
         self.base.check()
         known = {"cost", OBJECTIVE, *self.config.weights}
         for measure in self.measures:
@@ -91,35 +86,30 @@ class SweepResources:
 
     @cached_property
     def space(self) -> Space:
-        """The space of points."""
         return build_space(self.config.knobs)
 
     @property
     def measures(self) -> list[str]:
-        """The measures of all objectives and constraints."""
         return [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
 
     @property
     def metrics(self) -> tuple[MetricConfig, ...]:
-        """The metrics, as they are where no knob turns their weights."""
-        return tuple(MetricConfig(name=m.name, options=m.options) for m in self.config.measured_by)
+        return tuple(MetricConfig(name=m.name, options=m.options) for m in self.config.weighted_metrics)
 
     @property
     def risk(self) -> str:
         """The risk of optimizing these measures, or those that knob `teleprompter` compiles against; empty if none."""
         named = [m.partition("/")[0] for m in self.measures]
-        risk = risk_of([*named, *(self.config.weights if SCORE in self.measures else ())])
+        risk = objective_risk([*named, *(self.config.weights if SCORE in self.measures else ())])
         section = self.config.compile
-        return risk or (risk_of(m.name for m in section.against) if section else "")
+        return risk or (objective_risk(m.name for m in section.against) if section else "")
 
     @cached_property
     def base(self) -> Resources:
-        """The components of the program as it is, on the questions of the sweep."""
         return Resources(self.evaluation(self.config.program), self._replies)
 
     @property
     def redactor(self) -> Redactor:
-        """A redactor of the keys and addresses of all LMs."""
         return self.base.redactor
 
     @property
@@ -133,9 +123,9 @@ class SweepResources:
             return None
         program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_of(base, source))})
         options = options_of(base, source)
-        rating = rating_of(self.metrics) if self._turned_weights else {}
+        rating = rating_weights(self.metrics) if self._turned_weights else {}
         point = {
-            name: rating[name] if name in rating else value_of(name, options, program, self.config.lm)
+            name: rating[name] if name in rating else current_value(name, options, program, self.config.lm)
             for name in self.config.knobs
         }
         if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
@@ -146,7 +136,6 @@ class SweepResources:
     def evaluation(
         self, *programs: ProgramConfig, split: str | None = None, limit: int | None = None
     ) -> EvaluationConfig:
-        """The evaluation of programs on the questions of the sweep, or on those of another split."""
         config = self.config
         data = dict(config.dataset)
         if split is not None:
@@ -165,21 +154,20 @@ class SweepResources:
             tracking=config.tracking,
         )
 
-    def program_of(self, point: Point, name: str = "") -> ProgramConfig:
+    def program_config(self, point: Point, name: str = "") -> ProgramConfig:
         """The program of a point; compiled first if knob `teleprompter` names a teleprompter that has not run yet."""
         program = self.config.program
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
             program = self.base.compiled_from(program, self._compiled(str(teleprompter)))
-        return program_at(program, point).model_copy(update={"name": name})
+        return apply_params(program, point).model_copy(update={"name": name})
 
-    def lm_of(self, point: Point) -> LMConfig:
-        """The LM of a point."""
-        return lm_at(self.base.config.lm, point)
+    def lm_config(self, point: Point) -> LMConfig:
+        return apply_lm_params(self.base.config.lm, point)
 
-    def at(self, point: Point) -> Resources:
+    def components(self, point: Point) -> Resources:
         """The components of the sweep with the LM and the metrics of a point."""
-        lm, metrics = self.lm_of(point), metrics_at(self.metrics, point)
+        lm, metrics = self.lm_config(point), apply_rating(self.metrics, point)
         key = (lm, json.dumps([m.model_dump(mode="json") for m in metrics], sort_keys=True))
         if key not in self._at:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
@@ -187,7 +175,6 @@ class SweepResources:
         return self._at[key]
 
     def lms_answer(self) -> bool:
-        """True if the LMs reply to a plain question at this moment."""
         for lm in filter(None, (self.base.answering_lm, self.base.scorer)):
             try:
                 with use_lm(lm.copy(cache=False)):
@@ -215,25 +202,23 @@ class SweepResources:
             "questions": len(base.questions),
         }
 
-    def bm25_of(self, program: ProgramConfig) -> dict[BM25Setting, float]:
-        """The settings of a program's BM25."""
+    def bm25_settings(self, program: ProgramConfig) -> dict[BM25Setting, float]:
         return bm25_of(program, self.base.source(program))
 
     def _held_by_knobs(self) -> dict[str, list[list[str]]]:
         """The values of knobs that name compiled programs or folders of rerankers, with digests of what these hold."""
         knobs, program = self.config.knobs, self.config.program
         places = {name: map(str, knobs[name].values) if name in knobs else () for name in ("program", "reranker")}
-        compiled = {p: self.base.source(program_at(program, {"program": p})).compiled for p in places["program"]}
+        compiled = {p: self.base.source(apply_params(program, {"program": p})).compiled for p in places["program"]}
         files = {place: reranker_identity(place).get("reranker files") for place in places["reranker"]}
         held = {
-            "programs": [[place, _digest_of(there)] for place, there in compiled.items() if there],
+            "programs": [[place, _compiled_digest(there)] for place, there in compiled.items() if there],
             "rerankers": [[place, digest] for place, digest in files.items() if digest],
         }
         return {name: digests for name, digests in held.items() if digests}
 
     @property
     def _turned_weights(self) -> list[str]:
-        """The knobs that are weights of the rating."""
         return [name for name in RATING if name in self.config.knobs]
 
     def _check_rating(self) -> None:
@@ -281,8 +266,8 @@ class SweepResources:
         from pydantic import ValidationError
 
         try:
-            program = program_at(self.config.program, point)
-            self.lm_of(point)
+            program = apply_params(self.config.program, point)
+            self.lm_config(point)
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
@@ -328,7 +313,6 @@ class SweepResources:
         return folder / "program"
 
 
-def _digest_of(compiled: Compiled) -> str:
-    """A digest of all that answers of a compiled program depend on."""
+def _compiled_digest(compiled: Compiled) -> str:
     settings = compiled.model_dump(mode="json", exclude={"about", "versions"})
-    return hash_of(json.dumps([compiled.fingerprint, settings], sort_keys=True))[:16]
+    return text_hash(json.dumps([compiled.fingerprint, settings], sort_keys=True))[:16]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
@@ -27,24 +30,32 @@ from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.threads import thread_pool as in_threads
+from typedrag.optimizers.compile.tracking import RISK
 from typedrag.optimizers.sweep.config import SweepConfig
+from typedrag.optimizers.sweep.report import write_figures
 from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.optimizers.sweep.space import key_of
+from typedrag.optimizers.sweep.space import params_key
 from typedrag.optimizers.sweep.study import (
     BEGUN,
     DUPLICATE,
     ENDED,
     IDENTITY,
+    MLFLOW,
+    PROBLEM,
+    SPENT,
     Sweep,
+    answered,
+    build_sampler,
     database_url,
+    is_feasible,
+    mean_value,
     open_study,
     requeue,
-    sampler_of,
-    spent_on,
+    sum_spending,
+    values_of_trial,
     wait_for_turn,
     without_notices,
 )
-from typedrag.optimizers.sweep.tracking import begin_sweep, log_sweep
 from typedrag.optimizers.sweep.trial import Paused, prune, run_trial
 from typedrag.runs import Progress, RunFolder, Stopper, read_folder
 from typedrag.runs.folder import check_identity
@@ -59,13 +70,7 @@ _ATTEMPTS = 1000
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """Callbacks for the progress of a sweep.
-
-    Attributes:
-        begun: Called once the study was begun or joined; never if the sweep is refused.
-        trial: Called with each trial of this worker as it ends.
-        progress: Called with the progress of a trial.
-    """
+    """Callbacks for the progress of a sweep."""
 
     begun: Callable[[], None] = lambda: None
     trial: Callable[[FrozenTrial], None] = lambda trial: None
@@ -75,11 +80,7 @@ class SweepProgress:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The result of a worker.
-
-    Attributes:
-        stopped: Why the worker stopped; empty if nothing is left to do.
-    """
+    """The result of a worker."""
 
     sweep: Sweep
     stopped: str
@@ -129,12 +130,7 @@ def _begin(study: optuna.Study, parts: SweepResources, identity: Mapping[str, ob
 
 @contextmanager
 def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
-    """Open a sweep to read it; neither its LMs nor its index are needed.
-
-    Raises:
-        InputError: If the folder holds no sweep.
-        Unavailable: If the study's database cannot be used.
-    """
+    """Open a sweep to read it; neither its LMs nor its index are needed."""
     questions = read_folder(out).items
     with open_study(config, out) as study:
         yield Sweep(SweepResources(config, out), study, questions)
@@ -180,7 +176,6 @@ class _Worker:
         self.number: int | None = None
 
     def run(self) -> str:
-        """Make trials, and return why it stopped; empty if nothing is left to do."""
         study, space = self.sweep.study, self.sweep.parts.space
         self._project()
         while not (reason := self._reason_to_stop()):
@@ -189,7 +184,7 @@ class _Worker:
             trials = self.sweep.trials()
             states = [trial.state for trial in trials]
             if TrialState.WAITING in states or sum(state in BEGUN for state in states) < self.trials:
-                study.sampler = sampler_of(self.config.sampler, space, trials)
+                study.sampler = build_sampler(self.config.sampler, space, trials)
                 self._make_trial()
             elif TrialState.RUNNING in states:  # its worker may die
                 time.sleep(min(_LOOK_AGAIN, self.config.heartbeat / 2))
@@ -220,12 +215,12 @@ class _Worker:
 
     def _objective(self, trial: Trial) -> list[float]:
         self.number = trial.number
-        key = key_of(self.sweep.parts.space.suggest(trial))
+        key = params_key(self.sweep.parts.space.suggest(trial))
         others = [t for t in self.sweep.trials(*BEGUN) if t.number != trial.number]
-        if any(t.number < trial.number and key_of(t.params) == key for t in others):
+        if any(t.number < trial.number and params_key(t.params) == key for t in others):
             trial.set_user_attr(DUPLICATE, True)
             raise _DuplicateError
-        spent = spent_on(*(t for t in self.sweep.trials() if t.number != trial.number))
+        spent = sum_spending(*(t for t in self.sweep.trials() if t.number != trial.number))
         try:
             return run_trial(
                 self.sweep,
@@ -242,7 +237,6 @@ class _Worker:
             prune(self.sweep, trial, str(fault))  # the LM refuses what these parameters make of it
 
     def _stopper(self, others: Spending) -> Stopper:
-        """The sweep's limits as those of a trial, on top of what the others have spent until now."""
         return lambda progress: self.limits(replace(progress, spent=others + progress.spent))
 
     def _project(self) -> None:
@@ -252,7 +246,7 @@ class _Worker:
             return
         self.projected = True
         trials = int(self.trials)
-        total = spent_on(*ended).times(trials / len(ended))
+        total = sum_spending(*ended).times(trials / len(ended))
         words = in_words(total, trials, "trial")
         less = "less where trials end early or share replies"
         self.watching.notice(f"after {len(ended)} of {trials:,} trials: {words}; {less}")
@@ -260,7 +254,7 @@ class _Worker:
             self.watching.notice(f"that is more than the {caps} allowed: the sweep may be stopped before its end")
 
     def _reason_to_stop(self) -> str:
-        return self.limits(Progress(spent=spent_on(*self.sweep.trials()))) or self._no_improvement()
+        return self.limits(Progress(spent=sum_spending(*self.sweep.trials()))) or self._no_improvement()
 
     def _no_improvement(self) -> str:
         """The number of trials in a row without a better one, in words, if it is the limit; else empty."""
@@ -286,26 +280,16 @@ class SweepJob:
 
     @contextmanager
     def setup(self, tables: Callable[[str], Tables], worker: str) -> Iterator[SweepJob]:
-        """See `JobSpec`."""
         yield self
 
     def make_trials(self) -> str:
-        """Make trials until there is a reason to stop, and return it; empty if nothing is left to do."""
         return run_sweep(self.config, self.out).stopped
 
 
 def run_sweep_on_ray(
     config: SweepConfig, out: Path, executor: str, workers: int | None, *, watching: SweepProgress | None = None
 ) -> SweepResult:
-    """Make trials of a sweep by workers of a Ray cluster, each of which works as any other process does.
-
-    A worker that is lost is replaced, and its trial made again. LM calls in flight are those of the configuration over
-    all workers.
-
-    Args:
-        executor: See `ray_address`; not `local`.
-        workers: As many as are wanted; by default one for each CPU of the cluster.
-    """
+    """Make trials of a sweep by workers of a Ray cluster, each of which works as any other process does."""
     watching = watching or SweepProgress()
     calls = config.calls_in_flight
     with open_sweep(config, out) as sweep, connect(executor, workers, threads=calls, calls=calls) as number:
@@ -335,3 +319,48 @@ def run_sweep_on_ray(
                 notify()
             notify()
         return SweepResult(sweep, next(filter(None, (ended.result() for ended in working)), ""))
+
+
+def begin_sweep(tracker: Tracker, sweep: Sweep) -> None:
+    """Begin MLflow's run, or join that of the study's other workers; see `Tracker.begin`."""
+    study, attributes = sweep.study, sweep.study.user_attrs
+    remember = partial(study.set_user_attr, MLFLOW)
+    hint = "Name another tracking.uri, or go without: tracking.enabled: false"
+    tags = {RISK: sweep.parts.risk}
+    tracker.begin(study.study_name, attributes[IDENTITY], attributes.get(MLFLOW), remember, tags=tags, hint=hint)
+
+
+def log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:
+    if not tracker.id:
+        return
+    with tracker.attempt(f"sweep '{tracker.name}'", "Nothing is lost: the same command logs it"):
+        trials, best = sweep.trials(), sweep.front
+        tracker.log({f"trials/{s.name.lower()}": sum(t.state == s for t in trials) for s in TrialState})
+        tracker.log(sum_spending(*trials).metrics)
+        if best:
+            measures = [o.measure for o in sweep.parts.config.objectives]
+            tracker.log({f"best/{m}": value for m, value in zip(measures, best[0].values, strict=True)})
+        tracker.table("trials.json", list(_rows(sweep)))
+        with tempfile.TemporaryDirectory() as folder:
+            write_figures(sweep, Path(folder))
+            tracker.artifacts(Path(folder))
+        tracker.tag({"stopped": stopped})
+        if not sweep.trials(TrialState.RUNNING):
+            tracker.end(stopped=bool(stopped))
+
+
+def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    on_front = {trial.number for trial in sweep.front}
+    for trial in sweep.trials(*ENDED):
+        values = values_of_trial(trial)
+        yield {
+            "trial": trial.number,
+            "state": trial.state.name.lower(),
+            "on front": trial.number in on_front,
+            "keeps to constraints": is_feasible(trial),
+            "questions": answered(trial),
+            **{name: trial.params.get(name) for name in sweep.parts.space.distributions},
+            **{o.measure: mean_value(values, o.measure) for o in sweep.parts.config.objectives},
+            **{f"spent {name}": n for name, n in trial.user_attrs.get(SPENT, {}).items()},
+            "why it was pruned": trial.user_attrs.get(PROBLEM, ""),
+        }

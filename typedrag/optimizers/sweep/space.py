@@ -20,8 +20,8 @@ from optuna.trial import Trial
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
-from typedrag.metrics.arithmetic.coverage import WEIGHTS
-from typedrag.optimizers.sweep.config import KnobConfig
+from typedrag.metrics.sub_question_coverage import WEIGHTS
+from typedrag.optimizers.sweep.config import KnobConfig, SweepConfig
 from typedrag.programs import Options, Program
 from typedrag.programs.knobs import Knob, Value, declared_knobs
 from typedrag.programs.options import PER_TYPE
@@ -48,10 +48,6 @@ _CLASHES = {
 def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
     """All knobs, or those that a program reads, by their names in a sweep file.
 
-    Options of programs have their own names; options of a question type begin with `by_type.TYPE.`,
-    settings of the LM with `lm.`, settings of the retriever with `bm25.`, and the weights by which the metrics
-    `coverage` and `preference` rate coverage with `rating.`.
-
     Example:
         >>> knobs = all_knobs()
         >>> str(knobs["top_k"]), str(knobs["bm25.b"]), str(knobs["reason.combine"])
@@ -77,28 +73,34 @@ def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
     }
 
 
+def sweep_schema() -> dict[str, Any]:
+    """The JSON schema of sweep files, with each setting's description and every knob with its range."""
+    schema = SweepConfig.model_json_schema()
+    knobs = schema["properties"]["knobs"]
+    form = knobs.pop("additionalProperties")
+    knobs["additionalProperties"] = False
+    knobs["properties"] = {
+        name: {"description": f"By default {knob}.", "anyOf": [form, {"type": "array"}, {"type": "null"}]}
+        for name, knob in all_knobs().items()
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A sweep of typedrag"}
+
+
 @dataclass(frozen=True)
 class Space:
-    """The points that a sweep can choose.
-
-    Attributes:
-        distributions: Optuna's distributions by the name of the knob.
-    """
+    """The points that a sweep can choose."""
 
     distributions: Mapping[str, BaseDistribution]
 
     @property
     def size(self) -> float:
-        """The number of points; infinite if a knob has a range without steps."""
         return math.prod(_count(d) for d in self.distributions.values())
 
     @property
     def is_finite(self) -> bool:
-        """True if each knob has a list of values, or steps."""
         return self.size < math.inf
 
     def suggest(self, trial: Trial) -> dict[str, Value]:
-        """The point of a trial, which Optuna samples."""
         point: dict[str, Any] = {}
         for name, d in self.distributions.items():
             match d:
@@ -111,7 +113,6 @@ class Space:
         return point
 
     def holds(self, point: Point) -> bool:
-        """True if the point is one of the space."""
         return point.keys() == self.distributions.keys() and all(
             _contains(self.distributions[name], value) for name, value in point.items()
         )
@@ -129,25 +130,23 @@ def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
     return Space({name: _distribution(name, knob, known[name]) for name, knob in knobs.items()})
 
 
-def key_of(point: Point) -> str:
+def params_key(point: Point) -> str:
     """The key of a point, short enough for the name of a folder.
 
-    Numbers that differ only by rounding, such as 0.6 and 0.6000000000000001, give the same key.
-
     Example:
-        >>> key_of({"top_k": 5, "reranker": "none"}) == key_of({"reranker": "none", "top_k": 5})
+        >>> params_key({"top_k": 5, "reranker": "none"}) == params_key({"reranker": "none", "top_k": 5})
         True
     """
     rounded = {name: _rounded(value) for name, value in point.items()}
     return hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
+def apply_params(base: ProgramConfig, point: Point) -> ProgramConfig:
     """The program with its knobs turned to a point.
 
     Example:
         >>> base = ProgramConfig(program="typed_rag", options={"retries": 1})
-        >>> made = program_at(base, {"top_k": 3, "by_type.debate.top_k": 2, "bm25.k1": 1.2, "lm.temperature": 0.5})
+        >>> made = apply_params(base, {"top_k": 3, "by_type.debate.top_k": 2, "bm25.k1": 1.2, "lm.temperature": 0.5})
         >>> made.options
         {'retries': 1, 'top_k': 3, 'by_type': {'debate': {'top_k': 2}}}
         >>> made.bm25.k1
@@ -167,17 +166,16 @@ def program_at(base: ProgramConfig, point: Point) -> ProgramConfig:
     return ProgramConfig.model_validate(values)
 
 
-def lm_at(base: LMConfig, point: Point) -> LMConfig:
-    """The LM with its knobs turned to a point."""
+def apply_lm_params(base: LMConfig, point: Point) -> LMConfig:
     turned = {name.removeprefix("lm."): value for name, value in point.items() if name.startswith("lm.")}
     return LMConfig.model_validate({**base.model_dump(), **turned})
 
 
-def metrics_at(base: Sequence[MetricConfig], point: Point) -> tuple[MetricConfig, ...]:
+def apply_rating(base: Sequence[MetricConfig], point: Point) -> tuple[MetricConfig, ...]:
     """The metrics with the weights of their rating turned to a point.
 
     Example:
-        >>> [metric] = metrics_at([MetricConfig(name="coverage")], {"top_k": 3, "rating.background": 0.25})
+        >>> [metric] = apply_rating([MetricConfig(name="coverage")], {"top_k": 3, "rating.background": 0.25})
         >>> metric.options
         {'weights': [1.0, 0.25, -1.0]}
     """
@@ -186,31 +184,26 @@ def metrics_at(base: Sequence[MetricConfig], point: Point) -> tuple[MetricConfig
         return tuple(base)
 
     def at_point(metric: MetricConfig) -> MetricConfig:
-        weights = [own if weight is None else weight for own, weight in zip(_weights_of(metric), turned, strict=True)]
+        weights = [
+            own if weight is None else weight for own, weight in zip(_metric_weights(metric), turned, strict=True)
+        ]
         return metric.model_copy(update={"options": {**metric.options, "weights": weights}})
 
     return tuple(at_point(metric) if metric.name in RATED else metric for metric in base)
 
 
-def rating_of(metrics: Sequence[MetricConfig]) -> dict[str, float]:
+def rating_weights(metrics: Sequence[MetricConfig]) -> dict[str, float]:
     """The weights by which the first metric that rates coverage does so, by the names of their knobs."""
     first = next(metric for metric in metrics if metric.name in RATED)
-    return dict(zip(RATING, _weights_of(first), strict=True))
+    return dict(zip(RATING, _metric_weights(first), strict=True))
 
 
-def _weights_of(metric: MetricConfig) -> Sequence[float]:
+def _metric_weights(metric: MetricConfig) -> Sequence[float]:
     return metric.options.get("weights", tuple(WEIGHTS.values()))
 
 
-def value_of(name: str, options: Options, program: ProgramConfig, lm: LMConfig) -> Any:
-    """The value of a knob that is not turned; None if that is not known.
-
-    Args:
-        name: Of the knob.
-        options: Those of the program.
-        program: With the retriever and the reranker that it uses, even by default.
-        lm: The LM.
-    """
+def current_value(name: str, options: Options, program: ProgramConfig, lm: LMConfig) -> Any:
+    """The value of a knob that is not turned; None if that is not known."""
     first, _, rest = name.partition(".")
     if name == TELEPROMPTER:
         return "none"

@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep, and what trials note in it."""
+"""The Optuna study of a sweep, what trials note in it, and how they compare by the same questions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import cast
 
 import optuna
@@ -19,10 +20,12 @@ from sqlalchemy import NullPool, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from typedrag.core.errors import InputError, Unavailable, first_line
+from typedrag.experiments.compare.compare import COSTS
+from typedrag.experiments.evaluate.results import Run
 from typedrag.files.database import lock_database
-from typedrag.files.locks import turn_at
+from typedrag.files.locks import wait_for_lock
 from typedrag.lms.cost import Spending
-from typedrag.optimizers.sweep.config import SamplerConfig, SweepConfig
+from typedrag.optimizers.sweep.config import ConstraintConfig, PruningConfig, SamplerConfig, SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.space import Space
 
@@ -30,7 +33,7 @@ STUDY = "study.sqlite"
 IDENTITY, MLFLOW = "identity", "mlflow run"
 """Attributes of a study: the settings that its trials depend on, and its run in MLflow; the latter of a trial too."""
 VALUES, SPENT, PROBLEM, DUPLICATE = "values", "spent", "problem", "duplicate"
-"""Attributes of a trial: see `pruning.Values`; what was paid for it, see `spent_on`; why it was pruned; and whether an
+"""Attributes of a trial: see `Values`; what was paid for it, see `sum_spending`; why it was pruned; and whether an
 earlier trial has its parameters, so that it failed at once."""
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -57,18 +60,13 @@ with without_notices():
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep as it stands.
-
-    Attributes:
-        questions: The type, the subset and the key (see `question_key`) of each question by its id, in their order.
-    """
+    """A sweep as it stands."""
 
     parts: SweepResources
     study: optuna.Study
     questions: Mapping[str, Sequence[str]]
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
-        """The trials in these states, by default all."""
         return self.study.get_trials(deepcopy=False, states=states or None)
 
     @property
@@ -89,10 +87,9 @@ def database_url(storage: str) -> str:
 
 @contextmanager
 def wait_for_turn(config: SweepConfig, out: Path) -> Iterator[None]:
-    """Let the workers of a sweep begin one after the other."""
     with ExitStack() as held:
         if config.storage is None:
-            held.enter_context(turn_at(out / STUDY))
+            held.enter_context(wait_for_lock(out / STUDY))
         else:
             try:
                 held.enter_context(lock_database(create_engine(database_url(config.storage), poolclass=NullPool)))
@@ -145,7 +142,6 @@ def _storage_error(error: Exception) -> Unavailable:
 
 
 def values_of_trial(trial: FrozenTrial) -> dict[str, list[float | None]]:
-    """The values of a trial so far; see `pruning.Values`."""
     return cast(dict[str, list[float | None]], trial.user_attrs.get(VALUES, {}))
 
 
@@ -154,22 +150,18 @@ def answered(trial: FrozenTrial) -> int:
     return max((len(column) for column in values_of_trial(trial).values()), default=0)
 
 
-def spent_on(*trials: FrozenTrial) -> Spending:
+def sum_spending(*trials: FrozenTrial) -> Spending:
     """The spending on trials so far. What waits to be made again has the attributes of the trial that failed."""
     amounts = [t.user_attrs[SPENT] for t in trials if t.state != TrialState.WAITING and SPENT in t.user_attrs]
     return sum(map(Spending.from_dict, amounts), Spending())
 
 
 def is_feasible(trial: FrozenTrial) -> bool:
-    """True if a trial keeps to all constraints."""
     return all(amount <= 0 for amount in trial.constraints.values())
 
 
-def sampler_of(config: SamplerConfig, space: Space, trials: Sequence[FrozenTrial]) -> BaseSampler:
-    """The sampler of the next trial, whose seed depends on the trials before it, but not on those that were killed.
-
-    Where a finite space has been sampled twice at the same place, it is gone through by what is left.
-    """
+def build_sampler(config: SamplerConfig, space: Space, trials: Sequence[FrozenTrial]) -> BaseSampler:
+    """The sampler of the next trial, whose seed depends on the trials before it, but not on those that were killed."""
     duplicates = [DUPLICATE in trial.user_attrs for trial in trials]
     number = sum(trial.state in BEGUN for trial in trials) + sum(duplicates)
     seed = random.Random(f"{config.seed}:{number}").randrange(2**31)
@@ -186,3 +178,91 @@ def sampler_of(config: SamplerConfig, space: Space, trials: Sequence[FrozenTrial
             case "gp":
                 return optuna.samplers.GPSampler(seed=seed, n_startup_trials=config.startup)
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=config.startup)
+
+
+Values = Mapping[str, Sequence[float | None]]
+"""By measure, a value for each question in the order of the sweep; None for a question without a value."""
+
+
+def collect_values(run: Run, questions: Sequence[str]) -> dict[str, list[float | None]]:
+    """All measures of a run, for these questions in their order."""
+    columns = {}
+    scores = [f"{metric}/score" for question in run.questions for metric in question.metrics]
+    for measure in dict.fromkeys((*run.measures, *scores, *COSTS)):
+        values = run.values(measure)
+        columns[measure] = [values.get(question) for question in questions]
+    return columns
+
+
+def mean_value(values: Values, measure: str, first: int | None = None) -> float | None:
+    """The mean of a measure over the first questions, by default all, that have a value; None if none has."""
+    known = [value for value in list(values.get(measure, ()))[:first] if value is not None]
+    return fmean(known) if known else None
+
+
+def violations(constraints: Sequence[ConstraintConfig], values: Values, first: int | None = None) -> dict[str, float]:
+    """The excess over each constraint as a share of its limit; 0 or less if the constraint is kept.
+
+    Example:
+        >>> violations([ConstraintConfig(measure="cost/tokens", at_most=100)], {"cost/tokens": [100.0, 200.0]})
+        {'cost/tokens at most 100': 0.5}
+    """
+    amounts = {}
+    for constraint in constraints:
+        mean = mean_value(values, constraint.measure, first)
+        limits = ((constraint.at_most, 1, "at most"), (constraint.at_least, -1, "at least"))
+        for limit, sign, words in limits:
+            if limit is not None:
+                excess = 1.0 if mean is None else sign * (mean - limit) / (abs(limit) or 1.0)
+                amounts[f"{constraint.measure} {words} {limit:g}"] = excess
+    return amounts
+
+
+def question_sets(questions: int, pruning: PruningConfig) -> list[int]:
+    """The numbers of first questions after which a trial may be pruned; the last is all questions.
+
+    Example:
+        >>> question_sets(50, PruningConfig(first=8, growth=2))
+        [8, 16, 32, 50]
+        >>> question_sets(50, PruningConfig(enabled=False))
+        [50]
+    """
+    sizes, size = [], pruning.first
+    while pruning.enabled and size < questions:
+        sizes.append(size)
+        size *= pruning.growth
+    return [*sizes, questions]
+
+
+def is_behind(trial: Values, others: Sequence[Values], first: int, config: SweepConfig) -> bool:
+    """True if so many others are better on the first questions that the trial is to be pruned.
+
+    Of n trials that came so far, n / `growth` go on, but the first ones always do, since no trial waits for others
+    (asynchronous successive halving, Li et al., 2020). Optuna's pruners know one objective alone: with several, a trial
+    is behind those that dominate it, so that the Pareto front always goes on.
+
+    Args:
+        others: Values of the other trials that have answered as many questions, whatever their state.
+    """
+
+    def standing(values: Values) -> tuple[float, list[float]]:
+        excess = sum(max(0.0, amount) for amount in violations(config.constraints, values, first).values())
+        means = [(o.sign, mean_value(values, o.measure, first)) for o in config.objectives]
+        return round(excess, 12), [float("-inf") if m is None else round(sign * m, 12) for sign, m in means]
+
+    excess, own = standing(trial)
+    better = sum(
+        other_excess < excess or (other_excess == excess and dominates(other, own))
+        for other_excess, other in map(standing, others)
+    )
+    return better >= max(1, (len(others) + 1) // config.pruning.growth)
+
+
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """True if one is as good at every objective and better at some.
+
+    Example:
+        >>> dominates([0.2, 0.1], [0.2, 0.0]), dominates([0.3, 0.0], [0.2, 0.1])
+        (True, False)
+    """
+    return all(a >= b for a, b in zip(one, other, strict=True)) and one != other

@@ -22,10 +22,23 @@ from typedrag.experiments.tracking.runs import log_run
 from typedrag.experiments.tracking.tracing import trace_calls
 from typedrag.experiments.tracking.tracker import PARENT, Tracker
 from typedrag.lms.cost import CostTracker, track_cost
-from typedrag.metrics.objective import measurable_by
-from typedrag.optimizers.sweep.pruning import is_behind, mean_of, question_sets, values_of, violations
-from typedrag.optimizers.sweep.space import key_of
-from typedrag.optimizers.sweep.study import BEGUN, MLFLOW, PROBLEM, SPENT, VALUES, Sweep, answered, values_of_trial
+from typedrag.metrics.objective import measurable_ids
+from typedrag.optimizers.sweep.space import params_key
+from typedrag.optimizers.sweep.study import (
+    BEGUN,
+    MLFLOW,
+    PROBLEM,
+    SPENT,
+    VALUES,
+    Sweep,
+    answered,
+    collect_values,
+    is_behind,
+    mean_value,
+    question_sets,
+    values_of_trial,
+    violations,
+)
 from typedrag.runs import Progress, Stopper
 
 TRIALS = "trials"
@@ -46,19 +59,13 @@ def run_trial(
     on_progress: Callable[[Progress], None],
     on_notice: Callable[[str], None],
 ) -> list[float]:
-    """Measure the parameters of a trial, whose LM replies are kept, and return the values of the objectives.
-
-    Args:
-        stop: Tells why the sweep is to stop within the trial.
-        reason_to_stop: Asked before each further set of questions.
-        parent: The id of MLflow's run of the study; empty if there is none.
-    """
+    """Measure the parameters of a trial, whose LM replies are kept, and return the values of the objectives."""
     parts, base = sweep.parts, sweep.parts.base
-    config, here, account = parts.config, parts.at(trial.params), CostTracker()
+    config, here, account = parts.config, parts.components(trial.params), CostTracker()
     trial.set_user_attr(SPENT, account.spent.to_dict())  # that of a trial whose parameters it makes again is its own
     try:
         with _track_spending(trial, account), track_cost(account):
-            named = parts.program_of(trial.params, name=f"trial-{trial.number}")
+            named = parts.program_config(trial.params, name=f"trial-{trial.number}")
             program = here.program(named)
     except (InputError, StepFailed) as error:  # of these parameters alone; others may work
         prune(sweep, trial, str(error))
@@ -67,7 +74,7 @@ def run_trial(
     executor = LocalExecutor(program, here.metrics)
     tracker = Tracker(config.tracking, parts.redactor, on_notice)
     notes = {"knobs": dict(trial.params), "trial": trial.number}
-    measurable = measurable_by(here.metrics.values(), base.examples)
+    measurable = measurable_ids(here.metrics.values(), base.examples)
     with open_run(
         here, named, folder, resume=True, questions=questions[: sizes[0]], notes=notes, durable=False
     ) as held:  # answers lost from it are found among the stored replies
@@ -87,9 +94,9 @@ def run_trial(
                 run = with_objective(run_of(held.store.read(), folder), config.weights, measurable)
                 if size == sizes[0]:
                     _check_measures(run, parts.measures)
-                values = values_of(run, [q.id for q in questions[:size]])
+                values = collect_values(run, [q.id for q in questions[:size]])
                 trial.set_user_attr(VALUES, values)
-                means = [mean_of(values, o.measure) for o in config.objectives]
+                means = [mean_value(values, o.measure) for o in config.objectives]
                 if len(means) == 1 and means[0] is not None:
                     trial.report(means[0], step=size)  # samplers learn from it if the trial is pruned
                 for name, excess in violations(config.constraints, values).items():
@@ -123,7 +130,6 @@ def prune(sweep: Sweep, trial: Trial, reason: str) -> NoReturn:
 
 @contextmanager
 def _track_spending(trial: Trial, account: CostTracker) -> Iterator[None]:
-    """Note in the study what the trial has spent, also on an error."""
     try:
         yield
     finally:
@@ -132,7 +138,7 @@ def _track_spending(trial: Trial, account: CostTracker) -> Iterator[None]:
 
 def _begin_tracking(tracker: Tracker, trial: Trial, run: Run, parent: str, on_notice: Callable[[str], None]) -> None:
     """Begin MLflow's run of a trial, or resume that of the trial whose parameters it makes again."""
-    tags = {PARENT: parent, POINT_TAG: key_of(trial.params), NUMBER_TAG: str(trial.number)}
+    tags = {PARENT: parent, POINT_TAG: params_key(trial.params), NUMBER_TAG: str(trial.number)}
     remember = partial(trial.set_user_attr, MLFLOW)
     try:
         tracker.begin(run.name, run.settings, trial.user_attrs.get(MLFLOW), remember, tags=tags)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from typedrag.core.errors import InputError
-from typedrag.core.redaction import cleaned
+from typedrag.core.redaction import redact_values
 from typedrag.files.folders import new_folder
 from typedrag.programs.artifact.state import FIELDS, STATE, Fields, Line, State, fingerprint, restore
 from typedrag.text.words import encodable
@@ -134,7 +134,7 @@ def write_parts(folder: Path, parts: Mapping[str, Any], redact: Callable[[str], 
             raise InputError(f"{folder} holds something else than a compiled program", "Name another folder")
         with new_folder(folder) as part:
             for name, values in parts.items():
-                readable = cleaned(values, lambda text: encodable(redact(text)))
+                readable = redact_values(values, lambda text: encodable(redact(text)))
                 with (part / name).open("w", encoding="utf-8", newline="\n") as file:
                     file.write(json.dumps(readable, ensure_ascii=False, indent=1) + "\n")
                     file.flush()

@@ -70,24 +70,24 @@ def indexing_arguments(language: str) -> list[str]:
     return ["-language", language]
 
 
-def spaced(text: str, language: str) -> str:
+def split_unspaced(text: str, language: str) -> str:
     """The text for the language's analyzer: scripts without spaces are split into pairs of letters.
 
     Example:
-        >>> spaced("ขนมbread", "th"), spaced("bread", "en")
+        >>> split_unspaced("ขนมbread", "th"), split_unspaced("bread", "en")
         (' ขน นม bread', 'bread')
     """
     return _UNSPACED.sub(_pairs, text) if language in _BY_PAIRS else text
 
 
-def in_pairs(text: str, language: str) -> str:
-    """The text as `spaced` gives it, Chinese, Japanese and Korean too: for analyzers that are not Lucene's.
+def letter_pairs(text: str, language: str) -> str:
+    """The text as `split_unspaced` gives it, Chinese, Japanese and Korean too: for analyzers that are not Lucene's.
 
     Example:
-        >>> in_pairs("東京大学 2020", "ja"), in_pairs("bread", "en")
+        >>> letter_pairs("東京大学 2020", "ja"), letter_pairs("bread", "en")
         (' 東京 京大 大学  2020', 'bread')
     """
-    return _CJK.sub(_pairs, text) if language in _BY_PAIRS_IN_CJK else spaced(text, language)
+    return _CJK.sub(_pairs, text) if language in _BY_PAIRS_IN_CJK else split_unspaced(text, language)
 
 
 def _pairs(match: regex.Match[str]) -> str:

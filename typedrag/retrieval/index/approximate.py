@@ -30,11 +30,11 @@ _FEWEST_LISTS, _MOST_LISTS = 8, 64
 """Of an inverted file that a search reads: a sixteenth of all, within these."""
 
 
-def factory_for(spec: str, rows: int, dimensions: int) -> str:
+def faiss_factory(spec: str, rows: int, dimensions: int) -> str:
     """The factory string of FAISS that a spec stands for; empty for an exact search.
 
     Example:
-        >>> factory_for("auto", 1_000_000, 384), factory_for("auto", 5000, 384), factory_for("HNSW32", 5000, 384)
+        >>> faiss_factory("auto", 1_000_000, 384), faiss_factory("auto", 5000, 384), faiss_factory("HNSW32", 5000, 384)
         ('IVF4000,PQ48', '', 'HNSW32')
     """
     if spec != AUTO:

@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
-from typedrag.retrieval.index.analyzers import ENGLISH_ANALYZER, analyzer_name, indexing_arguments, spaced
+from typedrag.retrieval.index.analyzers import ENGLISH_ANALYZER, analyzer_name, indexing_arguments, split_unspaced
 from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_generation, open_current, read_manifest_file
 from typedrag.retrieval.index.lucene import find_jar, find_java, in_java, java_class, java_path
 from typedrag.retrieval.index.passages import Fingerprint, batches, repeated_error, unique
-from typedrag.text.language import ENGLISH, language_of_most
+from typedrag.text.language import ENGLISH, detect_main_language
 
 LUCENE = "lucene"
 K1, B = 0.9, 0.4
@@ -126,7 +126,7 @@ def write_bm25(
     if base:
         sources, k1, b, language = (*base.sources, *sources), base.k1, base.b, base.language
     if language is None:
-        language = language_of_most(p.text for p in first[:: max(1, len(first) // _LANGUAGE_ROWS)])
+        language = detect_main_language(p.text for p in first[:: max(1, len(first) // _LANGUAGE_ROWS)])
     with _Writer(folder / LUCENE, language, threads, append=base is not None) as writer:
         for part in chain([first], parts):
             writer.write(part)
@@ -215,7 +215,7 @@ class _Writer:
 def _row(passage: Passage, language: str) -> dict[str, str]:
     """The fields that Anserini indexes (`contents`) and stores; with the passage itself where the two differ."""
     text = contents(passage)
-    indexed = spaced(text, language)
+    indexed = split_unspaced(text, language)
     return {"id": passage.id, "contents": indexed, **({} if indexed == text else {"passage": text})}
 
 

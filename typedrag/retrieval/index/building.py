@@ -41,7 +41,7 @@ from typedrag.retrieval.index.generations import (
     make_generation,
     open_current,
 )
-from typedrag.retrieval.index.passages import Fingerprint, Stage, peeked, repeated_error, unique
+from typedrag.retrieval.index.passages import Fingerprint, Stage, repeated_error, require_passages, unique
 from typedrag.retrieval.search.bm25 import generation_passages
 from typedrag.runs.folder import RunFolder
 from typedrag.runs.store import Result
@@ -114,7 +114,7 @@ def build_index(
         encoder=encoder,
         approximate=approximate or "",
     )
-    return plan.carry_out(out, peeked(passages, sources), stage, threads, resume=resume, force=force)
+    return plan.carry_out(out, require_passages(passages, sources), stage, threads, resume=resume, force=force)
 
 
 def append_index(
@@ -146,7 +146,7 @@ def append_index(
         encoder=base.dense.encoder.encoder() if base.dense else None,
         approximate=base.dense.approximate if base.dense else "",
     )
-    return plan.carry_out(out, peeked(passages, sources), stage, threads, resume=resume, force=force)
+    return plan.carry_out(out, require_passages(passages, sources), stage, threads, resume=resume, force=force)
 
 
 def embed_index(

@@ -10,13 +10,13 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
 from typedrag.datasets.reading import Entry, misfit, parse, read_rows
 from typedrag.datasets.reasoning_chains import WithContexts
-from typedrag.retrieval.index.rows import FieldMap, passage_of
+from typedrag.retrieval.index.rows import FieldMap, make_passage
 from typedrag.retrieval.index.sources import Placed, Problems, read_placed
 
 _NO_CONTEXTS = "it has neither paragraphs, as MuSiQue has, nor a context, as HotpotQA and 2WikiMultihopQA have"
 
 
-def reader_of(
+def source_reader(
     sources: Sequence[Path],
     fields: FieldMap | None,
     *,
@@ -67,6 +67,6 @@ def _passages(entry: Entry) -> list[Passage]:
     if not passages:
         raise misfit(entry.place, _NO_CONTEXTS)
     try:
-        return [passage_of({"id": p.id, "title": p.title, "text": p.text}, FieldMap()) for p in passages]
+        return [make_passage({"id": p.id, "title": p.title, "text": p.text}, FieldMap()) for p in passages]
     except ValueError as error:
         raise misfit(entry.place, str(error)) from None

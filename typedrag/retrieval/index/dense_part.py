@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from typedrag.core.errors import InputError, RetrievalError, unusable
+from typedrag.core.errors import InputError, RetrievalError, path_error
 from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
 from typedrag.lms.models import MODELS
 from typedrag.retrieval.encoder import NAMED, Embeddings, Encoder, open_encoder
-from typedrag.retrieval.index.approximate import APPROXIMATE, factory_for, write_approximate
+from typedrag.retrieval.index.approximate import APPROXIMATE, faiss_factory, write_approximate
 from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_generation, open_current, read_manifest_file
 from typedrag.retrieval.index.passages import batches
 
@@ -162,7 +162,7 @@ def write_dense(
         part.mkdir(exist_ok=True)
         held = _whole_rows(part, settings.dimensions)
     except OSError as error:
-        raise unusable(index, error) from error
+        raise path_error(index, error) from error
     if held:
         check_encoder(encoder, folder, settings)
     for batch in batches(passages, _ROWS):
@@ -185,7 +185,7 @@ def write_dense(
     for name in (EMBEDDINGS, PASSAGES):
         with (part / name).open("rb") as file:
             os.fsync(file.fileno())
-    factory = factory_for(approximate, done, settings.dimensions)
+    factory = faiss_factory(approximate, done, settings.dimensions)
     if factory:
         write_approximate(part, read_embeddings(folder, done, settings.dimensions), factory)
     else:

@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from typedrag.core.errors import InputError, RetrievalError, unusable
-from typedrag.files.locks import alone_in, is_worked_in
+from typedrag.core.errors import InputError, RetrievalError, path_error
+from typedrag.files.locks import is_locked, lock_folder
 from typedrag.files.text_files import write_text
 from typedrag.runs.folder import RunFolder, is_run, read_folder
 
@@ -84,13 +84,13 @@ def make_generation(
         raise InputError(f"{index} is a file", "Name a folder for the index: --out DIR")
     with ExitStack() as held:
         try:
-            held.enter_context(alone_in(index))
+            held.enter_context(lock_folder(index))
             folder = _next_folder(index, kind, identity, resume=resume, force=force)
             if folder is None:
                 return
             run = _open_run(folder, kind, identity, "Continue it as it was begun, or give it up with --force")
         except OSError as error:
-            raise unusable(index, error) from error
+            raise path_error(index, error) from error
         try:
             with run:
                 make(run)
@@ -101,7 +101,7 @@ def make_generation(
         try:
             write_text(index / CURRENT, f"{folder.name}\n")
         except OSError as error:
-            raise unusable(index, error) from error
+            raise path_error(index, error) from error
         for other in _generations(index):
             if other != folder:
                 _delete(other)
@@ -213,7 +213,7 @@ def _delete(folder: Path) -> None:
 def _no_index_error(index: Path) -> RetrievalError:
     if not index.is_dir() or not any(_generations(index)):
         return RetrievalError(f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR")
-    if is_worked_in(index):
+    if is_locked(index):
         return RetrievalError(f"index {index} is being built by another process", "Wait for it")
     return RetrievalError(
         f"the build of index {index} did not finish",

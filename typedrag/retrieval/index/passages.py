@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
-from typedrag.retrieval.index.sources import Placed, places_of
+from typedrag.retrieval.index.sources import Placed, find_places
 
 T = TypeVar("T")
 Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
@@ -96,7 +96,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
-def peeked(passages: Iterable[T], sources: Sequence[str]) -> Iterator[T]:
+def require_passages(passages: Iterable[T], sources: Sequence[str]) -> Iterator[T]:
     """The same passages, after a check that there is a first one."""
     stream = iter(passages)
     first = next(stream, None)
@@ -112,10 +112,10 @@ def repeated_error(passage_ids: Sequence[str]) -> RepeatedIdError:
 
 
 @contextmanager
-def places_named(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
+def add_places(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
     """Name the file and line of passages with the same id: looked up only then, as an index does not hold them."""
     try:
         yield
     except RepeatedIdError as error:
-        places = places_of(error.passage_id, read())
+        places = find_places(error.passage_id, read())
         raise RepeatedIdError(error.passage_id, f"{error.problem}: {' and '.join(places)}") from error

@@ -66,7 +66,7 @@ class Row(NamedTuple):
     metadata: Mapping[str, Any] = NO_METADATA
 
 
-def kind_of(path: Path) -> str:
+def file_kind(path: Path) -> str:
     """The file ending that tells the kind, in lower case and without that of gzip."""
     name = Path(path.name.lower())
     return Path(name.stem).suffix if name.suffix == ".gz" else name.suffix
@@ -80,11 +80,11 @@ def read_rows(path: Path, fields: FieldMap, metadata: Sequence[str] = ()) -> Ite
         fields: The names of the fields of the passage.
         metadata: The names of further fields to keep, where a row has them.
     """
-    for line in _table_lines(path, fields) if kind_of(path) == ".tsv" else _json_lines(path):
+    for line in _table_lines(path, fields) if file_kind(path) == ".tsv" else _json_lines(path):
         problem, passage, values = line.problem, None, NO_METADATA
         if not problem:
             try:
-                passage = passage_of(line.value, fields)
+                passage = make_passage(line.value, fields)
                 values = {name: line.value[name] for name in metadata if line.value.get(name) is not None}
             except ValueError as error:
                 problem = str(error)
@@ -148,7 +148,7 @@ def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
                 yield Line(number, dict(zip(header, cells or (), strict=False)), problem)
 
 
-def passage_of(row: Any, fields: FieldMap) -> Passage:
+def make_passage(row: Any, fields: FieldMap) -> Passage:
     """The passage of a row; a ValueError with the reason if it has none."""
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")

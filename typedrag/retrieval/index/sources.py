@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
 from typedrag.retrieval.index.documents import READERS, read_document
-from typedrag.retrieval.index.rows import KINDS, NO_METADATA, FieldMap, kind_of, read_rows
+from typedrag.retrieval.index.rows import KINDS, NO_METADATA, FieldMap, file_kind, read_rows
 from typedrag.retrieval.index.splitting import split_blocks, split_text
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def read_placed(
         if not source.is_dir() and not _is_readable(source):
             raise InputError(f"source {source} is of no kind that can be read", f"Readable: {READABLE}")
     for path, name in _files(sources, indexed):
-        is_table = kind_of(path) in KINDS
+        is_table = file_kind(path) in KINDS
         placed = _read_rows(path, fields, problems, metadata) if is_table else _split_file(path, name, problems)
         for one in placed:
             if not problems.found:  # otherwise the rest is only searched for further problems
@@ -107,7 +107,7 @@ def read_placed(
     problems.refuse()
 
 
-def places_of(passage_id: str, passages: Iterable[Placed]) -> list[str]:
+def find_places(passage_id: str, passages: Iterable[Placed]) -> list[str]:
     """The places of the first two passages with this id."""
     return list(islice((placed.place for placed in passages if placed.passage.id == passage_id), 2))
 
@@ -128,7 +128,7 @@ def _files(sources: list[Path], indexed: Sequence[str]) -> Iterator[tuple[Path, 
 
 
 def _is_readable(path: Path) -> bool:
-    return kind_of(path) in KINDS or path.suffix.lower() in READERS
+    return file_kind(path) in KINDS or path.suffix.lower() in READERS
 
 
 def _walk(folder: Path) -> list[Path]:

@@ -15,8 +15,8 @@ from typedrag.core.errors import StepFailed
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, run_concurrently
-from typedrag.signatures import GradePassage, OrderPassages
 from typedrag.signatures.fields import PromptPassage, number_passages
+from typedrag.signatures.judging import GradePassage, OrderPassages
 
 UNGRADED = -1.0
 _GRADE, _ORDER = "grade", "order"
@@ -68,7 +68,7 @@ class PointwiseLMReranker(LMReranker):
         """The `k` passages with the highest grades; see `Reranker.rerank`."""
         affordable = calls_left(default=len(passages))
         with collect_steps() as steps:
-            grades = run_concurrently(lambda p: self._grade_of(query, p), list(passages[:affordable]), self._threads)
+            grades = run_concurrently(lambda p: self._ask_grade(query, p), list(passages[:affordable]), self._threads)
         left = passages[affordable:]
         dropped = tuple(f"{p.id} (no LM calls left to grade it)" for p in left)
         advice = f"a higher max_lm_calls would grade {len(left)} more" if left else ""
@@ -76,7 +76,7 @@ class PointwiseLMReranker(LMReranker):
         scored = [replace(p, score=g) for p, g in zip(passages, [*grades, *[UNGRADED] * len(left)], strict=True)]
         return sorted(scored, key=lambda p: -p.score)[:k]
 
-    def _grade_of(self, query: str, passage: Passage) -> float:
+    def _ask_grade(self, query: str, passage: Passage) -> float:
         [shown] = self._shown([passage])
         try:
             reply = ask(_GRADE, self._predict, retries=self._retries, passage=shown, question=query)

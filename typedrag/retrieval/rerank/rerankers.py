@@ -15,9 +15,8 @@ from typing import Any
 
 from typedrag.core.errors import RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
-from typedrag.core.specs import Spec, SpecGrammar
-from typedrag.files.digests import digest_of
+from typedrag.core.registry import NoDeepcopy, Spec, SpecGrammar
+from typedrag.files.digests import hash_files
 from typedrag.retrieval.encoder import default_prompts
 from typedrag.retrieval.local_models import LocalModel, loading, local_model, locate_model
 from typedrag.retrieval.protocols import Reranker
@@ -122,7 +121,7 @@ def reranker_identity(spec: str) -> dict[str, str]:
     if not name or not folder.is_dir():
         return {"reranker": spec}
     try:
-        return {"reranker": spec, "reranker files": digest_of(folder)}
+        return {"reranker": spec, "reranker files": hash_files(folder)}
     except OSError as error:
         raise RetrievalError(f"reranker '{spec}' cannot be read: {error}", "Give a folder that can be read") from error
 
@@ -138,7 +137,7 @@ class NoReranker:
         return list(passages[:k])
 
 
-class ModelReranker(Shared):
+class ModelReranker(NoDeepcopy):
     """A reranker with a model of its own; by default the model scores passages for a query.
 
     Args:

@@ -125,14 +125,14 @@ class LiT5Reranker(_T5Reranker):
                 max_new_tokens=len(self._tokenizer(whole).input_ids),
                 do_sample=False,
             )
-        return named_first(self._tokenizer.decode(written[0], skip_special_tokens=True), len(texts))
+        return parse_order(self._tokenizer.decode(written[0], skip_special_tokens=True), len(texts))
 
 
-def named_first(order: str, count: int) -> list[int]:
+def parse_order(order: str, count: int) -> list[int]:
     """The places of so many texts, from 0: first those that a written order names, from 1, then the others.
 
     Example:
-        >>> named_first("[3] > [1] > [3] > [9]", count=4)
+        >>> parse_order("[3] > [1] > [3] > [9]", count=4)
         [2, 0, 1, 3]
     """
     numbers = dict.fromkeys(map(int, re.findall(r"\d+", order)))

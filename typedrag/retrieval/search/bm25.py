@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from typedrag.core.errors import RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
-from typedrag.retrieval.index.analyzers import java_analyzer, spaced
+from typedrag.core.registry import NoDeepcopy
+from typedrag.retrieval.index.analyzers import java_analyzer, split_unspaced
 from typedrag.retrieval.index.bm25_part import LUCENE, Manifest, check_parameters, read_bm25_manifest
 from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path, jvm_lock
@@ -25,7 +25,7 @@ _MAX_KEPT = 10_000
 than anything else done with it."""
 
 
-class BM25Retriever(Shared):
+class BM25Retriever(NoDeepcopy):
     """A `Retriever` over an index made by `build_index`.
 
     Queries are bags of words in the index's language: operators and quotes have no meaning.
@@ -65,7 +65,7 @@ class BM25Retriever(Shared):
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"index {self.index} cannot be searched"):
-            hits_by_query = self._search([spaced(query, self.manifest.language) for query in queries], k)
+            hits_by_query = self._search([split_unspaced(query, self.manifest.language) for query in queries], k)
             return [[self._read(hit) for hit in hits or ()] for hits in hits_by_query]
 
     @property

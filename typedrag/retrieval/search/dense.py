@@ -11,7 +11,7 @@ from typing import Any
 from typedrag.core.errors import RetrievalError
 from typedrag.core.extras import require
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.encoder import Embeddings
 from typedrag.retrieval.index.approximate import ApproximateSearch
 from typedrag.retrieval.index.dense_part import (
@@ -30,7 +30,7 @@ _DIGITS = 5
 """Digits of a score. Further digits depend on the queries that are embedded together, and would decide ties."""
 
 
-class DenseRetriever(Shared):
+class DenseRetriever(NoDeepcopy):
     """A `Retriever` over the dense part of an index: inner products, by FAISS, of embeddings that stay in their file.
 
     All passages are compared, unless the part has an approximate index. Its scores are cosines, unless the model is for

@@ -9,11 +9,11 @@ from typing import Any
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.search.bm25 import BM25Retriever
 
 
-class GoldRetriever(Shared):
+class GoldRetriever(NoDeepcopy):
     """A `Retriever` of the ideal context: whatever the query, the labelled passages of the question that is answered.
 
     So any program is measured as if retrieval made no mistake (PreQRAG, appendix B.2). The labels are the field

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.protocols import IndexRetriever, Retriever
 from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, weighted_fusion
 
@@ -16,7 +16,7 @@ FUSION_DEPTH = 100
 middle of both lists can be the best."""
 
 
-class HybridRetriever(Shared):
+class HybridRetriever(NoDeepcopy):
     """A `Retriever` that fuses the results of BM25 and of the dense part of the same index.
 
     Args:
@@ -84,7 +84,7 @@ class SparseAndDense(NamedTuple):
     dense: Retriever | None
 
 
-def parts_of(retriever: Retriever) -> SparseAndDense:
+def retriever_parts(retriever: Retriever) -> SparseAndDense:
     """The parts of a hybrid retriever; any other retriever is dense if it encodes queries, else sparse."""
     if isinstance(retriever, HybridRetriever):
         return SparseAndDense(retriever.sparse, retriever.dense)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.extras import require
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path
 from typedrag.retrieval.index.rows import FieldMap
 from typedrag.retrieval.index.sources import read_passages
@@ -78,7 +78,7 @@ class FaissOptions(PyseriniOptions):
     query_prefix: str | None = None
 
 
-class PyseriniRetriever(Shared):
+class PyseriniRetriever(NoDeepcopy):
     """A `Retriever` over a Lucene index of Pyserini, by BM25.
 
     Args:

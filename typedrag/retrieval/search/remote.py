@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.files.text_files import WholeText, without_half_characters
 from typedrag.retrieval.index.bm25_part import check_parameters
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS, BM25Setting
@@ -227,7 +227,7 @@ class _IndexServer:
         return RetrievalError(f"the index server at {self.address} {problem}", hint)
 
 
-class RemoteRetriever(Shared):
+class RemoteRetriever(NoDeepcopy):
     """A `Retriever` that searches on an index server, with the passages and scores of the server's retriever.
 
     Searches that threads make while others are under way are sent together, as one request.

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from typedrag.core.errors import RetrievalError
 from typedrag.core.records import Passage
-from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, parts_of
+from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, retriever_parts
 from typedrag.retrieval.search.remote import MAX_REPLY, Batcher, BM25Settings, Part, SearchRequest, ServedIndex
 from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error
 from typedrag.serving.logs import request_line
@@ -46,7 +46,7 @@ class SearchService:
         """The `SearchReply` to a request, as JSON."""
         if len(request.queries) > self.settings.batch:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
-        if request.part and not getattr(parts_of(self.retriever), request.part):
+        if request.part and not getattr(retriever_parts(self.retriever), request.part):
             raise Refused(Fault(422, "no_such_part", f"The {request.part} part is not searched here."))
         request_line().questions.extend(request.queries)
         submit = partial(self._batcher.submit, (request.k, request.bm25, request.part), request.queries)
@@ -78,7 +78,7 @@ class SearchService:
     def _search(self, kind: tuple[int, BM25Settings, Part | None], queries: list[str]) -> list[bytes]:
         k, bm25, part = kind
         retriever = self._tuned(bm25)
-        searched = getattr(parts_of(retriever), part) if part else retriever
+        searched = getattr(retriever_parts(retriever), part) if part else retriever
         return [_to_json(passages) for passages in searched.search(queries, k)]  # here, not in the event loop
 
 
@@ -97,7 +97,7 @@ def _tuned(retriever: IndexRetriever, bm25: BM25Settings) -> IndexRetriever:
 
 
 def _description(retriever: IndexRetriever, batch: int) -> ServedIndex:
-    sparse, dense = parts_of(retriever)
+    sparse, dense = retriever_parts(retriever)
     bm25 = sparse.manifest if isinstance(sparse, BM25Retriever) else None
     embedded = dense.manifest if isinstance(dense, DenseRetriever) else None
     manifest = bm25.model_dump(mode="json", exclude={"sources"}) if bm25 else {}

@@ -11,7 +11,8 @@ from tests.experiments.labels import QUALITIES
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference
 from typedrag.datasets import Dataset
-from typedrag.signatures import FindAnswers, RankAmongReferences, TypeSubQuestions
+from typedrag.signatures.judging import RankAmongReferences
+from typedrag.signatures.sub_question_coverage import FindAnswers, TypeSubQuestions
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
 LEARNT = "Look at the first word."

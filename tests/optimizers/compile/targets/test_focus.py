@@ -6,8 +6,7 @@ import pytest
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
-from typedrag.optimizers.compile.targets.modules import Focused, silence
-from typedrag.optimizers.compile.targets.target import unfrozen
+from typedrag.optimizers.compile.targets import Focused, silence, unfrozen
 from typedrag.programs import TypedRAG
 from typedrag.programs.artifact.state import state_of
 

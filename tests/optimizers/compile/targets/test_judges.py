@@ -10,14 +10,10 @@ from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.lms.lm import use_lm
 from typedrag.metrics import Objective
-from typedrag.metrics.arithmetic.estimate import bootstrap_estimate
-from typedrag.metrics.arithmetic.ranks import Convention
-from typedrag.optimizers.compile.targets import (
-    CoverageJudgeTarget,
-    LinkageJudgeTarget,
-    SubQuestionTyperTarget,
-)
-from typedrag.optimizers.compile.teleprompters.scoring import read_call
+from typedrag.metrics.estimate import bootstrap_estimate
+from typedrag.metrics.judges.linkage import Convention
+from typedrag.optimizers.compile.labelled_targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
+from typedrag.optimizers.compile.teleprompters.candidates import read_call
 
 TARGETS = [
     pytest.param(LinkageJudgeTarget(), ranked(), id="linkage"),

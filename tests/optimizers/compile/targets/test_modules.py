@@ -9,15 +9,8 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.loading import load_program
-from typedrag.optimizers.compile.targets import (
-    ALONE,
-    MODULES,
-    ProgramTarget,
-    SearchTarget,
-    modules_of,
-    target_for,
-)
-from typedrag.optimizers.compile.targets.modules import Focused
+from typedrag.optimizers.compile.labelled_targets import ALONE, find_target
+from typedrag.optimizers.compile.targets import MODULES, Focused, ProgramTarget, SearchTarget, list_modules
 from typedrag.programs import (
     HANRAG,
     RAG,
@@ -62,23 +55,23 @@ NAMES = [
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
 def test_every_predictor_of_a_program_belongs_to_one_module(program):
-    names = [name for names in modules_of(program).values() for name in names]
+    names = [name for names in list_modules(program).values() for name in names]
     assert sorted(names) == sorted(named_predictors(program))
 
 
 def test_a_compiled_program_has_the_same_modules():
     program = TypedRAG(WordRetriever(), options=PUBLISHED)
-    before = modules_of(program)
+    before = list_modules(program)
     for predictor in program.predictors():
         predictor.signature = predictor.signature.with_instructions("Do it otherwise.")
-    assert modules_of(program) == before
+    assert list_modules(program) == before
     assert before["reason-sub-queries"] == ("strategies['reason'].decomposer",)
     assert before["instruction-sub-queries"] == ("strategies['instruction'].decomposer",)
     assert "debate-mediator" in before and "type-classifier" not in before
 
 
 def test_the_whole_program_is_compiled_by_default():
-    target = target_for("")
+    target = find_target("")
     student = target.student(PROGRAMS[0])
     assert {name.removeprefix("program.") for name, _ in student.named_predictors()} == set(
         named_predictors(PROGRAMS[0])
@@ -87,7 +80,7 @@ def test_the_whole_program_is_compiled_by_default():
 
 
 def test_modules_are_compiled_while_others_stay():
-    target = target_for("reason-sub-queries, debate-frame")
+    target = find_target("reason-sub-queries, debate-frame")
     student = target.student(PROGRAMS[0])
     assert [name for name, _ in student.named_predictors()] == [
         "program.strategies['reason'].decomposer",
@@ -98,7 +91,7 @@ def test_modules_are_compiled_while_others_stay():
 
 
 def test_what_was_compiled_is_put_back_into_a_copy():
-    program, target = PROGRAMS[0], target_for("reason-sub-queries")
+    program, target = PROGRAMS[0], find_target("reason-sub-queries")
     before = state_of(program)
     student = target.student(program)
     predictor = student.predictors()[0]
@@ -129,9 +122,9 @@ def test_what_cannot_be_compiled_is_refused():
     with pytest.raises(InputError, match="--program"):
         ProgramTarget(["answer"]).student()
     with pytest.raises(InputError, match="--program"):
-        target_for("in-order")
+        find_target("in-order")
     with pytest.raises(InputError, match="Modules: "):
-        target_for("answer,nonsense")
+        find_target("answer,nonsense")
     with pytest.raises(InputError, match="put back"):
         ProgramTarget().put_back(PROGRAMS[0], dspy.Module())
 
@@ -142,7 +135,7 @@ def test_all_targets_say_what_they_are():
         for name, target in ALONE.items()
     )
     for name in ALONE:
-        target = target_for(name)
+        target = find_target(name)
         assert isinstance(target.student(PROGRAMS[1] if isinstance(target, SearchTarget) else None), dspy.Module)
     assert not set(ALONE) & set(MODULES)
     assert issubclass(Focused, dspy.Module)
@@ -160,7 +153,7 @@ SIX = {
 
 def test_each_module_of_the_user_s_program_is_a_signature_that_is_compiled_by_name(tmp_path):
     program = TypedRAG(WordRetriever(), options=Options(modules="signatures"))
-    there = modules_of(program)
+    there = list_modules(program)
     assert {module: named_predictors(program)[there[module][0]].signature.__name__ for module in SIX} == SIX
     for module in SIX:
         student = ProgramTarget([module]).student(program)

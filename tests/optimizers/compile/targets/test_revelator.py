@@ -5,14 +5,13 @@ import pytest
 from tests.builders.native import publish
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.builders import RevelatorData, build_revelator
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.optimizers.compile.targets import RevelatorTarget, target_for
-from typedrag.optimizers.compile.targets.revelator import metric_of, typed_example
+from typedrag.optimizers.compile.labelled_targets import RevelatorTarget, find_target, role_metric, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
 from typedrag.programs.hanrag import RevelatorModule
 
@@ -44,7 +43,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("role", RevelatorRole)
 def test_each_role_is_compiled_alone_by_its_own_labels(role, dataset):
-    target = target_for(f"{role}-alone")
+    target = find_target(f"{role}-alone")
     assert isinstance(target, RevelatorTarget)
     examples = target.examples(dataset)
     signature, reply = RIGHT[role]
@@ -99,5 +98,5 @@ def test_other_datasets_are_refused():
 def test_labels_are_explained_to_a_reflecting_optimizer():
     import dspy
 
-    said = metric_of(RevelatorRole.ROUTER)(dspy.Example(route="complex"), dspy.Prediction(route="compound"))
+    said = role_metric(RevelatorRole.ROUTER)(dspy.Example(route="complex"), dspy.Prediction(route="compound"))
     assert "complex: a question that" in said.feedback and "compound: a question that" in said.feedback

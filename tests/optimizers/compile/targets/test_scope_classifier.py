@@ -8,12 +8,11 @@ import pytest
 from benchmarks import document_scope
 from tests.optimizers.compile.targets.words import WordRetriever
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample
-from typedrag.optimizers.compile.targets import ALONE
-from typedrag.optimizers.compile.targets.parts import labelled_scopes
+from typedrag.optimizers.compile.labelled_targets import ALONE, labelled_scopes
 from typedrag.programs import RAG, Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
@@ -78,7 +77,7 @@ def test_the_benchmark_shows_each_make(data, tmp_path, capsys, monkeypatch):
     ) as engine:
         lm, adapter = dspy.settings.lm, dspy.settings.adapter
     monkeypatch.setattr(document_scope, "open_lm", lambda *_, **__: lm)
-    monkeypatch.setattr("typedrag.lms.lm.adapter_for", lambda _: adapter)
+    monkeypatch.setattr("typedrag.lms.lm.choose_adapter", lambda _: adapter)
     arguments = ["document_scope", str(data), "--compiled", str(tmp_path / "program"), "--threads", "2"]
     monkeypatch.setattr("sys.argv", arguments)
     document_scope.main()

@@ -12,10 +12,10 @@ from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.balance import question_type_of
 from typedrag.metrics import Objective
-from typedrag.optimizers.compile.targets import ALONE
-from typedrag.optimizers.compile.teleprompters.scoring import read_call
+from typedrag.optimizers.compile.labelled_targets import ALONE
+from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.programs import TypedRAG
-from typedrag.signatures import DecomposeReason
+from typedrag.signatures.typed_rag import DecomposeReason
 
 REASON = ALONE["reason-sub-queries-alone"]
 

@@ -6,14 +6,14 @@ import pytest
 from tests.datasets.files import write_jsonl
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag import signatures as s
+from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample
 from typedrag.metrics import Objective
-from typedrag.optimizers.compile.targets import ALONE
+from typedrag.optimizers.compile.labelled_targets import ALONE
+from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.optimizers.compile.teleprompters.few_shot import usable
-from typedrag.optimizers.compile.teleprompters.scoring import read_call
 from typedrag.programs import RAG, Options, RichRAG, RichRAGOptions
 from typedrag.programs.artifact.state import state_of
 from typedrag.programs.richrag import SubAspectExplorer

@@ -8,10 +8,10 @@ from tests.scripted import scripted
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import Dataset
-from typedrag.optimizers.compile.targets import ALONE
+from typedrag.optimizers.compile.labelled_targets import ALONE
 from typedrag.programs import RAG, Options, TypedRAG
 from typedrag.programs.artifact.state import state_of
-from typedrag.signatures import ClassifyQuestion
+from typedrag.signatures.typed_rag import ClassifyQuestion
 
 TARGET = ALONE["type-classifier-alone"]
 

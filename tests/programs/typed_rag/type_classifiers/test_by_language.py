@@ -14,7 +14,8 @@ from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options, TypedRAG
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, build_type_classifier
-from typedrag.signatures import AnswerFromPassages, ClassifyQuestion
+from typedrag.signatures import AnswerFromPassages
+from typedrag.signatures.typed_rag import ClassifyQuestion
 
 GERMAN = "Warum ist der Himmel blau?"
 AS_REASON = {ClassifyQuestion: {"question_type": "reason"}}

@@ -1,7 +1,7 @@
 """The teleprompters that compile programs, found by name, and their shared parts."""
 
-from typedrag.optimizers.compile.teleprompters import few_shot, gepa, instructions, mipro, simba
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, candidates_in
+from typedrag.optimizers.compile.teleprompters import few_shot, gepa, instructions, simba
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, read_candidates
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     BUDGET_CALLS,
     BudgetName,
@@ -25,13 +25,12 @@ __all__ = [
     "best_so_far",
     "build_optimizer",
     "by_budget",
-    "candidates_in",
     "few_shot",
     "gepa",
     "instructions",
-    "mipro",
     "optimizer",
     "optimizer_class",
     "optimizer_names",
+    "read_candidates",
     "simba",
 ]

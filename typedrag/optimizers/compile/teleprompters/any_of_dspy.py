@@ -81,7 +81,6 @@ class DSPyOptimizer(Optimizer):
             raise InputError(f"optimizer '{self.name}' needs option {lacking[0]}", f"Give it: {lacking[0]}=VALUE")
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The program that DSPy's teleprompter makes of the student."""
         student = run.student.deepcopy()
         for predictor in student.predictors():
             predictor.signature = predictor.signature.with_instructions(predictor.signature.instructions)

@@ -1,4 +1,4 @@
-"""The candidates that a compile evaluates, recorded as it goes, and the best so far."""
+"""The scores of a compile, its candidates as they are evaluated, and the best so far."""
 
 from __future__ import annotations
 
@@ -11,15 +11,100 @@ from statistics import fmean
 from typing import Any
 
 import dspy
+from dspy.teleprompt.bootstrap_trace import FailedPrediction
 from dspy.utils.callback import BaseCallback
 from pydantic import BaseModel, ValidationError
 
-from typedrag.core.errors import InputError
+from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
 from typedrag.files.journal import Journal
 from typedrag.files.text_files import write_text
+from typedrag.metrics.metric import PredictorCall
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
-from typedrag.optimizers.compile.teleprompters.scoring import Scoring
 from typedrag.programs.artifact.state import Fields, State, fields_of, fingerprint, restore, state_of
+from typedrag.signatures.roles import signature_role
+
+Metric = Callable[..., dspy.Prediction]
+"""A function of DSPy's five arguments that gives a `score` from 0 to 1 and `feedback`."""
+
+
+class Scoring:
+    """Scores predictions for a teleprompter.
+
+    DSPy knows no missing value: an answer that the metric cannot judge would count as 0. Here it gets the base
+    program's score of the same example, or its mean score if that is not known: neither gain nor loss. It is
+    marked `unjudged`, and never becomes a demonstration.
+    """
+
+    def __init__(self, metric: Metric, limiter: CallLimiter) -> None:
+        self._metric = metric
+        self._limiter = limiter
+        self._base: dict[int, float] | None = None
+        self.base_mean = 0.0
+        """The base program's mean score over the examples that could be judged."""
+        self.watch: Callable[[dspy.Prediction, float], None] = lambda prediction, score: None
+        """Called with each prediction and its score."""
+
+    def set_base(self, scores: Mapping[int, float]) -> None:
+        self._base = dict(scores)
+        self.base_mean = fmean(scores.values()) if scores else 0.0
+
+    @property
+    def has_base(self) -> bool:
+        return self._base is not None
+
+    def base_score(self, example: dspy.Example) -> float:
+        """The base program's score of an example; its mean score if that is not known."""
+        return (self._base or {}).get(id(example), self.base_mean)
+
+    def __call__(
+        self,
+        gold: dspy.Example,
+        pred: dspy.Prediction | None,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> dspy.Prediction:
+        """Return the `score`, the `feedback`, and `unjudged`: True if the metric has no score."""
+        if pred is None or not len(pred):
+            return dspy.Prediction(score=0.0, feedback="The program gave no answer.", unjudged=False)
+        try:
+            # only GEPA understands replies that cannot be parsed
+            parsed = trace and [call for call in trace if not isinstance(call[2], FailedPrediction)]
+            scored = self._metric(gold, pred, parsed, pred_name, pred_trace)
+        except (StepFailed, NotMeasurable, CallFailed) as reason:
+            if isinstance(reason, CallFailed):
+                self._limiter.record_failure(reason)
+            for_demos = trace is not None and pred_name is None
+            score = 0.0 if for_demos else self.base_score(gold)
+            return dspy.Prediction(score=score, feedback=f"Not judged: {reason}", unjudged=True)
+        except Exception as error:
+            raise self._limiter.close_with_fault(error) from error
+        self.watch(pred, scored.score)
+        return dspy.Prediction(score=scored.score, feedback=scored.feedback, unjudged=False)
+
+
+def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
+    """The call that GEPA asks feedback on; None if the predictor's role is not known."""
+    if not pred_trace:
+        return None
+    predictor, inputs, outputs = pred_trace[0]
+    role = signature_role(predictor.signature)
+    if role is None:
+        return None
+    return PredictorCall(
+        role=role,
+        question=str(inputs.get("question") or ""),
+        sources=_sources(inputs),
+        written=str(outputs.get("answer") or ""),
+        outputs=dict(outputs.items()),
+    )
+
+
+def _sources(inputs: Mapping[str, Any]) -> tuple[str, ...]:
+    passages: Sequence[Any] = inputs.get("passages") or ()
+    answers: Sequence[Any] = inputs.get("sub_answers") or inputs.get("perspectives") or ()
+    return tuple([p.text for p in passages] or [a.answer for a in answers])
+
 
 CANDIDATES, BEST = "candidates.jsonl", "best.json"
 
@@ -60,7 +145,6 @@ class Candidate:
 
     @property
     def full_valset(self) -> bool:
-        """True if it was evaluated on all validation examples."""
         return self.n == self.of
 
     def same(self, other: Candidate) -> bool:
@@ -77,15 +161,6 @@ class CandidateLog(BaseCallback):
 
     It is a DSPy callback, since optimizers evaluate through `dspy.Evaluate`. A resumed compile repeats
     its evaluations; those in the file already are not written again.
-
-    Args:
-        folder: Holds `candidates.jsonl`, an evaluation a line, and `best.json`, the state of the
-            best so far.
-        student: The program to compile.
-        valset: The validation examples.
-        scoring: The scoring of the evaluations.
-        limiter: Closed if an evaluation cannot be recorded.
-        on_candidate: Called with each new candidate.
     """
 
     def __init__(
@@ -104,7 +179,7 @@ class CandidateLog(BaseCallback):
         self._lock = threading.RLock()
         self._under_way: dict[str, tuple[State, str]] = {}
         self._how = ""
-        self.candidates = candidates_in(folder)
+        self.candidates = read_candidates(folder)
         """The candidates in the order of their evaluations."""
         self._repeats = list(self.candidates)
         self._journal = Journal(folder / CANDIDATES)
@@ -118,14 +193,12 @@ class CandidateLog(BaseCallback):
         finally:
             self._how = before
 
-    def evaluation_of(self, program: dspy.Module) -> Candidate | None:
-        """The evaluation of this program on all validation examples; None if there is none."""
+    def find_evaluation(self, program: dspy.Module) -> Candidate | None:
         state = fingerprint(state_of(program))
         return next((c for c in self.candidates if c.full_valset and c.state == state), None)
 
     @property
     def best_program(self) -> dspy.Module:
-        """The program of the best so far; the student if there is none."""
         return best_so_far(self._folder, self._student) or self._student.deepcopy()
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
@@ -146,14 +219,14 @@ class CandidateLog(BaseCallback):
         try:
             yield
         except Exception as error:  # DSPy ignores errors of callbacks
-            raise self._limiter.close_for(error) from error
+            raise self._limiter.close_with_fault(error) from error
 
     def _add(self, results: Sequence[tuple[Any, Any, Any]], state: State, how: str) -> None:
         scoring = self._scoring
         with self._lock:
             if not scoring.has_base:
                 scoring.set_base({id(e): float(s) for e, _, s in results if not _unjudged(s)})
-            scores = [scoring.base_of(e) if _unjudged(s) else float(s) for e, _, s in results]
+            scores = [scoring.base_score(e) if _unjudged(s) else float(s) for e, _, s in results]
             spent = self._limiter.account.spent
             # GEPA gives a prediction with its trace
             predictions = [p[0] if isinstance(p, tuple) else p for _, p, _ in results]
@@ -162,7 +235,7 @@ class CandidateLog(BaseCallback):
                 state=fingerprint(state),
                 how=how,
                 score=fmean(scores),
-                base=fmean(scoring.base_of(e) for e, *_ in results),
+                base=fmean(scoring.base_score(e) for e, *_ in results),
                 n=len(results),
                 of=self._size,
                 failed=sum(not (isinstance(p, dspy.Prediction) and len(p)) for p in predictions),
@@ -179,7 +252,7 @@ class CandidateLog(BaseCallback):
                 self._keep(candidate, state)
 
     def _keep(self, candidate: Candidate, state: State) -> None:
-        best = best_of(self.candidates)
+        best = find_best(self.candidates)
         if candidate.full_valset and (best is None or candidate.score > best.score):
             candidate = replace(candidate, best=True)
             write_best(self._folder, state, self._fields)  # first, so that a kill leaves no record of a missing best
@@ -188,13 +261,11 @@ class CandidateLog(BaseCallback):
         self._on_candidate(candidate)
 
 
-def best_of(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The best candidate evaluated on all validation examples, the first of equals; None if there is none."""
+def find_best(candidates: Iterable[Candidate]) -> Candidate | None:
     return max((c for c in candidates if c.full_valset), key=lambda c: c.score, default=None)
 
 
-def candidates_in(folder: Path) -> list[Candidate]:
-    """The candidates that the compile in a folder has recorded so far, in the order of their evaluations."""
+def read_candidates(folder: Path) -> list[Candidate]:
     return [Candidate.from_dict(line) for line in Journal(folder / CANDIDATES)]
 
 
@@ -206,16 +277,11 @@ class _Best(BaseModel):
 
 
 def write_best(folder: Path, state: State, fields: Mapping[str, Fields]) -> None:
-    """Keep a state as the best so far, whole or not at all."""
     write_text(folder / BEST, _Best(state=state, fields=fields).model_dump_json(indent=1) + "\n")
 
 
 def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:
-    """The best program so far of a student's compile in a folder; None if there is none.
-
-    Raises:
-        InputError: If the file is damaged, or of another program.
-    """
+    """The best program so far of a student's compile in a folder; None if there is none."""
     file = folder / BEST
     if not file.exists():
         return None

@@ -44,12 +44,7 @@ INTERNALS = (
 
 
 class MIPROv2(dspy.MIPROv2):
-    """DSPy's MIPROv2 with given sets of demonstrations.
-
-    Args:
-        demonstrations: Makes programs that differ in their demonstrations.
-        settings: Those of `dspy.MIPROv2`.
-    """
+    """DSPy's MIPROv2 with given sets of demonstrations."""
 
     def __init__(self, demonstrations: Callable[[], list[dspy.Module]], **settings: Any) -> None:
         super().__init__(**settings)

@@ -1,10 +1,4 @@
-"""Demonstrations, balanced over question types, and the optimizers that choose them.
-
-DSPy stops bootstrapping once so many examples have succeeded. In a program with a strategy for each
-question type, most predictors are then left without a demonstration, since an example reaches only
-those of its own type. Here examples come in turn from each type, and those of a type are run until
-all predictors that they reach have enough demonstrations.
-"""
+"""Demonstrations, balanced over question types, and the optimizers that choose them, MIPROv2 with instructions."""
 
 from __future__ import annotations
 
@@ -19,6 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.balance import in_turn, question_type_of
 from typedrag.lms.trace import run_concurrently
+from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     Compilation,
     Optimizer,
@@ -45,10 +40,7 @@ class BootstrapSettings(OptimizerSettings):
 
 
 def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[dspy.Example]:
-    """The examples that have an input and an output of a predictor, reduced to the predictor's fields.
-
-    DSPy hands whole examples to all predictors, although an LM would see no other fields.
-    """
+    """The examples that have an input and an output of a predictor, reduced to the predictor's fields."""
     signature = predictor.signature
     fields = [{name: e[name] for name in signature.fields if name in e} for e in examples]
     return [
@@ -132,12 +124,7 @@ def _needed(
 
 
 def demonstration_sets(run: Compilation, settings: BootstrapSettings, sets: int) -> Iterator[tuple[str, dspy.Module]]:
-    """Yield `sets` programs with different demonstrations, each with its origin in words.
-
-    They are the student as it is, with labelled demonstrations if there are any, with the most bootstrapped
-    ones, and with fewer from other orders of the examples: `dspy.BootstrapFewShotWithRandomSearch` and
-    `dspy.MIPROv2` choose from the same.
-    """
+    """Yield `sets` programs with different demonstrations, each with its origin in words."""
     most, labelled = settings.max_bootstrapped_demos, settings.max_labeled_demos
     count = 0
     if sets:
@@ -169,7 +156,6 @@ class BootstrapFewShot(Optimizer):
     settings: BootstrapSettings
 
     def planned_runs(self, train: int, validation: int) -> int:
-        """The base, the compiled program, and each training example at most `max_rounds` times."""
         return 2 * validation + train * self.settings.max_rounds
 
     def compile(self, run: Compilation) -> dspy.Module:
@@ -199,11 +185,9 @@ class BootstrapRandomSearch(Optimizer):
     settings: SearchSettings
 
     def planned_runs(self, train: int, validation: int) -> int:
-        """Each set on the validation set, and each training example for each bootstrapped set."""
         return self.settings.candidates * (validation + train * self.settings.max_rounds)
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The best candidate, the first of equals."""
         settings = self.settings
         best, best_score = run.student, -1.0
         for how, program in demonstration_sets(run, settings, settings.candidates):
@@ -213,3 +197,85 @@ class BootstrapRandomSearch(Optimizer):
             if settings.stop_at_score is not None and score >= settings.stop_at_score:
                 break
         return best
+
+
+_SHOWN_CHARS = 500
+"""The most characters that a proposer sees of a field of a training example."""
+_MINIBATCHES_FROM = 50
+"""With more validation examples than this, trials use a part of them (the same in DSPy's MIPROv2)."""
+
+
+class MIPROSettings(BootstrapSettings):
+    """Options of `mipro`."""
+
+    max_bootstrapped_demos: NonNegativeInt = 4
+    """Demonstrations for each predictor, made by running the program; with 0 only instructions are tried,
+    whatever `max_labeled_demos` is, and the program's own demonstrations stay."""
+    instructions: PositiveInt = by_budget(3, 6, 9)
+    """Instructions for each predictor, including its own; by budget 3, 6 or 9."""
+    demonstration_sets: PositiveInt = by_budget(6, 12, 18)
+    """Sets of demonstrations, including the program's own; by budget 6, 12 or 18."""
+    trials: PositiveInt = by_budget(10, 25, 50)
+    """Choices of instructions and demonstrations to try; by budget 10, 25 or 50."""
+    minibatch_size: PositiveInt = 35
+    """Validation examples in a trial, if there are more than 50; every fifth trial, the best so far is
+    evaluated on all."""
+    temperature: float = Field(default=1.0, ge=0)
+    """The temperature at which instructions are written."""
+
+
+@optimizer
+class MIPRO(Optimizer):
+    """Lets the prompt model write instructions from the program, its data and its runs, and chooses among
+    them and sets of demonstrations by Bayesian optimization (`dspy.MIPROv2`)."""
+
+    name: ClassVar[str] = "mipro"
+    about: ClassVar[str] = "instructions and demonstrations chosen together (MIPROv2)"
+    Settings = MIPROSettings
+    settings: MIPROSettings
+
+    def planned_runs(self, train: int, validation: int) -> int:
+        settings, trials = self.settings, self.settings.trials
+        bootstrapping = train * settings.max_rounds * (settings.demonstration_sets - 1)
+        if validation > _MINIBATCHES_FROM:
+            return bootstrapping + trials * min(settings.minibatch_size, validation) + (trials // 5 + 3) * validation
+        return bootstrapping + (trials + 2) * validation
+
+    def compile(self, run: Compilation) -> dspy.Module:
+        settings = self.settings
+        demos = settings.max_bootstrapped_demos
+        # even if only instructions are tried, proposals show some demonstrations
+        shown = settings.model_copy(update={"max_bootstrapped_demos": demos or 3})
+        teleprompter = MIPROv2(
+            lambda: [program for _, program in demonstration_sets(run, shown, settings.demonstration_sets)],
+            metric=run.scoring,
+            prompt_model=run.prompt_lm,
+            task_model=run.task_lm,
+            teacher_settings=run.teacher_settings,
+            max_bootstrapped_demos=demos,
+            max_labeled_demos=settings.max_labeled_demos if demos else 0,
+            auto=None,
+            num_candidates=settings.instructions,
+            num_threads=run.threads,
+            seed=run.seed + 1,  # DSPy takes 0 for no seed
+            init_temperature=settings.temperature,
+            track_stats=False,
+        )
+        with run.log.origin("trial"):
+            return teleprompter.compile(
+                run.student,
+                trainset=[_without_long_texts(example) for example in run.trainset],
+                valset=list(run.valset),
+                num_trials=settings.trials,
+                minibatch=len(run.valset) > _MINIBATCHES_FROM,
+                minibatch_size=min(settings.minibatch_size, len(run.valset)),
+            )
+
+
+def _without_long_texts(example: dspy.Example) -> dspy.Example:
+    """The example without texts such as references, which would fill the prompt of a proposer: it alone gets these."""
+    inputs = example.inputs().keys()
+    fields = {n: v for n, v in example.items() if n in inputs or isinstance(v, str | int | float)}
+    return dspy.Example(
+        **{n: v[:_SHOWN_CHARS] if isinstance(v, str) else v for n, v in fields.items() if n != "id"}
+    ).with_inputs(*inputs)

@@ -62,7 +62,6 @@ class GEPA(Optimizer):
     settings: GEPASettings
 
     def planned_runs(self, train: int, validation: int) -> int:
-        """All evaluations, the base and the compiled program."""
         return (self.settings.evaluations + 2) * validation
 
     def compile(self, run: Compilation) -> dspy.Module:
@@ -95,10 +94,7 @@ _NAME = "predictor"
 
 
 def with_unique_names(student: dspy.Module) -> dspy.Module:
-    """A copy whose signatures all differ, in a detail that no prompt shows.
-
-    GEPA tells predictors apart by their signatures, and several predictors of a program may have the same.
-    """
+    """A copy whose signatures all differ, in a detail that no prompt shows."""
     program = student.deepcopy()
     for name, predictor in program.named_predictors():
         first = next(iter(predictor.signature.input_fields))
@@ -119,8 +115,7 @@ class ReachedSelector:
     def __call__(
         self, state: Any, trajectories: list[Any], subsample_scores: list[float], candidate_idx: int, candidate: Any
     ) -> list[str]:
-        """Return the names of the predictors to rewrite; see GEPA's `ReflectionComponentSelector`."""
-        reached = {_name_of(call[0]) for trajectory in trajectories for call in trajectory["trace"]}
+        reached = {_predictor_name(call[0]) for trajectory in trajectories for call in trajectory["trace"]}
         names: list[str] = state.list_of_named_predictors
         if self._at_once:
             return [name for name in names if name in reached] or names
@@ -132,7 +127,7 @@ class ReachedSelector:
         return [names[chosen]]
 
 
-def _name_of(predictor: dspy.Predict) -> str | None:
+def _predictor_name(predictor: dspy.Predict) -> str | None:
     """The name that `with_unique_names` gave a predictor; None for predictors outside the compiled part."""
     name: str | None = next(iter(predictor.signature.input_fields.values())).json_schema_extra.get(_NAME)
     return name
@@ -157,7 +152,6 @@ class SameTypeBatchSampler:
         self._turn = 0
 
     def next_minibatch_ids(self, loader: Any, state: Any) -> list[int]:
-        """The places of the next training examples; see GEPA's `BatchSampler`."""
         queue = self._queues[self._turn % len(self._queues)]
         self._turn += 1
         drawn = [queue.popleft() for _ in range(min(self._size, len(queue)))]
@@ -176,7 +170,6 @@ class ParseFailureTracer(BaseCallback):
         self._calls: dict[str, tuple[dspy.Predict, dict[str, Any]]] = {}
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Note the inputs of a predictor's call."""
         if isinstance(instance, dspy.Predict):
             arguments = inputs.get("kwargs") or {}
             fields = instance.signature.input_fields

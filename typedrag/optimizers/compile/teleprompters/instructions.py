@@ -9,7 +9,6 @@ from typing import ClassVar
 import dspy
 from pydantic import PositiveInt
 
-from typedrag import signatures
 from typedrag.core.errors import InputError
 from typedrag.optimizers.compile.teleprompters.optimizer import (
     Compilation,
@@ -19,6 +18,7 @@ from typedrag.optimizers.compile.teleprompters.optimizer import (
     optimizer,
 )
 from typedrag.programs.artifact.state import renamed
+from typedrag.signatures import all_signatures
 
 ANSWER_RULES = (
     "Begin with the direct answer to the question, then give its reasons, details and examples.",
@@ -33,7 +33,6 @@ class InstructionTrials(Optimizer):
     """Tries changes of instructions one after the other, each on top of those before it, and keeps those that help."""
 
     def planned_runs(self, train: int, validation: int) -> int:
-        """The base and each change on the validation set."""
         return (1 + len(list(self.changes()))) * validation
 
     @abstractmethod
@@ -45,7 +44,6 @@ class InstructionTrials(Optimizer):
         """The instructions that a change gives to a signature; empty if it leaves it alone."""
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The student with the changes that helped."""
         best, score = run.student, run.evaluate(run.student, "as it is").score
         for change in self.changes():
             tried = best.deepcopy()
@@ -88,7 +86,6 @@ class RuleSearch(InstructionTrials):
     settings: RuleSearchSettings
 
     def check(self, request: CompileRequest) -> None:
-        """Refuse a request without rules, or without a predictor that they would be added to."""
         outputs = self.settings.outputs
         written = {name for p in request.student.predictors() for name in p.signature.output_fields}
         if not self.settings.rules:
@@ -103,7 +100,6 @@ class RuleSearch(InstructionTrials):
         return iter(self.settings.rules)
 
     def instructions(self, change: str, signature: type[dspy.Signature]) -> str:
-        """The instructions with the rule at their end, if the signature has one of the outputs."""
         written = signature.output_fields.keys() & set(self.settings.outputs)
         return f"{signature.instructions}\n{change}" if written else ""
 
@@ -132,12 +128,11 @@ class InstructionSearch(InstructionTrials):
     settings: InstructionSearchSettings
 
     def check(self, request: CompileRequest) -> None:
-        """Refuse a request without instructions, or with a candidate for none of the program's signatures."""
         if not self.settings.instructions:
             raise InputError("no instructions are given", "Give some: instructions, by candidate and signature")
         own = {predictor.signature.__name__ for predictor in request.student.predictors()}
         for name, candidate in self.settings.instructions.items():
-            if unknown := set(candidate) - own - set(signatures.__all__):
+            if unknown := set(candidate) - own - all_signatures().keys():
                 raise InputError(
                     f"candidate '{name}' has instructions for {', '.join(sorted(unknown))}, which is no signature",
                     f"The program's are {', '.join(sorted(own))}",

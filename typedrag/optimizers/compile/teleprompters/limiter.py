@@ -21,12 +21,12 @@ from dspy.utils.exceptions import LMUnsupportedFeatureError
 
 from typedrag.core.call_context import set_context
 from typedrag.core.errors import CallFailed, LMUnavailable, RetrievalError
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.files.journal import Journal
 from typedrag.lms.asking import unavailable_error
 from typedrag.lms.cost import CostTracker, Spending
 from typedrag.runs import Progress, Stopper
-from typedrag.runs.failures import FailureTracker
+from typedrag.runs.work import FailureTracker
 
 
 class Stopped(BaseException):
@@ -46,14 +46,10 @@ class Faulted(Stopped):
 
 
 class Ledger(CostTracker):
-    """An account in a file, a line for each LM call, that survives a kill of the process.
-
-    Args:
-        path: The file, made if need be; its lines are earlier costs.
-    """
+    """An account in a file, a line for each LM call, that survives a kill of the process."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(spent_by(path))
+        super().__init__(read_spending(path))
         self._journal = Journal(path)
 
     def add(self, spending: Spending) -> None:
@@ -61,12 +57,11 @@ class Ledger(CostTracker):
         self._journal.append(spending.to_dict())
 
 
-def spent_by(path: Path) -> Spending:
-    """The sum of the spending in a ledger's file."""
+def read_spending(path: Path) -> Spending:
     return sum(map(Spending.from_dict, Journal(path)), Spending())
 
 
-class CallLimiter(Shared, BaseCallback):
+class CallLimiter(NoDeepcopy, BaseCallback):
     """Lets LM calls pass until there is a reason to stop, then none.
 
     It is a DSPy callback for the setting `callbacks`, which DSPy hands to all threads. Calls with a stored
@@ -90,7 +85,7 @@ class CallLimiter(Shared, BaseCallback):
             self.stopped = self.stopped or reason
             self._changed.notify_all()
 
-    def close_for(self, error: Exception) -> Faulted:
+    def close_with_fault(self, error: Exception) -> Faulted:
         """Close for a fault of the system; return the exception for the caller to raise."""
         self.close(Faulted(error))
         return Faulted(error)
@@ -100,7 +95,7 @@ class CallLimiter(Shared, BaseCallback):
         with self._changed:
             self.faults.defer(failure)
         if self.faults.fault:
-            raise self.close_for(failure) from failure
+            raise self.close_with_fault(failure) from failure
 
     def acquire(self, call_id: str, replies: int = 1) -> None:
         """Count a call against the limits before it is made; each of its replies counts as an LM call."""
@@ -116,7 +111,6 @@ class CallLimiter(Shared, BaseCallback):
             self._under_way[call_id] = replies
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Refuse a call if the limiter is closed, else note it as under way."""
         with self._changed:
             self._check_open()
             self._under_way[call_id] = 0
@@ -141,7 +135,6 @@ class CallLimiter(Shared, BaseCallback):
             self.close(Faulted(fault))
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Refuse modules once it is closed: DSPy leaves threads behind that still run examples."""
         with self._changed:
             self._check_open()
 
@@ -150,7 +143,7 @@ class CallLimiter(Shared, BaseCallback):
         if isinstance(exception, CallFailed):
             self.record_failure(exception)
         elif isinstance(exception, LMUnavailable | RetrievalError):
-            raise self.close_for(exception) from exception
+            raise self.close_with_fault(exception) from exception
         elif exception is not None:
             with self._changed:
                 self._check_open()

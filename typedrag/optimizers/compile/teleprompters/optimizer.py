@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.core.registry import Registry
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Metric, Scoring
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
-from typedrag.optimizers.compile.teleprompters.scoring import Metric, Scoring
 
 BudgetName = Literal["light", "medium", "heavy"]
 BUDGET_CALLS: dict[BudgetName, int] = {"light": 3_000, "medium": 12_000, "heavy": 50_000}
@@ -65,11 +64,6 @@ class Compilation(CompileRequest):
 
     Its sets hold the examples that are used, in turn from each question type; the base has been evaluated on
     the validation set. All its LMs are set, and charged.
-
-    Attributes:
-        scoring: The metric to hand to DSPy.
-        limiter: Passed by all LM calls.
-        log: The candidates so far.
     """
 
     teacher_lm: dspy.LM
@@ -84,26 +78,22 @@ class Compilation(CompileRequest):
         return {"lm": self.teacher_lm.copy()}
 
     def threshold(self, score: float | None = None) -> float:
-        """The least score of a run that makes a demonstration: the given one, else the base's mean.
-
-        With the base's mean, demonstrations show the program at its better, on any metric's scale.
-        """
+        """The least score of a run that makes a demonstration: the given one, else the base's mean."""
         return max(self.scoring.base_mean if score is None else score, _LEAST_THRESHOLD)
 
     def evaluate(self, program: dspy.Module, how: str) -> Candidate:
         """Evaluate a program on the validation set and record it with its origin, unless it is recorded already."""
-        if self.scoring.has_base and (known := self.log.evaluation_of(program)):
+        if self.scoring.has_base and (known := self.log.find_evaluation(program)):
             return known
         evaluate = dspy.Evaluate(devset=list(self.valset), metric=self.scoring, num_threads=self.threads)
         with self.log.origin(how):
             evaluate(program)
-        candidate = self.log.evaluation_of(program)
+        candidate = self.log.find_evaluation(program)
         assert candidate is not None, "an evaluation on the validation set is recorded"
         return candidate
 
 
 def by_budget(light: int, medium: int, heavy: int, **bounds: Any) -> Any:
-    """An option whose default is chosen by the budget."""
     return Field(light, json_schema_extra={"by_budget": [light, medium, heavy]}, **bounds)
 
 
@@ -132,11 +122,7 @@ class OptimizerSettings(BaseModel):
 
 
 class Optimizer(ABC):
-    """Makes a program better by a metric.
-
-    Args:
-        settings: Its own options; see `Settings` of the class.
-    """
+    """Makes a program better by a metric."""
 
     name: ClassVar[str]
     """The name that users, results and MLflow use."""
@@ -173,7 +159,6 @@ class Optimizer(ABC):
         """
 
     def sizes(self, request: CompileRequest) -> tuple[int, int]:
-        """The numbers of training and validation examples to use."""
         most = self.settings
         return min(most.train_examples, len(request.trainset)), min(most.validation_examples, len(request.valset))
 

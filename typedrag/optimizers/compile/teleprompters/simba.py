@@ -49,13 +49,11 @@ class SIMBA(Optimizer):
     settings: SIMBASettings
 
     def planned_runs(self, train: int, validation: int) -> int:
-        """The batches, each step's best on the validation set, and the last programs on the training set."""
         steps, candidates = self.settings.steps, self.settings.candidates
         batch = min(self.settings.batch_size, train)
         return steps * (2 * candidates + 1) * batch + (steps + 2) * validation + (candidates + 1) * train
 
     def compile(self, run: Compilation) -> dspy.Module:
-        """The program that does best on the training set."""
         settings = self.settings
         teleprompter = dspy.SIMBA(
             metric=run.scoring,
@@ -92,7 +90,6 @@ class _StepWatcher(BaseCallback):
         run.scoring.watch = self._scored
 
     def watch(self, strategy: Callable[..., bool]) -> Callable[..., bool]:
-        """Wrap a strategy of SIMBA so that its candidates are noted."""
 
         def apply(bucket: list[dict[str, Any]], system: dspy.Module, **others: Any) -> bool:
             if self._scores:  # the last step has ended
@@ -136,10 +133,7 @@ class _StepWatcher(BaseCallback):
 
 
 def _in_words(prediction: dspy.Prediction | None) -> dspy.Prediction | None:
-    """The texts, labels and counts of a prediction, which SIMBA shows to the prompt model.
-
-    Steps and passages are in the trace, and measured values, such as seconds, differ each time.
-    """
+    """The texts, labels and counts of a prediction, which SIMBA shows to the prompt model."""
     if prediction is None:
         return None
     return dspy.Prediction(**{name: value for name, value in prediction.items() if _is_said(value)})

@@ -14,7 +14,7 @@ from typedrag.programs.coverage import CoreSubQuestions
 from typedrag.programs.options import Options
 from typedrag.programs.retrieving import Retrieving
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
-from typedrag.signatures import ReviseAnswer
+from typedrag.signatures.sub_question_coverage import ReviseAnswer
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
 
 _CALLS_A_ROUND = 2

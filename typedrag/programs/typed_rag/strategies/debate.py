@@ -13,15 +13,10 @@ from typedrag.lms.trace import add_step
 from typedrag.programs.sub_queries import Part
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
 from typedrag.retrieval import round_robin
-from typedrag.signatures import (
-    AnswerDebate,
-    AnswerFromPerspective,
-    FrameDebate,
-    FrameSides,
-    MediatePerspectives,
-    predictor,
-)
+from typedrag.signatures.answering import AnswerDebate, AnswerFromPerspective
+from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import PerspectiveAnswer
+from typedrag.signatures.typed_rag import FrameDebate, FrameSides, MediatePerspectives
 
 
 class Debate(DecomposingStrategy):

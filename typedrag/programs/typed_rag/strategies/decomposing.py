@@ -29,7 +29,8 @@ from typedrag.programs.sub_queries import (
 )
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import AggregateParaphrases, predictor
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.typed_rag import AggregateParaphrases
 
 
 class Undivided(StepFailed):

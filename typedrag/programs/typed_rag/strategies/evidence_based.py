@@ -9,7 +9,7 @@ from typedrag.programs.answering import PassageAnswerer, of_length
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import AnswerFromPassages
+from typedrag.signatures.answering import AnswerFromPassages
 from typedrag.text.words import content_words
 
 

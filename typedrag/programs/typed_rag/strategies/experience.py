@@ -12,7 +12,9 @@ from typedrag.programs.answering import PassageAnswerer, as_asked
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import AnswerExperience, ExtractKeywords, predictor
+from typedrag.signatures.answering import AnswerExperience
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.typed_rag import ExtractKeywords
 
 
 class Experience(Strategy):

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typedrag.core.question_types import QuestionType
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy
-from typedrag.signatures import (
-    AnswerInstruction,
-    AnswerSubQuery,
-    ArrangeSteps,
-    DecomposeInstruction,
-    ParaphraseInstruction,
-)
+from typedrag.signatures.answering import AnswerInstruction, AnswerSubQuery
+from typedrag.signatures.typed_rag import ArrangeSteps, DecomposeInstruction, ParaphraseInstruction
 
 
 class Instruction(DecomposingStrategy):

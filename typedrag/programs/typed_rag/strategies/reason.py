@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typedrag.core.question_types import QuestionType
 from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy
-from typedrag.signatures import AggregateReasons, AnswerReason, AnswerSubQuery, DecomposeReason, ParaphraseReason
+from typedrag.signatures.answering import AnswerReason, AnswerSubQuery
+from typedrag.signatures.typed_rag import AggregateReasons, DecomposeReason, ParaphraseReason
 
 
 class Reason(DecomposingStrategy):

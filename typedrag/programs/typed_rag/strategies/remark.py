@@ -10,7 +10,7 @@ from typedrag.lms.trace import add_step
 from typedrag.programs.options import Options
 from typedrag.programs.typed_rag.strategies.strategy import Strategy
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.signatures import ReplyToRemark
+from typedrag.signatures.answering import ReplyToRemark
 
 
 class Remark(Strategy):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dspy
 
-from typedrag.core.specs import Spec
+from typedrag.core.registry import Spec
 from typedrag.programs.options import TYPE_CLASSIFIERS, Options
 from typedrag.programs.typed_rag.type_classifiers.base import (
     ByLanguageTypeClassifier,

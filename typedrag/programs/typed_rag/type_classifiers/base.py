@@ -12,13 +12,12 @@ import dspy
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, StepFailed
-from typedrag.core.question_types import QuestionType, question_type_named
+from typedrag.core.question_types import QuestionType, parse_question_type
 from typedrag.core.records import Step, Usage
-from typedrag.lms.asking import ask, with_settings
-from typedrag.lms.logprobs import label_probabilities, logprob_settings
+from typedrag.lms.asking import ask, label_probabilities, logprob_settings, with_settings
 from typedrag.lms.trace import Stopwatch, add_step
 from typedrag.programs.options import Options
-from typedrag.signatures import ClassifyQuestion
+from typedrag.signatures.typed_rag import ClassifyQuestion
 from typedrag.text.language import is_english
 
 _FEW_WORDS = 2
@@ -85,7 +84,7 @@ class OracleTypeClassifier(dspy.Module):
                 "the type classifier is an oracle, but the question has no labelled type",
                 "Evaluate it on a dataset with a field question_type",
             )
-        return record_type(question, question_type_named(labelled), by="the dataset")
+        return record_type(question, parse_question_type(labelled), by="the dataset")
 
 
 class ByLanguageTypeClassifier(ProbabilityClassifier):

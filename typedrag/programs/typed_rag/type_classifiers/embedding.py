@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from typedrag.core.errors import LMUnavailable
 from typedrag.core.question_types import QuestionType
-from typedrag.lms.models import model_named
+from typedrag.lms.models import find_model
 from typedrag.programs.typed_rag.type_classifiers.base import ProbabilityClassifier
 from typedrag.programs.typed_rag.type_classifiers.linear import load_arrays, softmax
 from typedrag.retrieval.local_models import loading, local_model
@@ -63,7 +63,7 @@ def _load() -> _Loaded:
 
 def load_encoder() -> tuple[Any, Any]:
     """MiniLM's tokenizer and network, as published."""
-    place = model_named(ENCODER).fetched(LMUnavailable)
+    place = find_model(ENCODER).require(LMUnavailable)
     hint = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
     with loading(f"the model '{ENCODER}'", hint, LMUnavailable):
         from transformers import AutoModel, AutoTokenizer

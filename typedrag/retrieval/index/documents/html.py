@@ -45,11 +45,11 @@ def read_html(data: bytes) -> Document:
     _clean(page)
     marked = page.xpath("//main | //*[@role='main']") or page.xpath("//article")
     articles = [element for element in marked if not any(other in marked for other in element.iterancestors())]
-    blocks = [block for article in articles for block in blocks_of(article)]
-    return Document(title, blocks or _found(page) or list(blocks_of(page)))
+    blocks = [block for article in articles for block in html_blocks(article)]
+    return Document(title, blocks or _found(page) or list(html_blocks(page)))
 
 
-def blocks_of(element: Any) -> Iterator[Block]:
+def html_blocks(element: Any) -> Iterator[Block]:
     """The blocks of an element's content."""
     words: list[str] = []
 
@@ -147,4 +147,4 @@ def _found(page: Any) -> list[Block]:
 
     extraction = trafilatura.bare_extraction(page, include_comments=False, favor_recall=True)
     body = getattr(extraction, "body", None)
-    return list(blocks_of(body)) if body is not None and len(_text(body)) > size / 10 else []
+    return list(html_blocks(body)) if body is not None and len(_text(body)) > size / 10 else []

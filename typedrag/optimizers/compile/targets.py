@@ -1,30 +1,123 @@
-"""Programs as targets: end to end, some modules while the others stay as they are, or only the search."""
+"""Targets of compiles: a program end to end, some of its modules, or only its search."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import dspy
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
+from typedrag.datasets import Dataset
 from typedrag.experiments.balance import question_type_of
 from typedrag.metrics import Metric, Rewrite
-from typedrag.optimizers.compile.targets.target import Target, needed, of_kind, transfer, unfrozen
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
 from typedrag.signatures.fields import Citations
-from typedrag.signatures.roles import module_of, role_of
+from typedrag.signatures.roles import module_name, signature_role
+
+M = TypeVar("M", bound=dspy.Module)
+
+
+class Target(ABC):
+    """A student to compile, the examples that it learns from, and a way to put it back into its program."""
+
+    name: str
+    about: str
+    datasets: tuple[str, ...] = ()
+
+    @abstractmethod
+    def student(self, program: Program | None = None) -> dspy.Module:
+        """Make a new module for a teleprompter to compile.
+
+        Raises:
+            InputError: If it needs a program and has none, or that program has no such part.
+        """
+
+    def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
+        """A dataset's examples with the student's inputs and the labels of its metric.
+
+        The split is `train`, `validation`, `test` or `all`. Examples that belong together, such as answers to one
+        question, are in one split.
+
+        Raises:
+            InputError: If the dataset has no such labels, or there is no such split.
+        """
+        self.check_dataset(dataset)
+        return [case for example in dataset.split(split) for case in self.cases(example)]
+
+    def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
+        """The training examples made from a dataset's example."""
+        return (example,)
+
+    def metric(self) -> Metric | None:
+        """The target's own metric; None if it is compiled against the user's objective."""
+        return None
+
+    def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
+        """The examples of the test split, as the test takes them."""
+        return self.examples(dataset, "test")
+
+    def test_metric(self) -> Metric | None:
+        """The metric of the test, as `metric` is that of the compile."""
+        return self.metric()
+
+    @abstractmethod
+    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        """The module to save: a copy of the program with the compiled student in its place, or the judge.
+
+        Raises:
+            InputError: If the compiled module is not of the student's class.
+        """
+
+    def tested(self, module: dspy.Module) -> dspy.Module:
+        """The module to test: of a program the one in the student's place, which may be of another class."""
+        return self.student(needed(module, self.name))
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        if self.datasets and dataset.name not in self.datasets:
+            raise InputError(
+                f"'{self.name}' cannot be compiled on dataset '{dataset.name}'",
+                f"Datasets with its labels: {', '.join(self.datasets)}",
+            )
+
+
+def needed(program: dspy.Module | None, name: str) -> Program:
+    if not isinstance(program, Program):
+        raise InputError(f"'{name}' is compiled within a program", "Name one: --program NAME")
+    return program
+
+
+def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.Module:
+    if not isinstance(compiled, kind):
+        raise InputError(
+            f"what was compiled of '{name}' is a {type(compiled).__name__}, which cannot be put back",
+            "Use another optimizer",
+        )
+    return compiled
+
+
+def unfrozen(module: M) -> M:
+    """A copy without marks of being compiled: DSPy neither compiles nor saves marked modules."""
+    copy: M = module.deepcopy()
+    for _, part in copy.named_sub_modules(dspy.Module):
+        part._compiled = False
+    return copy
+
+
+def transfer(source: dspy.Module, target: dspy.Module, names: Collection[str] | None = None) -> None:
+    """Copy the signature, demonstrations and settings of predictors to the target, by default of all that both have."""
+    compiled, mine = named_predictors(source), named_predictors(target)
+    for name in compiled.keys() & mine.keys() if names is None else names:
+        mine[name].signature = compiled[name].signature
+        mine[name].demos = list(compiled[name].demos)
+        mine[name].config = dict(compiled[name].config)
 
 
 class ModuleKind(NamedTuple):
-    """A module under the name that users know.
-
-    Attributes:
-        about: What it does, in a line.
-        types: The question types that reach it; empty if all do.
-    """
+    """A module under the name that users know."""
 
     about: str
     types: tuple[QuestionType, ...] = ()
@@ -87,17 +180,17 @@ _BY_SIGNATURES = (
 """Modules that `typed_rag` has by the option `modules=signatures`, and not by default."""
 
 
-def modules_of(program: Program) -> dict[str, tuple[str, ...]]:
+def list_modules(program: Program) -> dict[str, tuple[str, ...]]:
     """The names of a program's predictors by module, in the order of `MODULES`.
 
     Example:
         >>> from typedrag.programs import DirectLM
-        >>> modules_of(DirectLM())
+        >>> list_modules(DirectLM())
         {'answer-without-passages': ('answer_without_passages',)}
     """
     by_module: dict[str, tuple[str, ...]] = dict.fromkeys(MODULES, ())
     for name, predictor in named_predictors(program).items():
-        module = module_of(predictor.signature)
+        module = module_name(predictor.signature)
         by_module[module] = (*by_module.get(module, ()), name)
     return {module: names for module, names in by_module.items() if module and names}
 
@@ -132,7 +225,7 @@ def silence(module: dspy.Module) -> dspy.Module:
     """A copy of a module whose answer-writing predictors write nothing."""
 
     def writes(predictor: dspy.Predict) -> bool:
-        role = role_of(predictor.signature)
+        role = signature_role(predictor.signature)
         return role is not None and role.writes
 
     silent = unfrozen(module)
@@ -141,11 +234,7 @@ def silence(module: dspy.Module) -> dspy.Module:
 
 
 class ProgramTarget(Target):
-    """A program, or some of its modules by their names in `MODULES`; the whole program runs.
-
-    Raises:
-        InputError: If there is no such module.
-    """
+    """A program, or some of its modules by their names in `MODULES`; the whole program runs."""
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         if unknown := [module for module in modules if module not in MODULES]:
@@ -168,7 +257,7 @@ class ProgramTarget(Target):
         """The names of the predictors to compile; an `InputError` if the program lacks a module."""
         if not self.modules:
             return tuple(named_predictors(program))
-        there = modules_of(program)
+        there = list_modules(program)
         if absent := [module for module in self.modules if module not in there]:
             hint = f"It has: {', '.join(there)}"
             if absent[0] in _BY_SIGNATURES:
@@ -177,7 +266,6 @@ class ProgramTarget(Target):
         return tuple(name for module in self.modules for name in there[module])
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """The example, if its question reaches the modules by its labelled or classified type."""
         return (example,) if not self.types or question_type_of(example) in self.types else ()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
@@ -207,7 +295,6 @@ class SearchTarget(ProgramTarget):
         return Focused(silence(program), self.predictors(program))
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        """The example, if it has labelled passages and its question reaches the modules."""
         return super().cases(example) if example.get("passage_ids") else ()
 
     def metric(self) -> Metric:

@@ -1,19 +1,23 @@
-"""vLLM in this process: calls that are made at once are answered as one batch, without a server.
+"""LMs in this process: llama.cpp's server for GGUF files, and vLLM's engine without a server.
 
-It is for evaluations, whose many threads fill its batches. A call is what it would be over HTTP: the same sampling,
-constrained by the same JSON schemas.
+The server is an LM on a machine that has none. The engine is for evaluations, whose many threads fill its batches:
+calls that are made at once are answered as one. A call is what it would be over HTTP: the same sampling, constrained by
+the same JSON schemas.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
+import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dspy.lm15 import (
@@ -28,12 +32,84 @@ from dspy.lm15 import (
 
 from typedrag.core.errors import InputError, LMUnavailable, first_line
 from typedrag.core.extras import require
-from typedrag.core.sharing import Shared
+from typedrag.core.registry import NoDeepcopy
 from typedrag.lms.vllm import OPTIONS, VLLMSpec, given_options
 
+logger = logging.getLogger(__name__)
+
+SLOTS = 4
+"""Requests that are decoded together. On a CPU of a few cores more of them gain nothing."""
+CONTEXT_TOKENS = 16384
+"""Tokens of context, shared by the requests in flight."""
+PROMPTS_MIB = 1024
+"""Memory for prompts that were read before, since later ones may begin alike; llama.cpp would take 8 GiB."""
+LONGEST_REPETITION = 32
+"""Tokens that an LM may repeat before repetition is penalized. Quotations are shorter; a small LM that repeats more
+writes the same sentence until its tokens are used up."""
+LOOKED_BACK = 512
+"""Tokens back that are searched for a repetition."""
 _GATHER_SECONDS = 0.02
 """Seconds in which further calls join a batch: a question's calls and those of other threads come nearly at once."""
 _SAMPLING = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "max_tokens")
+
+
+class Endpoint(NamedTuple):
+    """An OpenAI-compatible server in this process, with as many `slots` as requests that it decodes together."""
+
+    api_base: str
+    api_key: str
+    slots: threading.Semaphore
+
+
+_servers: dict[Path, tuple[Any, Endpoint]] = {}
+_lock = threading.Lock()
+
+
+def serve_gguf(gguf: Path) -> Endpoint:
+    """Load a GGUF file and serve it at an address of this machine, once per process and file.
+
+    The key is new each time, so that no web page in a browser on this machine can use the LM.
+    """
+    gguf = gguf.resolve()
+    with _lock:
+        if gguf not in _servers:
+            _servers[gguf] = _start(gguf)
+        return _servers[gguf][1]
+
+
+def _start(gguf: Path) -> tuple[Any, Endpoint]:
+    require("xllamacpp")
+    import xllamacpp
+
+    try:
+        with gguf.open("rb") as file:
+            is_gguf = file.read(4) == b"GGUF"
+    except OSError:
+        is_gguf = False
+    if not is_gguf:
+        raise LMUnavailable(f"{gguf} is not a GGUF file", "Name a .gguf file, or one of: typedrag models list")
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    key = secrets.token_urlsafe(16)
+    params = xllamacpp.CommonParams()
+    params.model.path = str(gguf)
+    params.n_ctx = CONTEXT_TOKENS
+    params.n_parallel = SLOTS
+    params.kv_unified = True
+    params.cache_ram_mib = PROMPTS_MIB
+    params.cpuparams.n_threads = cpus
+    params.cpuparams_batch.n_threads = cpus
+    params.api_keys = [key]
+    params.sampling.dry_multiplier = 0.8
+    params.sampling.dry_allowed_length = LONGEST_REPETITION
+    params.sampling.dry_penalty_last_n = LOOKED_BACK
+    params.warmup = False
+    params.verbosity = -1
+    logger.info("loading %s", gguf.name)
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError as error:
+        raise LMUnavailable(f"{gguf} could not be loaded: {error}", "Is it a complete GGUF file?") from error
+    return server, Endpoint(f"{server.listening_address}/v1", key, threading.Semaphore(SLOTS))
 
 
 class _Call(NamedTuple):
@@ -41,13 +117,8 @@ class _Call(NamedTuple):
     reply: Future[Response]
 
 
-class OfflineEngine(Shared):
-    """An engine of `dspy.LM` that gathers calls into batches.
-
-    Args:
-        llm: A `vllm.LLM`.
-        lora: The adapter that all calls are answered with, as vLLM takes it.
-    """
+class OfflineEngine(NoDeepcopy):
+    """An engine of `dspy.LM` that gathers calls of a `vllm.LLM` into batches, all with the same adapter, if any."""
 
     supports_response_schema = True
     supports_function_calling = False
@@ -62,17 +133,14 @@ class OfflineEngine(Shared):
         threading.Thread(target=self._answer_all, name="typedrag-vllm", daemon=True).start()
 
     def ask(self, request: Request) -> Future[Response]:
-        """The reply to come."""
         call = _Call(request, Future())
         self._calls.put(call)
         return call.reply
 
     def complete(self, request: Request) -> Response:
-        """The reply."""
         return self.ask(request).result()
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """The reply, as the events of a stream that comes all at once."""
         yield from response_to_events(self.complete(request))
 
     def close(self) -> None:
@@ -113,7 +181,8 @@ class OfflineEngine(Shared):
 
         config = request.config
         sampling = {name: value for name in _SAMPLING if (value := getattr(config, name)) is not None}
-        defaults = {name: getattr(self._default, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")}
+        own = self._llm.get_default_sampling_params()  # those that the model's authors recommend, as over HTTP
+        defaults = {name: getattr(own, name) for name in ("top_p", "top_k", "min_p", "repetition_penalty")}
         form = config.response_format or {}
         if form.get("type") == "json_schema":
             sampling["structured_outputs"] = StructuredOutputsParams(json=form["schema"])
@@ -121,12 +190,8 @@ class OfflineEngine(Shared):
             sampling["structured_outputs"] = StructuredOutputsParams(json_object=True)
         return SamplingParams(**{**defaults, **sampling}, stop=list(config.stop) or None, logprobs=config.logprobs)
 
-    @property
-    def _default(self) -> Any:
-        return self._llm.get_default_sampling_params()  # those that the model's authors recommend, as over HTTP
 
-
-class _AwaitedEngine(Shared):
+class _AwaitedEngine(NoDeepcopy):
     """The same for an event loop."""
 
     def __init__(self, engine: OfflineEngine) -> None:
@@ -144,7 +209,7 @@ class _AwaitedEngine(Shared):
 
 
 @cache
-def load(spec: VLLMSpec) -> OfflineEngine:
+def load_engine(spec: VLLMSpec) -> OfflineEngine:
     """Load a model, with the engine options of `TYPEDRAG_VLLM_OPTIONS`, once per process."""
     require("vllm")
     # vLLM logs to stdout, which is for answers
@@ -182,16 +247,12 @@ def _reply(call: _Call, output: Any) -> Response:
     """The reply of a server to the same call, as DSPy reads it."""
     [written] = output.outputs
     prompt, completion = len(output.prompt_token_ids or ()), len(written.token_ids)
-    choice: dict[str, Any] = {
-        "index": 0,
-        "finish_reason": written.finish_reason,
-        "message": {"role": "assistant", "content": written.text},
-    }
+    message = {"role": "assistant", "content": written.text}
+    choice: dict[str, Any] = {"index": 0, "finish_reason": written.finish_reason, "message": message}
     if written.logprobs is not None:
         pairs = zip(written.token_ids, written.logprobs, strict=True)
-        choice["logprobs"] = {
-            "content": [_token(token, ranked, call.request.config.logprobs) for token, ranked in pairs]
-        }
+        tokens = [_token(token, ranked, call.request.config.logprobs) for token, ranked in pairs]
+        choice["logprobs"] = {"content": tokens}
     body = {
         "id": output.request_id,
         "object": "chat.completion",

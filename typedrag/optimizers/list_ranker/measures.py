@@ -1,19 +1,114 @@
-"""Measures of rankers on pools, with significance tests of the first against the others (RichRAG, appendix C)."""
+"""Utility of a pool's passages, silver lists (RichRAG, section 3.4.1), and measures of rankers (appendix C)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate, fallbacks
-from typedrag.datasets.pools import Pool
+from typedrag.datasets.richrag import Pool
 from typedrag.experiments.held_out import Pair, estimate_difference, held_out_test
 from typedrag.lms.trace import Stopwatch, collect_steps
-from typedrag.metrics.arithmetic.estimate import mean_estimate
-from typedrag.optimizers.list_ranker.utility import MEASURES, pool_measures, utility_table
+from typedrag.metrics.estimate import mean_estimate
+from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking, ncom, ranking_measures
 from typedrag.retrieval import AspectReranker, Reranker
+from typedrag.retrieval.rerank.list_ranker.texts import Candidates
 from typedrag.text.words import question_key
+
+MEASURES = ("ndcg", "map", "ncom")
+"""nDCG@k takes labels as gains; MAP takes passages with a label of `relevant_from` or more as relevant."""
+
+
+def ranker_candidates(pool: Pool, chosen: Sequence[int] | None = None) -> Candidates:
+    """The passages of a pool, or the chosen ones, as a ranker reads them."""
+    passages = [pool.passages[n] for n in chosen] if chosen is not None else pool.passages
+    return Candidates(pool.question, [p.passage.titled for p in passages], [pool.passage_aspects(p) for p in passages])
+
+
+def utility_table(pool: Pool) -> NDArray[np.float64]:
+    """The coverage of each sub-answer by each passage: φ of eq. 8."""
+    check_worth(pool)
+    stated = [p.coverage for p in pool.passages if p.coverage is not None]
+    if stated:
+        return np.array(stated, dtype=float)
+    texts = [p.text for p in pool.passages]
+    if pool.sub_answers:
+        return coverage_table(texts, pool.sub_answers)
+    return graded_table(texts, [p.label or 0 for p in pool.passages], pool.relevant_from)
+
+
+def check_worth(pool: Pool) -> None:
+    """Refuse a pool that has no `utility_table`, without computing one."""
+    if not (pool.passages[0].coverage or pool.sub_answers or has_relevant(pool)):
+        raise InputError(
+            f"pool '{pool.id}' says nothing of what its passages are worth",
+            "Give them a coverage or labels, or the pool sub_answers",
+        )
+
+
+def has_relevant(pool: Pool) -> bool:
+    return any((p.label or 0) >= pool.relevant_from for p in pool.passages)
+
+
+def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int = 1) -> NDArray[np.float64]:
+    """The coverage table of graded passages, for pools without sub-answers.
+
+    Example:
+        The second says what the first says; the third is another answer, with half the label:
+
+        >>> table = graded_table(["let it rise", "let it rise", "use warm milk"], [2, 2, 1])
+        >>> table.tolist()
+        [[1.0, 0.0], [1.0, 0.0], [0.0, 0.5]]
+        >>> silver_list(table, k=3)
+        [0, 2, 1]
+    """
+    grades = np.array(labels, dtype=float) / max(1, *labels)
+    answers = list(dict.fromkeys(t for t, label in zip(texts, labels, strict=True) if label >= relevant_from))
+    worth = grades > 0
+    table = np.zeros((len(texts), len(answers)))
+    table[worth] = coverage_table([text for text, w in zip(texts, worth, strict=True) if w], answers)
+    return table * grades[:, None]
+
+
+def silver_list(table: Any, k: int) -> list[int]:
+    """The list that a ranker is to learn: the greedy one (eq. 8), without passages that add nothing.
+
+    Example:
+        >>> silver_list([[0.0, 0.0], [0.5, 0.0], [0.4, 0.3], [0.0, 0.0]], k=4)
+        [2, 1]
+    """
+    ranking = greedy_ranking(table, k)
+    worth = [comprehensiveness(ranking[:n], table) for n in range(len(ranking) + 1)]
+    return [passage for n, passage in enumerate(ranking) if worth[n + 1] > worth[n]]
+
+
+def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int = 10) -> dict[str, float]:
+    """The `MEASURES` of a ranking, as far as the pool has the labels or the table that they need.
+
+    Example:
+        >>> pool = Pool.model_validate({"id": "q", "question": "Why?", "relevant_from": 2, "passages": [
+        ...     {"id": "a", "text": "no", "label": 0}, {"id": "b", "text": "so so", "label": 1},
+        ...     {"id": "c", "text": "yes it is", "label": 3}]})
+        >>> {name: round(value, 3) for name, value in pool_measures(pool, [1, 2, 0], None).items()}
+        {'ndcg': 0.797, 'map': 0.5}
+    """
+    measures = {}
+    ids = [pool.passages[n].id for n in ranking]
+    labels = {p.id: p.label or 0 for p in pool.passages}
+    if any(labels.values()):
+        measures["ndcg"] = ranking_measures(ids, labels, k)["ndcg"]
+    if has_relevant(pool):
+        relevant = {i: int(label >= pool.relevant_from) for i, label in labels.items()}
+        measures["map"] = ranking_measures(ids, relevant, k)["map"]
+    if table is not None and (value := ncom(ranking[:k], table)) is not None:
+        measures["ncom"] = value
+    return measures
 
 
 @dataclass(frozen=True)
@@ -110,10 +205,9 @@ def evaluate_rankers(
 
 
 def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
-    """The positions of a pool's passages, in the order that a ranker gives them."""
     passages = [p.passage for p in pool.passages]
     if isinstance(ranker, AspectReranker):
-        aspects = {p.id: pool.aspects_of(p) for p in pool.passages}
+        aspects = {p.id: pool.passage_aspects(p) for p in pool.passages}
         ranked = ranker.rerank_by_aspects(pool.question, passages, len(passages), aspects)
     else:
         ranked = ranker.rerank(pool.question, passages, len(passages))
@@ -124,10 +218,7 @@ def rank_pool(ranker: Reranker, pool: Pool) -> list[int]:
 def compare_rankers(
     scores: Sequence[RankerScores], seed: int = 0, questions: Mapping[str, str] | None = None
 ) -> list[RankerComparison]:
-    """Compare the first ranker with each of the others by each measure; pools of a question are resampled together.
-
-    By the first measure that the pools allow, rankers are tested; by the others, they are not.
-    """
+    """Compare the first ranker with each of the others by each measure; pools of a question are resampled together."""
     questions, (first, *others), compared = questions or {}, scores, []
     for number, (measure, ours) in enumerate(first.values.items()):
         pairs = []

@@ -1,19 +1,29 @@
-"""Fine-tune the revelator: one model, all roles mixed, with LoRA (HANRAG, section 4.2, appendix E).
+# ruff: noqa: E402 - torch and its friends are asked for by a message of our own
+"""HANRAG's revelator as one model, fine-tuned in its five roles at once, run, and measured in each.
 
-Rows are chats: the prompts that HANRAG sends, with the right replies.
+Training is that of HANRAG, section 4.2 and appendix E, with LoRA, on chats: the prompts that HANRAG sends, with the
+right replies. Measures are those of appendix D.
 """
 
 from __future__ import annotations
 
+from typedrag.core.extras import require
+
+require("accelerate", "peft", "torch", "transformers")
+
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import dspy
 import peft
 import torch
+from dspy.lm15 import Message, Request, Response, Usage
+from peft import AutoPeftModelForCausalLM
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from transformers import (
     AutoModelForCausalLM,
@@ -25,11 +35,17 @@ from transformers import (
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
+from typedrag.core.registry import NoDeepcopy
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import hash_of
+from typedrag.datasets.dataset import question_group, text_hash
+from typedrag.files.digests import hash_files
 from typedrag.files.text_files import write_json
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.optimizers.compile.targets.revelator import typed_example
+from typedrag.lms.lm import TOKENS
+from typedrag.metrics import Estimate, mean_estimate
+from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
+from typedrag.metrics.metric import Metric, Scored
+from typedrag.optimizers.compile.labelled_targets import role_metric, typed_example
 from typedrag.optimizers.trainer import (
     OnStep,
     QuietTrainer,
@@ -40,8 +56,9 @@ from typedrag.optimizers.trainer import (
 )
 from typedrag.programs import HANRAG
 from typedrag.programs.artifact.state import fingerprint, state_of
-from typedrag.retrieval.local_models import loading
+from typedrag.retrieval.local_models import LocalModel, accelerator, loading
 from typedrag.runs import RunFolder, is_run
+from typedrag.runs.work import Listener, Stages, ignore_progress
 
 ADAPTER, MODEL, CHECKPOINTS, REPORT = "adapter", "model", "checkpoints", "revelator.json"
 _BEFORE, _TRAINED = "loss before", "trained"
@@ -116,7 +133,6 @@ class Trained:
     loss_after: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -170,7 +186,7 @@ def train_revelator(
     with RunFolder.open(out, identity, kind="training of a revelator", resume=resume, items={}) as run:
         if finished := run.store.read().notes.get(_TRAINED):
             return Trained(out, **finished)
-        held_out = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: hash_of(e.id))
+        held_out = sorted(dataset.split("validation") or dataset.split("train"), key=lambda e: text_hash(e.id))
         validation, _ = encode_all(held_out[:_MOST_MEASURED], program, tokenizer, settings.max_tokens)
         lora = peft.LoraConfig(
             task_type="CAUSAL_LM",
@@ -185,7 +201,7 @@ def train_revelator(
             model.enable_input_require_grads()
         trainer = QuietTrainer(
             model=model,
-            args=arguments_for(settings, len(rows), out / CHECKPOINTS),
+            args=trainer_arguments(settings, len(rows), out / CHECKPOINTS),
             train_dataset=rows,
             eval_dataset=validation or rows[:_MOST_MEASURED],
             data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True, label_pad_token_id=IGNORED),
@@ -209,8 +225,7 @@ def train_revelator(
         return trained
 
 
-def arguments_for(settings: TrainingSettings, rows: int, checkpoints: Path) -> TrainingArguments:
-    """The Trainer's arguments for so many rows."""
+def trainer_arguments(settings: TrainingSettings, rows: int, checkpoints: Path) -> TrainingArguments:
     steps_an_epoch = math.ceil(math.ceil(rows / settings.batch_size) / settings.accumulate)
     steps = settings.max_steps or math.ceil(settings.epochs * steps_an_epoch)
     return training_arguments(
@@ -237,17 +252,11 @@ class TrainingAdapter(SchemaAdapter):
     def format_finetune_data(
         self, signature: Any, demos: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> dict[str, list[Any]]:
-        """Return a chat of `messages`; the last one is the reply."""
         return dspy.ChatAdapter.format_finetune_data(self, signature, demos, inputs, outputs)
 
 
-def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
-    """A row of the revelator's training set as a chat, with the demonstrations that the program shows.
-
-    Args:
-        example: A row of dataset `revelator`.
-        program: The program whose prompts are trained on, such as a compiled one.
-    """
+def format_chat(example: dspy.Example, program: HANRAG) -> Chat:
+    """A row of the revelator's training set as a chat, with the demonstrations that the program shows."""
     role = RevelatorRole(example.subset)
     module = program.revelator().get(role)
     if module is None:
@@ -264,10 +273,7 @@ def chat_of(example: dspy.Example, program: HANRAG) -> Chat:
 
 
 def encode(chat: Chat, tokenizer: Any) -> dict[str, list[int]]:
-    """The `input_ids` of a chat and its `labels`, which hide all but the reply and its end from the loss.
-
-    The prompt is encoded by itself, as it is at inference.
-    """
+    """The `input_ids` of a chat and its `labels`, which hide all but the reply and its end from the loss."""
     whole = tokenizer.apply_chat_template(chat, tokenize=False)
     prompt = tokenizer.apply_chat_template(chat[:-1], tokenize=False, add_generation_prompt=True)
     if not whole.startswith(prompt):  # some templates add text to the prompt that past replies lack
@@ -280,7 +286,7 @@ def encode_all(
     examples: Sequence[dspy.Example], program: HANRAG, tokenizer: Any, max_tokens: int
 ) -> tuple[list[dict[str, list[int]]], int]:
     """The rows of at most `max_tokens`, and the number of longer ones: truncated, those would lose their replies."""
-    encoded = [encode(chat_of(example, program), tokenizer) for example in examples]
+    encoded = [encode(format_chat(example, program), tokenizer) for example in examples]
     fitting = [row for row in encoded if len(row["input_ids"]) <= max_tokens]
     return fitting, len(encoded) - len(fitting)
 
@@ -292,3 +298,156 @@ def prepare(tokenizer: Any) -> Any:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+@dataclass(frozen=True)
+class RoleScore:
+    """The score of one role.
+
+    Attributes:
+        n: The number of rows.
+        failed: Rows without a readable reply; they count as wrong.
+        score: The accuracy; for queries, their match with the right ones.
+        interval: The score with its bootstrap interval over questions; None if there are too few rows.
+        measures: The metric's other measures over all readable replies, such as `macro_f1`.
+        majority: The accuracy of always giving the most frequent label; None for queries.
+        confusion: Counts of given labels by right label, over readable replies; None for queries.
+    """
+
+    role: RevelatorRole
+    n: int
+    failed: int
+    score: float
+    interval: Estimate | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+    majority: float | None = None
+    confusion: ConfusionTable | None = None
+
+
+def evaluate_roles(
+    dataset: Dataset,
+    program: HANRAG,
+    *,
+    roles: Sequence[RevelatorRole] = tuple(RevelatorRole),
+    part: str = "test",
+    limit: int | None = None,
+    threads: int = 16,
+    listener: Listener = ignore_progress,
+) -> list[RoleScore]:
+    """Measure the roles that the dataset has rows for, with the LM in use.
+
+    Args:
+        dataset: Dataset `revelator`.
+        program: The program with the roles; its router may be a rule.
+        roles: The roles to measure.
+        part: train, validation, test or all.
+        limit: The most rows of a role, drawn by hash; None takes all.
+
+    Raises:
+        InputError: If there is no row for these roles.
+        LMUnavailable: If the LM cannot be used.
+    """
+    roles = tuple(dict.fromkeys(roles))
+    modules: dict[RevelatorRole, dspy.Module] = {RevelatorRole.ROUTER: program.router, **program.revelator()}
+    drawn = sorted(dataset.split(part), key=lambda e: text_hash(str(e.id)))
+    rows = [
+        (role, typed_example(role, example, program.options))
+        for role in roles
+        for example in [e for e in drawn if e.subset == role][:limit]
+    ]
+    if not rows:
+        raise InputError(f"{dataset.source} has no row of part '{part}' for these roles", "Name another part")
+    metrics = {role: role_metric(role) for role in roles}
+
+    def score(row: tuple[RevelatorRole, dspy.Example]) -> Scored:
+        role, example = row
+        return metrics[role].score(example, modules[role](**example.inputs()))
+
+    scores = Stages(threads, listener=listener).run("rows", score, rows)
+    scored = [(*row, s if isinstance(s, Scored) else None) for row, s in zip(rows, scores, strict=True)]
+    return [
+        _role_score(role, of_role, metrics[role])
+        for role in roles
+        if (of_role := [(example, score) for r, example, score in scored if r is role])
+    ]
+
+
+def _role_score(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | None]], metric: Metric) -> RoleScore:
+    values = [s.score if s else 0.0 for _, s in scored]
+    read = [s for _, s in scored if s]
+    labels = [str(e[metric.field]) for e, _ in scored] if isinstance(metric, LabelMatch) else []
+    replies = [(s.details["actual"], s.details["given"]) for s in read if "actual" in s.details]
+    return RoleScore(
+        role=role,
+        n=len(scored),
+        failed=len(scored) - len(read),
+        score=fmean(values),
+        interval=mean_estimate(values, groups=[question_group(e) for e, _ in scored]),
+        measures=metric.summarize(read),
+        majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
+        confusion=confusion([actual for actual, _ in replies], [label for _, label in replies]) if replies else None,
+    )
+
+
+def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
+    """Open the causal LM in a folder, or LoRA weights with the base that they name; it decodes greedily.
+
+    It answers one call at a time and does not enforce a schema; for use in earnest, run a server. Call it with
+    `SchemaAdapter`, which the revelator is trained with. Replies may be cached: the LM's name holds a digest of
+    its files.
+
+    Raises:
+        LMUnavailable: If the LM cannot be loaded.
+    """
+    engine = _Engine(folder, max_tokens)
+    return dspy.LM(
+        f"local/{folder.resolve().name}-{hash_files(folder)[:8]}",
+        engine=engine,
+        num_retries=0,
+        temperature=0.0,
+        max_tokens=max_tokens,
+    )
+
+
+class _Engine(NoDeepcopy):
+    def __init__(self, folder: Path, max_tokens: int) -> None:
+        self._folder, self._max_tokens = folder, max_tokens
+        self._model = LocalModel(self._load)
+        with self._model:  # loaded now
+            pass
+
+    def _load(self) -> tuple[Any, Any]:
+        # an adapter names its base by a folder, so nothing has to be fetched
+        adapted = (self._folder / "adapter_config.json").is_file()
+        kind = AutoPeftModelForCausalLM if adapted else AutoModelForCausalLM
+        with loading(f"the LM in {self._folder}", "Name what was trained", LMUnavailable):
+            tokenizer = prepare(AutoTokenizer.from_pretrained(self._folder, trust_remote_code=False))
+            network = kind.from_pretrained(self._folder, trust_remote_code=False, local_files_only=True)
+        return network.to(accelerator()).eval(), tokenizer
+
+    def complete(self, request: Request) -> Response:
+        chat = [{"role": message.role, "content": message.text} for message in request.messages]
+        if request.system is not None:
+            system = request.system
+            text = system if isinstance(system, str) else "".join(part.text for part in system)
+            chat.insert(0, {"role": "system", "content": text})
+        with self._model as (network, tokenizer), torch.inference_mode():
+            prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+            inputs = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").to(network.device)
+            whole = network.generate(
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                max_new_tokens=request.config.max_tokens or self._max_tokens,
+                do_sample=False,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+            read = inputs["input_ids"].shape[1]
+            written = whole[0, read:]
+            reply = tokenizer.decode(written, skip_special_tokens=True)
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant(reply),
+            finish_reason="stop",
+            usage=Usage(input_tokens=read, output_tokens=len(written), total_tokens=read + len(written)),
+        )

@@ -1,1 +1,0 @@
-"""Arithmetic on ranks, labels and ratings, without an LM."""

@@ -1,0 +1,331 @@
+"""Judges and weights that say which of two answers is better (sub-question coverage, sections 4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from itertools import combinations, product
+from statistics import fmean
+from typing import Any, ClassVar, NamedTuple, get_args
+
+import dspy
+import numpy as np
+from numpy.typing import NDArray
+
+from typedrag.core.errors import NotMeasurable
+from typedrag.core.question_types import SubQuestionType
+from typedrag.datasets.dataset import text_hash
+from typedrag.lms.asking import ask, label_probabilities, logprob_settings, with_settings
+from typedrag.lms.trace import run_concurrently
+from typedrag.metrics.judges.linkage import draw_references
+from typedrag.metrics.metric import Metric, PredictorCall, Scored, metric
+from typedrag.metrics.sub_question_coverage import CORE_ONLY, Judged, SubQuestionCoverage, answer_coverage
+from typedrag.signatures.demonstrations import predictor
+from typedrag.signatures.judging import CompareAnswers, Verdict
+from typedrag.text.words import question_key
+
+TIED = 0.5
+_POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}
+
+
+class PairwiseOutcome(StrEnum):
+    """The outcome of comparing an answer with another.
+
+    Example:
+        >>> PairwiseOutcome.WIN.reversed, PairwiseOutcome.TIE.points
+        (<PairwiseOutcome.LOSS: 'loss'>, 0.5)
+    """
+
+    WIN = "win"
+    TIE = "tie"
+    LOSS = "loss"
+
+    @property
+    def reversed(self) -> PairwiseOutcome:
+        """The outcome for the other answer."""
+        return PairwiseOutcome({"win": "loss", "loss": "win"}.get(self, self))
+
+    @property
+    def points(self) -> float:
+        """The points in a win rate: a tie is half a win."""
+        return {"win": 1.0, "tie": TIED, "loss": 0.0}[self]
+
+
+class PairwiseJudge(dspy.Module):
+    """Says which of two answers is better, in one order.
+
+    Judges favour a place, mostly the first: use `compare_in_both_orders`.
+
+    Args:
+        retries: How often to ask again for a reply that cannot be parsed.
+        token_probabilities: Whether to ask the server for the probabilities of all verdicts. Some models
+            of OpenAI refuse to give them.
+    """
+
+    def __init__(self, retries: int = 2, token_probabilities: bool = True) -> None:
+        super().__init__()
+        self.compare = predictor(CompareAnswers)
+        self._retries = retries
+        self.token_probabilities = token_probabilities
+
+    def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
+        """A prediction with the `verdict`, first, second or tie, and the `probabilities` of all three.
+
+        Returns:
+            Prediction: `probabilities` is None if the LM's server gives no token probabilities.
+        """
+        settings = logprob_settings() if self.token_probabilities else {}
+        reply = ask(
+            "compare",
+            with_settings(self.compare, settings),
+            retries=self._retries,
+            question=question,
+            first_answer=first_answer,
+            second_answer=second_answer,
+        ).prediction
+        probabilities = label_probabilities(reply.get("logprobs"), reply.verdict, get_args(Verdict))
+        return dspy.Prediction(verdict=reply.verdict, probabilities=probabilities)
+
+
+class Verdicts(NamedTuple):
+    """The verdicts on two answers, in both orders.
+
+    Attributes:
+        forward: The verdict with the one answer first.
+        backward: The verdict with the other answer first.
+        preference: The judge's probability that the one is better, plus half of that of a tie, as the mean of
+            both orders: a preference for a place cancels out if it is equally strong in both. None if no token
+            probabilities are known.
+    """
+
+    forward: Verdict
+    backward: Verdict
+    preference: float | None = None
+
+    @property
+    def outcome(self) -> PairwiseOutcome:
+        """The outcome for the one answer: a win if it is preferred in both orders, a loss if the other is, else a tie.
+
+        A preference that changes with the order is for a place, not for an answer.
+
+        Example:
+            >>> Verdicts("first", "second").outcome, Verdicts("first", "first").outcome
+            (<PairwiseOutcome.WIN: 'win'>, <PairwiseOutcome.TIE: 'tie'>)
+        """
+        both = (self.forward, self.backward)
+        if both == ("first", "second"):
+            return PairwiseOutcome.WIN
+        return PairwiseOutcome.LOSS if both == ("second", "first") else PairwiseOutcome.TIE
+
+    @property
+    def likelier(self) -> float | None:
+        """1 if the one answer is more likely the better, however narrowly, 0 if the other is.
+
+        A small LM calls nearly all a tie, or prefers a place: then its verdicts say nothing, but this does.
+        """
+        if self.preference is None:
+            return None
+        return TIED if self.preference == TIED else float(self.preference > TIED)
+
+
+def points_of_first(verdict: Verdict) -> float:
+    """The points of a verdict for the answer in the first place."""
+    return _POINTS_OF_FIRST[verdict]
+
+
+def compare_in_both_orders(judge: dspy.Module, question: str, answer: str, other: str) -> Verdicts:
+    """Compare two answers in both orders. Equal answers are a tie; no LM is asked."""
+    if answer == other:
+        return Verdicts("tie", "tie", TIED)
+    forward = judge(question=question, first_answer=answer, second_answer=other)
+    backward = judge(question=question, first_answer=other, second_answer=answer)
+    for_one, for_other = _expected_points(forward.probabilities), _expected_points(backward.probabilities)
+    preference = None if for_one is None or for_other is None else (for_one + 1 - for_other) / 2
+    return Verdicts(forward.verdict, backward.verdict, preference)
+
+
+def _expected_points(probabilities: Mapping[str, float] | None) -> float | None:
+    """The expected points of the answer in the first place; None without probabilities."""
+    if not probabilities:
+        return None
+    return sum(_POINTS_OF_FIRST[verdict] * probability for verdict, probability in probabilities.items())
+
+
+Array = NDArray[np.float64]
+
+GRID: Array = np.array([w for w in product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=3) if any(w)])
+"""[n, 3] The weights of core, background and follow-up coverage that the paper tries."""
+_EQUAL = 1e-9
+"""Ratings that differ by less count as equal: sums of thirds are not exact."""
+
+
+def points(differences: Array, weights: Array) -> Array:
+    """The points of weights for each pair: 1 if they predict it, 0 if not, 0.5 for equal ratings.
+
+    Args:
+        differences: [pairs, 3] The coverage of the better answer less that of the worse, for each type.
+        weights: [n, 3]
+
+    Returns:
+        [n, pairs]
+
+    Example:
+        >>> weights = np.array([[1.0, 0.5, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> points(np.array([[0.5, 0.0, -0.5]]), weights).tolist()
+        [[1.0], [0.5], [0.0]]
+    """
+    ratings = np.asarray(weights) @ np.asarray(differences).T
+    return np.where(np.abs(ratings) < _EQUAL, 0.5, ratings > 0)
+
+
+def best_weights(differences: Array, weights: Array = GRID) -> Array:
+    """The weights that predict most pairs; of equally good ones, those nearest to their mean, which are least likely
+    to be good by chance.
+
+    Returns:
+        [3]
+    """
+    accuracies = points(differences, weights).mean(axis=1)
+    equals = weights[accuracies >= accuracies.max() - _EQUAL]
+    nearest: Array = equals[np.argmin(((equals - equals.mean(axis=0)) ** 2).sum(axis=1))]
+    return nearest
+
+
+def cross_validated(differences: Array, questions: Sequence[str], folds: int = 5) -> float | None:
+    """The share of pairs that weights predict which were found without the pair's question; None with one question.
+
+    Args:
+        differences: [pairs, 3]
+        questions: [pairs] The question of each pair, whose pairs are all in one fold.
+    """
+    fold_of = {question: n % folds for n, question in enumerate(sorted(set(questions)))}
+    if len(fold_of) < 2:
+        return None
+    fold = np.array([fold_of[question] for question in questions])
+    unseen = [
+        points(differences[fold == n], best_weights(differences[fold != n])[None])[0]
+        for n in range(min(folds, len(fold_of)))
+    ]
+    return float(np.concatenate(unseen).mean())
+
+
+@metric
+class Preference(Metric):
+    """Prefers by the rating, and compares with what people prefer among the dataset's own answers to a question.
+
+    It measures the weights of the rating, whatever a program answers: `evaluate` it with the program `reference`, or
+    `sweep` over the knobs `rating.core`, `rating.background` and `rating.follow_up`. Two answers to a question are
+    compared if the dataset says which is better (`webgpt`, `pairs`); where references have labels, one of each label,
+    all with all.
+
+    The measures of a question are shares of its pairs, with half of equal ratings: `accuracy`, the score, by the
+    weights; `core_only`, by core coverage alone; and `lm_judge`, by an LM that is asked which of two is better. Over
+    all questions, `cross_validated` is the accuracy of the best weights of the paper's grid, found without the
+    question that they are measured on; `best_core`, `best_background` and `best_follow_up` are those weights.
+
+    Args:
+        scorer: The LM that writes and types sub-questions, and judges if it is asked.
+        weights: The weights of core, background and follow-up in the rating.
+        lm_judge: Whether to ask the LM, twice for each pair.
+        candidates: The most references of a question to compare.
+        seed: The seed of the draw of references.
+        coverage: Other options of the metric `coverage`, such as `cite`.
+
+    Raises:
+        InputError: If an option has no such value, or a judge asks an LM and there is no scorer.
+    """
+
+    name: ClassVar[str] = "preference"
+    judged: ClassVar[bool] = True
+    measures: ClassVar[tuple[str, ...]] = ("accuracy", "core_only", "lm_judge")
+
+    def __init__(
+        self,
+        scorer: dspy.LM | None = None,
+        *,
+        weights: Sequence[float] = (1.0, 0.5, -1.0),
+        lm_judge: bool = False,
+        candidates: int = 4,
+        seed: int = 0,
+        coverage: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.lm_judge, self.candidates, self.seed = lm_judge, candidates, seed
+        super().__init__(scorer)
+        self.coverage = SubQuestionCoverage(scorer, weights=weights, **{"passages": False, **(coverage or {})})
+        self.compare = PairwiseJudge()
+
+    @classmethod
+    def check_scorer(cls, scorer: object | None, **options: Any) -> None:
+        """Check that there is a scorer if a judge asks an LM; see `Metric.check_scorer`."""
+        if options.get("lm_judge"):
+            super().check_scorer(scorer)
+        SubQuestionCoverage.check_scorer(scorer, **(options.get("coverage") or {}))
+
+    def require(self, example: dspy.Example, measure: str = "") -> None:
+        """Raise `NotMeasurable` if the example has no answers to compare, or nothing knows its sub-questions."""
+        _rated_answers(example, self.candidates, self.seed)
+        self.coverage.require(example)
+
+    def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
+        """Score the rating by the pairs of the example's answers; the prediction is not looked at."""
+        answers = _rated_answers(example, self.candidates, self.seed)
+        covered = self._coverage(example, [text for text, _ in answers])
+        pairs = [
+            (i, j) if answers[i][1] > answers[j][1] else (j, i)
+            for i, j in combinations(range(len(answers)), 2)
+            if answers[i][1] != answers[j][1]
+        ]
+        differences = np.array([covered[better] - covered[worse] for better, worse in pairs])
+        weights = np.array([list(self.coverage.weights.values()), list(CORE_ONLY.values())])
+        accuracy, core_only = points(differences, weights).mean(axis=1).tolist()
+        measures = {"accuracy": accuracy, "core_only": core_only}
+        if self.lm_judge:
+            measures["lm_judge"] = fmean(
+                compare_in_both_orders(
+                    self.compare, example.question, answers[better][0], answers[worse][0]
+                ).outcome.points
+                for better, worse in pairs
+            )
+        question = text_hash(question_key(example.question))
+        return Scored(accuracy, measures=measures, details={"differences": differences.tolist(), "question": question})
+
+    def predictor_feedback(
+        self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
+    ) -> str:
+        """Nothing: no predictor changes the dataset's answers."""
+        return ""
+
+    def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """The best weights of the paper's grid, and the accuracy that such a search reaches on other questions."""
+        differences = np.array([pair for one in scored for pair in one.details["differences"]])
+        questions = [one.details["question"] for one in scored for _ in one.details["differences"]]
+        accuracy = cross_validated(differences, questions)
+        best = dict(zip(SubQuestionType, best_weights(differences).tolist(), strict=True))
+        return {
+            **({} if accuracy is None else {"cross_validated": accuracy}),
+            **{f"best_{type_.name.lower()}": weight for type_, weight in best.items()},
+        }
+
+    def _coverage(self, example: dspy.Example, texts: Sequence[str]) -> list[np.ndarray[Any, Any]]:
+        """The shares of each type's sub-questions that each text covers; 0 of a type without any."""
+        coverage = self.coverage
+        sub_questions = coverage.sub_questions(example)
+        judged = run_concurrently(
+            lambda text: coverage.judge(text=text, sub_questions=[s.text for s in sub_questions]).verdicts,
+            texts,
+            coverage.threads,
+        )
+        covered = (
+            [Judged(s.type, v.answered) for s, v in zip(sub_questions, verdicts, strict=True)] for verdicts in judged
+        )
+        return [np.array([answer_coverage(one, type_) or 0.0 for type_ in SubQuestionType]) for one in covered]
+
+
+def _rated_answers(example: dspy.Example, most: int, seed: int) -> list[tuple[str, float]]:
+    """The example's answers, each with what people say of it; more is better."""
+    if answers := example.get("answers_compared"):
+        preference = float(example.preference)
+        return list(zip(answers, (preference, -preference), strict=True))
+    if not example.get("references"):
+        raise NotMeasurable("the question has no answers that people have compared or labelled")
+    return [(reference.text, float(reference.label)) for reference in draw_references(example, seed, most)]
