@@ -16,7 +16,7 @@ MODULES = (
     "experiments.evaluate.config",
     "optimizers.compile.config",
     "optimizers.sweep.config",
-    "optimizers.list_ranker.config",
+    "optimizers.list_ranker.run",
     "retrieval.rerank.list_ranker.texts",
     "builders.compound",
     "builders.preqrag",

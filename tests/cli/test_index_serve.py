@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
@@ -14,9 +12,7 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.serving.process import Process
 from typedrag import load_program
 from typedrag.cli.main import cli
-from typedrag.core.errors import InputError, RetrievalError
-from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
-from typedrag.experiments.resources import Resources
+from typedrag.core.errors import InputError
 from typedrag.programs import Options, build_program
 from typedrag.programs.artifact.compiled import Compiled, save_compiled
 from typedrag.retrieval import BM25Retriever, open_retriever
@@ -56,21 +52,6 @@ def test_several_processes_serve_one_index_and_end_in_order(serving, sample_retr
     assert process.wait() in (0, -signal.SIGTERM, 143)
 
 
-def test_a_server_that_is_killed_in_mid_run_is_named(serving, run):
-    process = serving()
-    there = open_retriever(process.url)
-    assert there.search(["bread"], 1)
-    os.kill(process.process.pid, signal.SIGKILL)
-    process.wait()
-    begun = time.monotonic()
-    with pytest.raises(RetrievalError, match=f"the index server at {process.url} cannot be reached"):
-        there.search(["bread"], 1)
-    assert time.monotonic() - begun < 30
-    asked = run("ask", "Why?", "--program", "rag", "--lm", STUB, "--retriever", process.url)
-    assert asked.exit_code == 3
-    assert "Start it: typedrag index serve --index FOLDER" in asked.stderr
-
-
 def test_commands_ask_it_and_keep_runs_by_the_index_not_by_its_address(serving, run, tmp_path, sample_index):
     url = serving().url
     asked = run("ask", "Why?", "--program", "rag", "--lm", STUB, "--retriever", url, "--index", sample_index)
@@ -96,22 +77,6 @@ def test_a_compiled_program_is_loaded_over_it_and_names_no_server(serving, tmp_p
     assert Compiled.read(tmp_path / "c").retriever == url
     with pytest.raises(InputError, match="Name a --retriever yourself"):
         load_program(tmp_path / "c", index=sample_index)
-
-
-def test_what_a_compile_keeps_is_what_the_server_searches_by(serving, tmp_path):
-    url = serving().url
-    program = ProgramConfig(program="rag", retriever=url)
-    config = EvaluationConfig.model_validate(
-        {"dataset": {"name": "sample"}, "programs": [program], "metrics": [{"name": "length"}]}
-    )
-    parts = Resources(config, tmp_path / "judgments.sqlite")
-    assert parts.searched_by(program) == "bm25"
-    assert parts.addresses == [url]
-
-
-def test_it_serves_no_other_server(run):
-    refused = run("index", "serve", "--retriever", "http://elsewhere:8010")
-    assert refused.exit_code == 2 and "has its own index" in refused.stderr
 
 
 def test_a_server_says_itself_how_it_is_searched(serving, run):

@@ -108,9 +108,3 @@ def test_a_folder_without_any_labels_is_refused(tmp_path):
     for folder in ("linkage", "wiki_nfqa", "webgpt", "sub_questions", "nf_cats"):
         assert f"{folder}/" in said
     assert not (tmp_path / "page.md").exists()
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    done = judges("check", "--path", f"nf-cats={tmp_path / 'valid.csv'}", "--scorer", "none")
-    assert done.exit_code == 2
-    assert "valid.csv" in done.stderr

@@ -179,14 +179,6 @@ def test_an_lm_that_there_is_not_is_never_answered_around():
     assert "there is no LM 'opnai/gpt-4o-mini'" in done.stderr and "Write PROVIDER/MODEL" in done.stderr
 
 
-def test_a_folder_that_is_a_file_is_a_line(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    given = ("--program", "rag", "--dataset", "sample", "--metric", "similarity", "--no-tracking")
-    done = CliRunner().invoke(cli, ["evaluate", *given, "--out", str(tmp_path / "file")])
-    assert done.exit_code == 2 and "Name another file or folder" in done.stderr
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     ("main", "status", "said"),
     [
@@ -201,17 +193,3 @@ def test_a_script_ends_as_a_command_does(main, status, said, capsys):
     assert ended.value.code == status
     line = capsys.readouterr().err
     assert line.startswith("Error: ") and said in line
-
-
-def test_dspy_does_not_repeat_what_answers_say_of_replies_that_were_cut_off():
-    program = """
-import logging
-from typedrag.cli.terminal import log_to_stderr
-log_to_stderr(verbose=False)
-import dspy
-logging.getLogger("dspy.clients.lm").warning("LM response was truncated")
-logging.getLogger("dspy.clients.lm").error("all else is said")
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0
-    assert "all else is said" in done.stderr and "truncated" not in done.stderr

@@ -34,17 +34,6 @@ def test_train_then_evaluate_what_was_trained(base, data, tmp_path):  # noqa: F8
     assert (score["role"], score["n"]) == ("ending", 1)
 
 
-def test_settings_without_a_flag_are_set_and_flags_have_the_last_word(base, data, tmp_path):  # noqa: F811
-    out = tmp_path / "out"
-    others = ("lora_dropout=0.1", "warmup=0", "checkpoint_every=1", "max_steps=9", "lora_rank=4")
-    flags = [word for other in others for word in ("--set", other)]
-    made = run("train", data, "--base", base, "--out", out, "--max-steps", 1, "--no-merge", *flags)
-    assert made.exit_code == 0, made.stderr
-    held = json.loads((out / "revelator.json").read_text())["settings"]
-    wanted = {"lora_dropout": 0.1, "warmup": 0.0, "checkpoint_every": 1, "max_steps": 1, "lora_alpha": 8}
-    assert {name: held[name] for name in wanted} == wanted
-
-
 @pytest.mark.parametrize("other", ["alpha=3", "lora_rank=0", "warmup=1"])
 def test_a_setting_that_cannot_be_is_refused(base, data, tmp_path, other):  # noqa: F811
     refused = run("train", data, "--base", base, "--out", tmp_path / "out", "--set", other)
@@ -115,18 +104,6 @@ def test_an_lm_that_is_named_is_measured_in_the_place_of_the_programs(evaluate_o
         measured = evaluate_one("--lm", "vllm:stub", "--api-base", other.api_base)
     assert measured.exit_code == 0, measured.stderr
     assert len(other.calls) == 1 and not server.calls
-
-
-def test_a_model_that_is_named_is_measured_in_the_place_of_the_programs(evaluate_one, server, base):  # noqa: F811
-    measured = evaluate_one("--model", base)
-    assert measured.exit_code == 0, measured.stderr
-    assert not server.calls
-
-
-def test_an_empty_option_takes_the_programs_own_revelator_away(evaluate_one, server):
-    refused = evaluate_one("-o", "hanrag.revelator_lm=")
-    assert refused.exit_code == 3 and "no embedded model 'nothing'" in refused.stderr
-    assert not server.calls
 
 
 def test_an_address_of_no_named_lm_is_refused(evaluate_one):
