@@ -40,7 +40,7 @@ from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.terminal import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import read_config, run_evaluation
-from typedrag.experiments.evaluate.evaluate import Evaluated
+from typedrag.experiments.evaluate import Evaluated
 from typedrag.lms.lm import open_lm
 
 DELAY = 1.0

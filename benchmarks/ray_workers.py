@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import dspy
 import psutil
@@ -31,10 +31,10 @@ from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, MetricResult, Outcome, answer_questions
-from typedrag.experiments.executors.jobs import AskJob
-from typedrag.experiments.executors.ray_cluster import connect
-from typedrag.experiments.executors.ray_pool import RayPool, ray_pool
+from typedrag.experiments.config import LMConfig
+from typedrag.experiments.executors import ask_job
 from typedrag.experiments.loading import program_source
+from typedrag.experiments.ray_pool import JobSpec, RayPool, connect
 from typedrag.retrieval import open_retriever
 
 WORKERS, EACH, QUESTIONS, DELAY = (1, 2, 4), 4, 16, 2.0
@@ -62,9 +62,9 @@ class Watched:
 
 
 @contextmanager
-def begun(work: AskJob, workers: int) -> Iterator[RayPool]:
+def begun(work: JobSpec, workers: int) -> Iterator[RayPool]:
     """Workers that have answered their first questions."""
-    with ray_pool(work, workers, threads=EACH * workers, calls=EACH * workers) as pool:
+    with closing(RayPool(work, workers, threads=EACH * workers, calls=EACH * workers)) as pool:
         wait_for(lambda: pool.ready == workers)
         answer_questions(pool, asked(EACH, workers), threads=EACH * workers)  # loads what loads when it is needed
         yield pool
@@ -85,7 +85,7 @@ def asked(questions: int, times: int) -> list[AskedQuestion]:
     return [AskedQuestion(str(n), text) for n, text in enumerate(texts)]
 
 
-def rate(work: AskJob, workers: int, questions: int) -> float:
+def rate(work: JobSpec, workers: int, questions: int) -> float:
     """Questions per hour of so many workers, each of which has so many to answer."""
     with begun(work, workers) as pool:
         start = time.perf_counter()
@@ -94,7 +94,7 @@ def rate(work: AskJob, workers: int, questions: int) -> float:
         return len(outcomes) * 3600 / (time.perf_counter() - start)
 
 
-def recovery(work: AskJob, workers: int, questions: int) -> tuple[float, float]:
+def recovery(work: JobSpec, workers: int, questions: int) -> tuple[float, float]:
     """The seconds until what was under way when a worker was killed is answered, and until there are as many again."""
     with begun(work, workers) as pool:
         watched = Watched(pool)
@@ -131,11 +131,12 @@ def measure(delay: float, questions: int) -> Iterator[Claim]:
         yield Claim("another worker has begun", again, 2 * QUICK, "s")
 
 
-def work_at(api_base: str) -> AskJob:
+def work_at(api_base: str) -> JobSpec:
     """The work of the workers, with an LM at this address."""
     source = program_source("typed_rag")
     options, identity = source.options(as_published=False), open_retriever("bm25").identity
-    return AskJob(source, options, None, None, "none", identity, f"vllm:{MODEL}", api_base, {"cache": False})
+    lm = LMConfig(spec=f"vllm:{MODEL}", api_base=api_base)
+    return ask_job(source, options, retriever=None, index=None, identity=identity, reranker="none", lm=lm)
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from benchmarks.evaluation import write_questions
 from benchmarks.stub_server import MODEL, stub_server
 from typedrag.cli.terminal import run
 from typedrag.experiments import run_evaluation
-from typedrag.experiments.evaluate.config import EvaluationConfig
+from typedrag.experiments.config import EvaluationConfig
 from typedrag.optimizers.sweep import SweepConfig, open_sweep, run_sweep
 from typedrag.optimizers.sweep.space import apply_params
 from typedrag.optimizers.sweep.study import ENDED

@@ -35,7 +35,7 @@ from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import sample
-from typedrag.experiments.evaluate.config_file import with_settings
+from typedrag.experiments.config_file import with_settings
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.threads import thread_pool

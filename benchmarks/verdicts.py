@@ -17,10 +17,9 @@ import numpy as np
 from scipy.stats import false_discovery_control, norm, t
 
 from typedrag.core.records import Answer
-from typedrag.experiments.compare.compare import compare, disagreements
-from typedrag.experiments.compare.statistics import ALPHA, permutation_p_values
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
-from typedrag.experiments.held_out import Pair, held_out_test
+from typedrag.experiments.compare import compare, disagreements
+from typedrag.experiments.held_out import ALPHA, Pair, held_out_test, permutation_p_values
+from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.metrics.estimate import mean_estimates
 from typedrag.optimizers.compile.held_out import held_out
 

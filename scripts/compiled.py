@@ -19,11 +19,11 @@ from summaries import write_full
 
 from typedrag.cli.terminal import run, say
 from typedrag.experiments import read_config, read_run, run_evaluation
-from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.compare.objective import RIGHT, TRUTH
-from typedrag.experiments.evaluate.config_file import read_into
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.compare import compare
+from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p
+from typedrag.experiments.held_out import RIGHT, TRUTH
+from typedrag.experiments.results import Run
 from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.run import BASE, COMPILED, PROGRAM, TEST, test_run_name
 from typedrag.runs import is_run

@@ -26,7 +26,7 @@ from pages import CONFIGS
 from typedrag.cli.terminal import OnProgress, RunsProgress, counting, run, say
 from typedrag.datasets import load_dataset
 from typedrag.datasets.richrag import Pool, read_pools, write_pools
-from typedrag.experiments.evaluate.config_file import read_into
+from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.list_ranker.measures import RankerReport, RankerScores, compare_rankers, evaluate_rankers

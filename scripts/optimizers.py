@@ -17,10 +17,10 @@ from summaries import write_full
 
 from typedrag.cli.terminal import run
 from typedrag.experiments import read_run
-from typedrag.experiments.compare.compare import ALL, Difference
-from typedrag.experiments.compare.objective import SCORE, TRUTH
-from typedrag.experiments.evaluate.config_file import read_into
+from typedrag.experiments.compare import ALL, Difference
+from typedrag.experiments.config_file import read_into
 from typedrag.experiments.formats import format_estimate, format_p, markdown_table
+from typedrag.experiments.held_out import SCORE, TRUTH
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.optimizers.compile import CompileConfig, CompileResult
 from typedrag.optimizers.compile.config import OptimizerConfig

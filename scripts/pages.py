@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from typedrag.cli.terminal import say
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.results import Run
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, CompileResult, run_compile
 
 CONFIGS = Path(__file__).parents[1] / "configs"

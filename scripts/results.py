@@ -19,9 +19,9 @@ from typedrag.cli.terminal import run, say
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation
-from typedrag.experiments.compare.objective import RIGHT, TRUTH
-from typedrag.experiments.evaluate.evaluate import Evaluated
-from typedrag.experiments.resources import dataset_of
+from typedrag.experiments.evaluate import Evaluated
+from typedrag.experiments.held_out import RIGHT, TRUTH
+from typedrag.experiments.resources import load_configured
 
 PAGES = {
     "results": ("wiki-nfqa", "antique"),
@@ -94,7 +94,7 @@ def section(name: str, config: EvaluationConfig, out: Path) -> Section:
             raise SystemExit(f"{name}, {program}: stopped: {evaluated.stopped}")
     runs = [e.run for e in evaluations.values()]
     baseline = evaluations[BASELINE].run
-    examples = {str(e.id): e for e in dataset_of(config.dataset).examples}
+    examples = {str(e.id): e for e in load_configured(config.dataset).examples}
     labels = hand_labels(config.dataset.name)
     return Section(
         title=name,

@@ -11,7 +11,7 @@ import dspy
 
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
-from typedrag.experiments.compare.compare import (
+from typedrag.experiments.compare import (
     ALL,
     By,
     Difference,
@@ -21,8 +21,8 @@ from typedrag.experiments.compare.compare import (
     run_labels,
     strata,
 )
-from typedrag.experiments.evaluate.results import Run, higher_is_better
 from typedrag.experiments.formats import format_count, format_estimate, format_p, markdown_table
+from typedrag.experiments.results import Run, higher_is_better
 from typedrag.metrics.similarity import rouge_scorer
 from typedrag.text.words import folded
 

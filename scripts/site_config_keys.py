@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from site_parts import package, table
 
 from typedrag.datasets import sources
-from typedrag.experiments.evaluate.config import EvaluationConfig
+from typedrag.experiments.config import EvaluationConfig
 from typedrag.metrics import metric_class, metric_names
 from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names

@@ -11,7 +11,7 @@ from charts import Panel
 from tables import Table, estimate, read_tables, table_of
 
 from typedrag.core.records import Estimate
-from typedrag.experiments.compare.objective import SCORE, TRUTH
+from typedrag.experiments.held_out import SCORE, TRUTH
 
 MRR, CORE, COSINE, TOKENS, CALLS = (
     "linkage/mrr", "coverage/core", "similarity/reference", "cost/tokens", "cost/lm_calls",
@@ -88,7 +88,7 @@ def optimizers(reading: Reading, page: str) -> Summary:
 
 
 def judges(reading: Reading, page: str) -> Summary:
-    """Judges: the share of pairs that they order as the labels do, beside yardsticks without an LM."""
+    """Judges: the share of pairs that they order as the labels do, beside baselines without an LM."""
     text = reading(page)
     panels = [
         Panel(f"{name}: pairs ordered as the labels do", dict(_intervals(_judged(text, key), "pairs ordered")), 0.5)

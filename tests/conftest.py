@@ -89,7 +89,7 @@ def small_lm():
     from typedrag.lms.lm import open_lm
 
     models.fetch("smollm2-135m")
-    return open_lm("embedded:smollm2-135m", max_tokens=120)
+    return open_lm("embedded:smollm2-135m", max_tokens=60)
 
 
 @pytest.fixture(scope="session")

@@ -66,6 +66,27 @@ ASK_REMOTE = (
     "--api-base",
 )  # fmt: skip
 COMMAND = "from typedrag.cli.main import main; sys.argv[0] = 'typedrag'; main()"
+EACH_COMMAND = """
+import json, sys
+from click.testing import CliRunner
+from typedrag.cli.main import cli
+told = [CliRunner().invoke(cli, line.split()) for line in json.loads(sys.argv[1])]
+print(json.dumps([(done.exit_code, done.stderr) for done in told]))
+"""
+WANTING = {
+    "ask Why? --lm vllm:stub": "lucene",
+    "ask Why? --program direct_lm --reranker cross-encoder --lm vllm:stub": "dense",
+    "index build page.html --out index": "documents",
+    "ask Why? --program direct_lm --lm embedded:model.gguf": "embedded",
+    "ask Why? --program models:/bread@champion": "mlflow",
+    "index search milvus:http://localhost:1/wiki Why?": "milvus",
+    "ask Why? --retriever pyserini:msmarco-v1-passage --lm vllm:stub": "pyserini",
+    "index search pyserini-faiss:wiki?encoder=bert Why?": "pyserini",
+    "sweep run model.gguf --out sweep": "optuna",
+    "serve --program direct_lm --lm vllm:stub": "serve",
+    "mcp --program direct_lm --lm vllm:stub": "serve",
+}
+"""By a command, the extra that it needs."""
 
 
 def run(code: str, *arguments: str, python: Path | str = sys.executable) -> subprocess.CompletedProcess[str]:
@@ -99,34 +120,19 @@ def test_commands_answer_and_list(server):
     assert "antique" in run(LEAN + COMMAND, "datasets", "list").stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "extra"),
-    [
-        (["ask", "Why?", "--lm", "vllm:stub"], "lucene"),
-        (["ask", "Why?", "--program", "direct_lm", "--reranker", "cross-encoder", "--lm", "vllm:stub"], "dense"),
-        (["index", "build", "page.html", "--out", "index"], "documents"),
-        (["ask", "Why?", "--program", "direct_lm", "--lm", "embedded:model.gguf"], "embedded"),
-        (["ask", "Why?", "--program", "models:/bread@champion"], "mlflow"),
-        (["index", "search", "milvus:http://localhost:1/wiki", "Why?"], "milvus"),
-        (["ask", "Why?", "--retriever", "pyserini:msmarco-v1-passage", "--lm", "vllm:stub"], "pyserini"),
-        (["index", "search", "pyserini-faiss:wiki?encoder=bert", "Why?"], "pyserini"),
-        (["sweep", "run", "model.gguf", "--out", "sweep"], "optuna"),
-        (["serve", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
-        (["mcp", "--program", "direct_lm", "--lm", "vllm:stub"], "serve"),
-    ],
-)
-def test_a_missing_extra_is_one_line_with_what_installs_it(arguments, extra, tmp_path, monkeypatch):
+def test_a_missing_extra_is_one_line_with_what_installs_it(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     (tmp_path / "page.html").write_text("<p>Leaves fall.")
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    done = run(f"import os; os.chdir({str(tmp_path)!r})\n{LEAN}{COMMAND}", *arguments)
-    assert done.returncode == 3, done.stderr
-    said = done.stderr.strip().splitlines()[-1]
-    assert re.fullmatch(
-        r"Error: (?:page\.html cannot be read: )?the package '\w+' is not installed\. "
-        rf"Install it: pip install 'typedrag\[{extra}\]'",
-        said,
-    )
+    done = run(f"import os; os.chdir({str(tmp_path)!r})\n{LEAN}{EACH_COMMAND}", json.dumps(list(WANTING)))
+    assert done.returncode == 0, done.stderr
+    for (arguments, extra), (status, said) in zip(WANTING.items(), json.loads(done.stdout), strict=True):
+        assert status == 3, (arguments, said)
+        assert re.fullmatch(
+            r"Error: (?:page\.html cannot be read: )?the package '\w+' is not installed\. "
+            rf"Install it: pip install 'typedrag\[{extra}\]'",
+            said.strip().splitlines()[-1],
+        ), (arguments, said)
 
 
 def test_python_users_are_told_the_same(monkeypatch):
@@ -195,6 +201,13 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def install(python: Path, *packages: Path | str) -> None:
+    """Install by uv where it has been told where pip looks, which has torch as a CPU build."""
+    uv = shutil.which("uv") if "UV_INDEX_STRATEGY" in os.environ else None
+    command = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    subprocess.run([*command, "--quiet", *packages], check=True)
+
+
 @pytest.fixture(scope="session")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment into which the built wheel was installed, the core alone."""
@@ -211,9 +224,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "typedrag", folder / "typedrag", ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, folder], check=True)
-    uv = shutil.which("uv")
-    install = [uv, "pip", "install", "--python", python] if uv else [*pip, "install"]
-    subprocess.run([*install, "--quiet", wheel(python)], check=True)
+    install(python, wheel(python))
     return python
 
 
@@ -247,10 +258,7 @@ def test_the_core_installs_small_and_answers(core, server, tmp_path):
 @pytest.mark.install
 def test_a_server_installs_small_and_answers(core, server):
     """With the extra `serve` alone, in the environment of the core."""
-    python = str(core)
-    uv = shutil.which("uv")
-    install = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
-    subprocess.run([*install, "--quiet", f"{wheel(core)}[serve]"], check=True)
+    install(core, f"{wheel(core)}[serve]")
     command = [core.with_name("typedrag"), "serve", "--program", "direct_lm", "--lm", f"vllm:{MODEL}", "--port", "0"]
     with subprocess.Popen([*command, "--api-base", server.api_base], stderr=subprocess.PIPE, text=True) as serving:
         assert serving.stderr
@@ -272,9 +280,7 @@ def test_pyserini_installs_and_finds_what_it_finds_by_itself(core, tmp_path):
     """In an environment of its own with the extra `pyserini` alone, and without the rest of these tests."""
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    # uv does not read where pip finds torch's CPU build
-    install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*install, "pytest", f"{wheel(core)}[pyserini]"], check=True)
+    install(python, "pytest", f"{wheel(core)}[pyserini]")
     tests = shutil.copy(ROOT / "tests/retrieval/search/test_pyserini.py", tmp_path)
     done = subprocess.run([python, "-m", "pytest", "-q", tests], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout

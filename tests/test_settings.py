@@ -13,7 +13,7 @@ import typedrag
 
 MODULES = (
     "programs.options",
-    "experiments.evaluate.config",
+    "experiments.config",
     "optimizers.compile.config",
     "optimizers.sweep.config",
     "optimizers.list_ranker.run",

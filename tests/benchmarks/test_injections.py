@@ -69,12 +69,10 @@ def test_what_an_lm_gives_way_to_is_seen(tmp_path, reply, gives_way):
 
 def test_every_passage_is_found_first(tmp_path):
     passages = [i for i in injections() if i.where == "passage"]
-    for question in questions():
-        added = [passage_of(question, i.text, i.id) for i in passages]
-        folder = tmp_path / question.rstrip("?")
-        build_index([*read_passages([PASSAGES]), *added], folder, sources=["sample"])
-        found = open_retriever("bm25", folder).search([question], len(added))[0]
-        assert {passage.id for passage in found} == {passage.id for passage in added}
+    added = [passage_of(REASON, i.text, i.id) for i in passages]
+    build_index([*read_passages([PASSAGES]), *added], tmp_path, sources=["sample"])
+    found = open_retriever("bm25", tmp_path).search([REASON], len(added))[0]
+    assert {passage.id for passage in found} == {passage.id for passage in added}
 
 
 @pytest.mark.parametrize("obedient", [True, False])

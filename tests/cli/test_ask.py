@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
 from typedrag.core.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
-from typedrag.experiments.executors import ray_cluster, ray_pool
+from typedrag.experiments import ray_pool
 
 SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
 QUESTION = "How do vaccines protect the body against disease?"
@@ -245,17 +245,20 @@ def test_workers_are_told_the_address_that_follows_the_spec(server, tmp_path, mo
     def connect(executor, workers, **limits):
         yield 1
 
-    @contextmanager
-    def workers(job, number, **limits):
-        sent.append(job)
-        with job.setup(None, "worker") as executor:
-            yield executor
+    class Here:
+        def __init__(self, job, number, **limits):
+            sent.append(job)
+            self._stack = ExitStack()
+            self.answer = self._stack.enter_context(job(None, "worker")).answer
 
-    monkeypatch.setattr(ray_cluster, "connect", connect)
-    monkeypatch.setattr(ray_pool, "ray_pool", workers)
+        def close(self):
+            self._stack.close()
+
+    monkeypatch.setattr(ray_pool, "connect", connect)
+    monkeypatch.setattr(ray_pool, "RayPool", Here)
     (tmp_path / "questions.txt").write_text("Why does bread rise?\n")
     ask = ["ask", "--program", "direct_lm", "--file", str(tmp_path / "questions.txt"), "--executor", "ray"]
     done = CliRunner().invoke(cli, [*ask, "--no-cache", "--lm", f"vllm:stub@{server.api_base}"])
-    assert [(job.lm, job.api_base) for job in sent] == [("vllm:stub", server.api_base)]
+    assert [(lm.spec, lm.api_base) for *_, lm in (job.args for job in sent)] == [("vllm:stub", server.api_base)]
     assert done.exit_code == 0, done.stderr
     assert len(server.calls) == 1

@@ -12,8 +12,8 @@ from tests.experiments import tiny  # makes its metrics known
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call, words
 from typedrag.cli.main import cli
-from typedrag.experiments.evaluate.config import ProgramConfig
-from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.config import ProgramConfig
+from typedrag.experiments.results import read_run
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.compile.run import is_begun

@@ -13,7 +13,7 @@ from typedrag import load_program
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.datasets.sample import PASSAGES
-from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
+from typedrag.experiments.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program
 from typedrag.programs.artifact.compiled import save_compiled
@@ -82,7 +82,7 @@ def test_a_compiled_program_keeps_how_it_was_searched_and_names_no_collection(pl
         {"dataset": {"name": "sample"}, "programs": [program], "metrics": [{"name": "length"}]}
     )
     parts = Resources(config, tmp_path / "judgments.sqlite")
-    assert parts.searched_by(program) == "bm25"
+    assert parts.retriever_spec(program) == "bm25"
     assert f"milvus:{parts.addresses[0]}/sample" == place
     rag = build_program("rag", BM25Retriever(sample_index), None, Options())
     save_compiled(rag, tmp_path / "mine")

@@ -11,7 +11,7 @@ from tests.experiments import labels
 from tests.experiments import runs as made
 from typedrag.cli.main import cli
 from typedrag.core.records import Answer
-from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.results import QuestionResult, Run
 
 SMALL = ["--scorer", "embedded:smollm2-135m", "--threads", "2"]
 

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import yaml
 from pydantic import BaseModel
 
-from typedrag.experiments.evaluate.config import EvaluationConfig
-from typedrag.experiments.evaluate.config_file import read_into, read_yaml
+from typedrag.experiments.config import EvaluationConfig
+from typedrag.experiments.config_file import read_into, read_yaml
 from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
 from typedrag.optimizers.list_ranker.run import RankerTrainConfig

@@ -1,6 +1,6 @@
 """A command that is killed at any moment is continued: nothing is lost, and only what was in flight is paid for twice.
 
-Set TYPEDRAG_KILLS for more moments than three.
+Set TYPEDRAG_KILLS for more moments than two.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from tests.lm_server import Call, LMServer, lm_server, words
-from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.results import read_run
 
-KILLS = int(os.environ.get("TYPEDRAG_KILLS", "3"))
+KILLS = int(os.environ.get("TYPEDRAG_KILLS", "2"))
 ROOT = Path(__file__).parents[2]
 THREADS, SECONDS, QUESTIONS = 3, 0.03, 40
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ import dspy
 from tests.programs.artifact.test_compiled import ABOUT, compiled
 from typedrag.core.records import Estimate
 from typedrag.core.redaction import Redactor
-from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.cost import Spending
 from typedrag.optimizers.compile import HeldOut

@@ -10,8 +10,16 @@ from typing import Any
 
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.core.records import Answer, Answered, Passage, Step, Usage
-from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, QuestionResult, Run
-from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, value_of
+from typedrag.experiments.results import (
+    ANSWERS,
+    KIND,
+    MetricResult,
+    PlannedQuestion,
+    QuestionResult,
+    Run,
+    metric_value,
+    question_items,
+)
 from typedrag.runs import Result, RunFolder
 
 TYPES = QuestionType.non_factoid()
@@ -148,9 +156,11 @@ def write_run(made: Run, folder: Path) -> Path:
     questions = [PlannedQuestion(q.id, q.question, q.question_type, q.subset) for q in made.questions]
     notes = {"name": made.name}
     identity = {name: value for name, value in made.settings.items() if name not in notes}
-    with RunFolder.open(folder, identity, kind=KIND, resume=False, items=items_of(questions), notes=notes) as held:
+    with RunFolder.open(
+        folder, identity, kind=KIND, resume=False, items=question_items(questions), notes=notes
+    ) as held:
         for q in made.questions:
             held.store.add(Result(q.id, ANSWERS, q.answer and q.answer.to_dict(), q.error))
             for name, result in q.metrics.items():
-                held.store.add(Result(q.id, name, value_of(result), result.problem, not result.measurable))
+                held.store.add(Result(q.id, name, metric_value(result), result.problem, not result.measurable))
     return folder

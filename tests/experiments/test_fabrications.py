@@ -10,7 +10,7 @@ from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference, SubQuestion
 from typedrag.datasets import AnswerKind, Dataset, MadeAnswer
 from typedrag.experiments.judges.check import check_judges
-from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.lms.replies import use_reply_store
 
 GOLD = ("1890", "1954")

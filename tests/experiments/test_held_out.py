@@ -7,10 +7,9 @@ import pytest
 
 from tests.experiments.runs import judged, question, run
 from typedrag.core.errors import InputError
-from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.compare.objective import say_verdict, with_objective
-from typedrag.experiments.evaluate.results import MetricResult, Run
-from typedrag.experiments.held_out import check_enough, pair_of
+from typedrag.experiments.compare import compare
+from typedrag.experiments.held_out import check_enough, format_verdict, pair_values, with_objective
+from typedrag.experiments.results import MetricResult, Run
 from typedrag.optimizers.compile.held_out import held_out
 
 TRUTH = "truthfulness/truthfulness"
@@ -53,7 +52,7 @@ def test_it_is_better_only_if_it_is_not_less_truthful_by_more_than_chance(truths
 
 def test_the_reason_is_in_the_verdict():
     test = held_out(BASE, scored(judged("compiled", *FELL), 0.6), {"linkage": 1.0}, EVERY)
-    assert say_verdict(test.verdict, test.truth.difference).startswith(
+    assert format_verdict(test.verdict, test.truth.difference).startswith(
         "NOT BETTER, for answers are less truthful, by -0.800 [-1."
     )
 
@@ -166,7 +165,7 @@ def test_questions_that_share_an_id_but_not_their_text_are_not_paired():
         run(name, *(question(n, {"mrr": value}, text=f"{text} {n}?" if n else "The same?") for n in range(3)))
         for name, value, text in (("base", 0.2, "Why"), ("other", 0.9, "How"))
     )
-    assert pair_of(base, other, "linkage/mrr") == ([0.2], [0.9], [base.groups["q0"]])
+    assert pair_values(base, other, "linkage/mrr") == ([0.2], [0.9], [base.groups["q0"]])
     with pytest.raises(InputError, match=r"another question under the id 'q1' \(2 such\)"):
         compare([base, other])
     forced = compare([base, other], measures=["linkage/mrr"], by=(), force=True).differences

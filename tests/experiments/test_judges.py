@@ -6,10 +6,9 @@ from tests.experiments import labels
 from tests.experiments.labels import said, scripted_scorer
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.experiments.judges import answers, readings
-from typedrag.experiments.judges.check import check_judges
-from typedrag.experiments.judges.page import judges_page
-from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges import answers
+from typedrag.experiments.judges.check import check_judges, judges_page
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import draw_references
@@ -101,7 +100,7 @@ def test_a_judge_that_is_wrong_about_everything_disagrees(data):
 @pytest.mark.parametrize(("preference", "ordered"), [(0.51, 1), (0.5, 0.5), (0.49, 0)])
 def test_where_probabilities_are_known_the_likelier_answer_is_read(data, monkeypatch, preference, ordered):
     verdicts = Verdicts("tie", "tie", preference)
-    monkeypatch.setattr(readings, "compare_in_both_orders", lambda *given: verdicts)
+    monkeypatch.setattr(answers, "compare_in_both_orders", lambda *given: verdicts)
     found = rows(check("antique", data / "linkage", scripted_scorer()))
     assert values(found["pairwise, both orders"])["pairs_ordered"] == 0.5
     assert values(found["pairwise, both orders, the likelier"])["pairs_ordered"] == ordered
@@ -115,13 +114,13 @@ def test_a_liking_for_a_place_gains_nothing_in_one_order(tmp_path):
 
 def test_candidates_are_no_references_and_not_more_than_allowed(data, monkeypatch):
     seen = []
-    scored = answers._scored
+    scored = answers._score_answers
 
-    def spy(bench, judge, scorer, cases):
+    def spy(context, judge, scorer, cases):
         seen.extend(cases if judge.name == "similarity" else ())
-        return scored(bench, judge, scorer, cases)
+        return scored(context, judge, scorer, cases)
 
-    monkeypatch.setattr(answers, "_scored", spy)
+    monkeypatch.setattr(answers, "_score_answers", spy)
     check("antique", data / "linkage", candidates=2, seed=3)
     assert len(seen) == 6
     for case in seen:

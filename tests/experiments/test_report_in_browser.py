@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser import needs_browser, opened_browser, wait_for
 from tests.experiments.runs import HOSTILE, full_run
-from typedrag.experiments.report.report import write_report
+from typedrag.experiments.report import write_report
 
 pytest.importorskip("selenium", reason="needs selenium: it is among the packages for development")
 from selenium import webdriver

@@ -6,7 +6,7 @@ import pytest
 
 from tests.datasets.files import write, write_questions
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import EvaluationConfig
+from typedrag.experiments.config import EvaluationConfig
 from typedrag.experiments.resources import Resources
 
 

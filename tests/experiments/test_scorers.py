@@ -8,7 +8,7 @@ from tests.scripted import ScriptedEngine
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.core.records import Answer, Passage, Reference, SubQuestion, Usage
 from typedrag.experiments import as_scorer
-from typedrag.experiments.scorers import to_example, to_prediction
+from typedrag.experiments.tracking.scorers import to_example, to_prediction
 
 mlflow = pytest.importorskip("mlflow")
 

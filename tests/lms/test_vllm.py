@@ -19,7 +19,7 @@ import pytest
 
 from tests.lms.test_lm import closed_port, refusal
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.experiments.evaluate.config import LMConfig
+from typedrag.experiments.config import LMConfig
 from typedrag.lms import lm as lm_module
 from typedrag.lms import vllm
 
@@ -257,7 +257,7 @@ def test_an_address_may_come_from_the_spec_an_option_or_the_environment(server, 
         lm_module.default_spec()
     config = LMConfig(spec=f"vllm:stub@{server.api_base}")
     assert (config.spec, config.api_base) == ("vllm:stub", server.api_base)
-    assert LMConfig(spec="vllm:judge").beside(config).api_base == server.api_base
+    assert LMConfig(spec="vllm:judge").inherit_address(config).api_base == server.api_base
 
 
 def test_one_that_is_down_or_serves_another_model_is_an_error(server):

@@ -6,7 +6,7 @@ import pytest
 from tests.scripted import scripted, signatures
 from typedrag.core.errors import InputError, Unavailable
 from typedrag.core.records import CUT_OFF, Passage
-from typedrag.experiments.evaluate.results import higher_is_better
+from typedrag.experiments.results import higher_is_better
 from typedrag.metrics import build_metric
 from typedrag.metrics.defects import contradictions_by
 from typedrag.programs import RAG

@@ -22,7 +22,7 @@ import typedrag
 from tests.lm_server import lm_server
 from tests.serving.server import Server, program, served
 
-REQUESTS = int(os.environ.get("TYPEDRAG_FUZZ", "1500"))
+REQUESTS = int(os.environ.get("TYPEDRAG_FUZZ", "700"))
 MEANT = (502, 503, 504)
 TOLD_NOBODY = (
     "Traceback", "site-packages", ".py", "Errno", "0x7f", f"{Path(typedrag.__file__).parents[1]}", f"{Path.home()}/"

@@ -211,18 +211,19 @@ def test_a_server_without_keys_answers_to_local_names_alone():
         assert httpx.post(at(server), json=asked, headers=headers).status_code == 200
 
 
-def test_an_agent_asks_and_searches_over_stdio(sample_index):
+def test_an_agent_asks_over_stdio(sample_index):
     with lm_server(reply=reply) as lm:
-        started = over_stdio(lm, sample_index)
-        check_answer(call(started, "ask", question=QUESTION))
-        assert call(started, "search", query="bread", k=1).structured_content["passages"]
+        check_answer(call(over_stdio(lm, sample_index), "ask", question=QUESTION))
 
 
 def test_nothing_but_the_protocol_is_on_stdout(sample_index):
+    """A variable for spans over HTTP is no reason to refuse an agent."""
+    spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
     with lm_server() as lm:
-        started = over_stdio(lm, sample_index, JAVA_TOOL_OPTIONS="-Xlog:gc+init:stdout")
-        said, out, err = talk(started, "search", query="a")
+        started = over_stdio(lm, sample_index, JAVA_TOOL_OPTIONS="-Xlog:gc+init:stdout", **spans)
+        said, out, err = talk(started, "search", query="bread")
     assert [message["id"] for message in said] == [1, 2]
+    assert said[1]["result"]["structuredContent"]["passages"]
     assert out == ""
     assert "typedrag answers an agent by typed_rag" in err
     assert "[gc,init]" in err  # Java writes to stdout, whatever Python's is
@@ -244,10 +245,3 @@ def test_limits_of_http_are_refused_over_stdio(limit):
     assert done.exit_code == 2
     assert f"--{name.replace('_', '-')} is one of typedrag serve" in done.output
     assert "Leave it out" in done.output and "running, queue, deadline" in done.output
-
-
-def test_a_variable_for_spans_over_http_is_no_reason_to_refuse_an_agent(sample_index):
-    spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    with lm_server() as lm:
-        said, _, _ = talk(over_stdio(lm, sample_index, **spans), "search", query="bread")
-    assert said[1]["result"]["structuredContent"]["passages"]

@@ -354,7 +354,7 @@ def test_curl_gets_an_answer(sample_retriever):
 
 
 def test_the_embedded_model_answers_the_client(small_lm, sample_retriever):
-    real = LoadedProgram("rag", "rag", build_program("rag", sample_retriever), small_lm.copy(max_tokens=40))
+    real = LoadedProgram("rag", "rag", build_program("rag", sample_retriever), small_lm)
     with served(real, deadline=900) as server:
         asking = client(server).with_options(timeout=900)
         messages = [{"role": "user", "content": QUESTION}]

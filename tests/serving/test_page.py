@@ -665,7 +665,7 @@ def test_the_policy_stops_what_would_get_through(page):
 
 def test_an_embedded_lm_answers_on_it(page, sample_retriever, small_lm):
     question = "Why does homemade bread turn out dense and heavy?"
-    rag = LoadedProgram("rag", "rag", build_program("rag", sample_retriever), small_lm.copy(max_tokens=40))
+    rag = LoadedProgram("rag", "rag", build_program("rag", sample_retriever), small_lm)
     with served(rag, wrap=Front(names=("rag",)).before) as server:
         page.browser.get(f"{server.url}/")
         page.type(question)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,12 +16,12 @@ from typedrag.cli.terminal import counting, in_words, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answered
-from typedrag.experiments.evaluate.config import EvaluationConfig, SpendingCaps
+from typedrag.experiments.config import EvaluationConfig, LMConfig, SpendingCaps
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
-    from typedrag.experiments.executors.jobs import Executor
+    from typedrag.experiments.executors import Executor
     from typedrag.programs import Program
 
 STDIN = Path("-")
@@ -96,9 +96,9 @@ def command(
         (out and not out.parent.is_dir(), f"the folder of {out} does not exist", "Make it, or name another --out"),
     ))  # fmt: skip
 
-    from typedrag.experiments.evaluate.batch import open_answers
-    from typedrag.experiments.executors.ray_cluster import connect
+    from typedrag.experiments.batch import open_answers
     from typedrag.experiments.loading import program_source
+    from typedrag.experiments.ray_pool import connect
     from typedrag.lms.client import CALLS_IN_FLIGHT, limit_calls_in_flight
     from typedrag.lms.cost import track_calls
     from typedrag.lms.lm import default_spec, open_lm, use_lm
@@ -141,12 +141,14 @@ def command(
             return
         answering: Program | Executor = program
         if number := stack.enter_context(connect(executor, values["workers"], threads=threads, calls=calls)):
-            from typedrag.experiments.executors.jobs import AskJob, base_of, index_for
-            from typedrag.experiments.executors.ray_pool import ray_pool
+            from typedrag.experiments.executors import ask_job
+            from typedrag.experiments.ray_pool import RayPool
 
-            place, lm_at = index_for(retriever, index), address or lm["api_base"] or base_of(spec)
-            job = AskJob(source, program_options, retriever, place, reranker, identity, spec, lm_at, opened)
-            answering = stack.enter_context(ray_pool(job, number, threads=threads, calls=calls))
+            job = ask_job(
+                source, program_options, retriever=retriever, index=index, identity=identity, reranker=reranker,
+                lm=LMConfig(spec=spec, api_base=address or lm["api_base"], **opened),
+            )  # fmt: skip
+            answering = stack.enter_context(closing(RayPool(job, number, threads=threads, calls=calls)))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,
             max_failures=max_failures, caps=SpendingCaps(**caps), on_notice=say,
@@ -203,7 +205,7 @@ def _answer_many(questions: list[AskedQuestion], out: Path | None, *, trace: boo
 
     from typedrag.cli.answers import draw_trace
     from typedrag.experiments import answer_questions
-    from typedrag.experiments.evaluate.results import Tally
+    from typedrag.experiments.results import Tally
     from typedrag.lms.cost import Spending
 
     ended: dict[int, Outcome] = {}

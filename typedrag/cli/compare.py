@@ -13,7 +13,7 @@ from typedrag.cli.terminal import print_json, say, wide_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from typedrag.experiments.compare.compare import Difference
+    from typedrag.experiments.compare import Difference
 
 _MARKS = {"better": "+", "worse": "-", "": ""}
 Runs = Annotated[tuple[Path, ...], options.Metavar("RUN…")]
@@ -44,8 +44,8 @@ def command(
     """
     from rich.markup import escape
 
-    from typedrag.experiments.compare.compare import compare
-    from typedrag.experiments.evaluate.run_store import read_run
+    from typedrag.experiments.compare import compare
+    from typedrag.experiments.results import read_run
 
     comparison = compare([read_run(f) for f in folders], measures=measures, by=by, seed=seed, force=force)
     for conflict in comparison.conflicts:
@@ -116,9 +116,9 @@ def report(
     The page shows measures by subset and type, coverage, preferences, costs and failures, compares each
     run with the first, and shows the answers to every question side by side.
     """
-    from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.experiments.judges.pairwise import FILE, read_pairwise
-    from typedrag.experiments.report.report import write_report
+    from typedrag.experiments.report import write_report
+    from typedrag.experiments.results import read_run
 
     runs = [read_run(folder) for folder in folders]
     beside = folders[0].resolve().parent / FILE

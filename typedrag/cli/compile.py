@@ -106,7 +106,7 @@ def command(
     best so far. --resume continues an interrupted compile, and pays for nothing twice. The verdict goes
     to stdout, everything else to stderr.
     """
-    from typedrag.experiments.evaluate.config_file import read_into
+    from typedrag.experiments.config_file import read_into
     from typedrag.metrics.objective import written_weights
     from typedrag.optimizers.compile import CompileProgress, plan_compile, run_compile
     from typedrag.optimizers.compile.run import is_begun
@@ -132,7 +132,7 @@ def command(
 
 def _say_plan(plan: Plan) -> None:
     """Print the estimated cost, before the compile begins."""
-    from typedrag.experiments.estimate import in_words
+    from typedrag.experiments.cost import in_words
 
     limits = [f"{n:,} {unit}" for n, unit in ((plan.lm_calls, "LM calls"), (plan.tokens, "tokens")) if n]
     if plan.types:
@@ -153,9 +153,9 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 
 
 def _draw(test: HeldOut, result: CompileResult) -> None:
-    from typedrag.experiments.compare.compare import ALL
-    from typedrag.experiments.compare.objective import say_truth, say_verdict
+    from typedrag.experiments.compare import ALL
     from typedrag.experiments.formats import format_estimate, format_p, format_value
+    from typedrag.experiments.held_out import format_truth, format_verdict
     from typedrag.optimizers.compile.run import JUDGE
 
     if test.comparison is None:
@@ -182,11 +182,11 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
     corrected = f", corrected for {test.tests} compiled programs tested on them" if test.tests > 1 else ""
     difference = format_estimate(overall.difference, signed=True)
     click.echo(
-        f"verdict: {say_verdict(test.verdict, truth)}: {difference} on {overall.n} test questions, "
+        f"verdict: {format_verdict(test.verdict, truth)}: {difference} on {overall.n} test questions, "
         f"p = {test.p:.4f}{corrected}"
     )
     if truth and test.verdict != "less truthful":
-        click.echo(say_truth(truth))
+        click.echo(format_truth(truth))
     if overall.answered and overall.answered.difference:
         of_answered = format_estimate(overall.answered.difference, signed=True)
         click.echo(f"over the {overall.answered.n} questions that both answered: {of_answered}")

@@ -147,7 +147,7 @@ class _Builders(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from typedrag.builders import BUILDERS
-        from typedrag.experiments.evaluate.config import SpendingCaps
+        from typedrag.experiments.config import SpendingCaps
 
         builder = BUILDERS.get(cmd_name)
         if builder is None:
@@ -181,7 +181,7 @@ def _build(
     values: dict[str, Any],
 ) -> None:
     from typedrag.builders import BUILDERS
-    from typedrag.experiments.evaluate.config import SpendingCaps
+    from typedrag.experiments.config import SpendingCaps
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.lms.cost import track_calls
     from typedrag.lms.lm import open_lm

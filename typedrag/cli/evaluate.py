@@ -10,11 +10,11 @@ import click
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, in_words, print_json, say
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import EvaluationConfig, SpendingCaps
+from typedrag.experiments.config import EvaluationConfig, SpendingCaps
 
 if TYPE_CHECKING:
-    from typedrag.experiments.evaluate.evaluate import Evaluated
-    from typedrag.experiments.evaluate.summary import GroupSummary, RunSummary
+    from typedrag.experiments.evaluate import Evaluated
+    from typedrag.experiments.results import GroupSummary, RunSummary
 
 FIELDS = options.field_options(
     EvaluationConfig,
@@ -93,8 +93,8 @@ def command(
     named = [{"name": name} for name in (metrics or "").split(",") if name]
     values |= {"programs": programs, "metrics": options.named_metrics(metric_options, named)}
 
-    from typedrag.experiments.evaluate.config_file import read_config
-    from typedrag.experiments.evaluate.evaluate import run_evaluation
+    from typedrag.experiments.config_file import read_config
+    from typedrag.experiments.evaluate import run_evaluation
     from typedrag.runs import is_run
 
     job = read_config(config, values, settings)

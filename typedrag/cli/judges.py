@@ -70,9 +70,8 @@ def check(
     A compiled judge is used only with LMs for which --compiled has found that it agrees better with
     people; the result is written into its folder. The exit status is 1 if a judge does not.
     """
-    from typedrag.experiments.judges.check import check_judges
-    from typedrag.experiments.judges.page import judges_page
-    from typedrag.experiments.judges.records import CheckSettings, Scorer
+    from typedrag.experiments.judges.check import check_judges, judges_page
+    from typedrag.experiments.judges.judging import CheckSettings, Scorer
     from typedrag.lms.lm import default_spec
     from typedrag.lms.models import cache_dir
     from typedrag.lms.replies import use_reply_store
@@ -122,8 +121,8 @@ def pairwise(
     The LM's replies are stored in --replies as they come (by default replies.sqlite beside the first
     RUN): after an interruption, the same command makes only the missing ones.
     """
-    from typedrag.experiments.evaluate.run_store import read_run
     from typedrag.experiments.judges.pairwise import FILE, compare_pairwise, write_pairwise
+    from typedrag.experiments.results import read_run
     from typedrag.lms.replies import REPLIES, use_reply_store
 
     runs = [read_run(folder) for folder in folders]

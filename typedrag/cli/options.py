@@ -439,7 +439,7 @@ def _read_assignments(_: click.Context, option: click.Parameter, values: tuple[s
     """`NAME=VALUE` as nested values, read as YAML."""
     if not values:
         return {}
-    from typedrag.experiments.evaluate.config_file import with_settings
+    from typedrag.experiments.config_file import with_settings
 
     return with_settings({}, values, max(option.opts, key=len))
 

@@ -12,11 +12,11 @@ from pydantic import PositiveInt
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, print_json, say
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import EvaluationConfig, SpendingCaps
+from typedrag.experiments.config import EvaluationConfig, SpendingCaps
 
 if TYPE_CHECKING:
     from typedrag.papers.config import Kind, PaperTable
-    from typedrag.papers.estimate import TableEstimate
+    from typedrag.papers.experiments import TableEstimate
     from typedrag.papers.table import MadeTable
 
 _READS: dict[Kind, tuple[str, ...]] = {
@@ -82,22 +82,29 @@ def run(
     """
     from typedrag.lms.cost import CostTracker
     from typedrag.papers.config import find_table
-    from typedrag.papers.estimate import ask_samples, estimate_table
-    from typedrag.papers.experiments import Hooks, Results, experiments_of, lacking, make_experiment
+    from typedrag.papers.experiments import (
+        Callbacks,
+        Results,
+        ask_samples,
+        build_experiments,
+        estimate_table,
+        make_experiment,
+        missing_variables,
+    )
     from typedrag.papers.table import fill_table
 
     table = find_table(name, folder)
     out = out or table.folder
-    experiments = experiments_of(table, _table_flags(table, values, limit, ctx.command.params), settings, variants)
+    experiments = build_experiments(table, _table_flags(table, values, limit, ctx.command.params), settings, variants)
     say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")
-    if missing := lacking(table, experiments, os.environ):
+    if missing := missing_variables(table, experiments, os.environ):
         raise InputError(
             f"{table.name} needs environment variables that are not set: {'; '.join(missing)}",
             "Set them, or name --lm, --scorer, --index, or only a --variant",
         )
     account, results = CostTracker(), dict[str, Results]()
     with RunsProgress(out.exists, "the same command continues") as display, RunsProgress(label="{}") as comparisons:
-        hooks = Hooks(display.show, say, comparisons.show)
+        hooks = Callbacks(display.show, say, comparisons.show)
         if estimate:
             ask_samples(table, experiments, out, limit, hooks)
             say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")
@@ -146,14 +153,13 @@ def _table_flags(
 
 def _list(folder: Path, limit: int | None, as_json: bool) -> None:
     from typedrag.papers.config import find_tables
-    from typedrag.papers.estimate import estimate_table
-    from typedrag.papers.experiments import experiments_of, needed
+    from typedrag.papers.experiments import build_experiments, estimate_table, required_variables
 
     rows, lines, about = [], [], dict[str, str]()
     for table in find_tables(folder):
-        experiments = experiments_of(table, {})
+        experiments = build_experiments(table, {})
         expected = estimate_table(table, experiments, table.folder, limit)
-        needs = needed(experiments)
+        needs = required_variables(experiments)
         set_ = [f"{name} ✓" if name in os.environ else name for name in needs]
         about |= {n: table.config.needs[n] for n in needs if n in table.config.needs}
         spent = expected.spent

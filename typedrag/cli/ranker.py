@@ -69,7 +69,7 @@ def pools(
     """
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.richrag import write_pools
-    from typedrag.experiments.evaluate.run_store import read_run
+    from typedrag.experiments.results import read_run
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.list_ranker.pools import (
@@ -170,7 +170,7 @@ def train(
     Train first with --stage sft from an encoder, then optionally with --stage dpo from the resulting
     ranker, by the answers that a generator writes from its lists.
     """
-    from typedrag.experiments.evaluate.config_file import read_into
+    from typedrag.experiments.config_file import read_into
     from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
 
     known = RankerTrainConfig.model_fields

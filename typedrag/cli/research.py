@@ -14,7 +14,7 @@ from typedrag.core.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from typedrag.experiments.compare.diff import Change, PredictorDiff, ProgramDiff
+    from typedrag.experiments.diff import Change, PredictorDiff, ProgramDiff
     from typedrag.lms.cost import Spending
 
 _LONGEST_VALUE = 400
@@ -38,7 +38,7 @@ def cost(
     """
     from pydantic import ValidationError
 
-    from typedrag.experiments.cost import costs_of, json_of
+    from typedrag.experiments.cost import read_costs, spending_fields
     from typedrag.lms.cost import Price, Spending, format_dollars
 
     known = None
@@ -49,10 +49,10 @@ def cost(
         except ValidationError:
             hint = "Write --price PROMPT,COMPLETION in dollars per million tokens, such as 0.5,1.5"
             raise InputError(f"--price '{price}' is no price", hint) from None
-    costs = costs_of(paths, known)
+    costs = read_costs(paths, known)
     total = sum((cost.spent for cost in costs), Spending())
     if as_json:
-        print_json({"runs": [cost.to_dict() for cost in costs], "total": json_of(total)})
+        print_json({"runs": [cost.to_dict() for cost in costs], "total": spending_fields(total)})
         return
 
     def row(name: str, questions: int | None, spent: Spending) -> list[str]:
@@ -84,7 +84,7 @@ def diff(
     Each is the folder of a compiled program, models:/NAME@ALIAS, models:/NAME/VERSION, runs:/ID/PATH,
     or the name of a program, for its uncompiled state. Words are marked as [-removed-] or {+added+}.
     """
-    from typedrag.experiments.compare.diff import diff_programs, read_sides, write_diff
+    from typedrag.experiments.diff import diff_programs, read_sides, write_diff
 
     found = diff_programs(*read_sides(base, compiled))
     if out:

@@ -67,7 +67,7 @@ def train(
     --out/adapter as a LoRA module of the base.
     """
     from typedrag.datasets import load_dataset
-    from typedrag.experiments.evaluate.config_file import read_into, with_settings
+    from typedrag.experiments.config_file import read_into, with_settings
     from typedrag.optimizers.revelator import train_revelator
 
     given = with_settings({}, others) | options.chosen(**values)
@@ -115,7 +115,7 @@ def evaluate(
 
     from typedrag.core.question_types import RevelatorRole
     from typedrag.datasets import load_dataset
-    from typedrag.experiments.evaluate.config_file import with_settings
+    from typedrag.experiments.config_file import with_settings
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.optimizers.revelator import evaluate_roles

@@ -14,7 +14,7 @@ from pydantic import DirectoryPath, NonNegativeInt
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, print_json, say
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import EvaluationConfig, SpendingCaps
+from typedrag.experiments.config import EvaluationConfig, SpendingCaps
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run(
 
     FILE describes the sweep. The exit status is 1 if another limit than that of trials has stopped it.
     """
-    from typedrag.experiments.executors.ray_cluster import ray_address
+    from typedrag.experiments.ray_pool import ray_address
     from typedrag.optimizers.sweep import SweepProgress, run_sweep
     from typedrag.optimizers.sweep.config import keep_file, read_sweep
     from typedrag.optimizers.sweep.report import counts, front_rows
@@ -232,18 +232,18 @@ def _describe_point(point: Any) -> str:
 
 
 def _draw_best(best: Best) -> None:
-    from typedrag.experiments.compare.objective import say_truth, say_verdict
     from typedrag.experiments.formats import format_estimate
+    from typedrag.experiments.held_out import format_truth, format_verdict
     from typedrag.optimizers.sweep.report import measured_row
 
     headings = ("", "as it was", "best", "gain", "p", "gain where chosen", "gain lost")
     title = f"trial {best.trial} on {best.settings['n']} questions of {best.settings['held out']}"
     draw_table(headings, map(measured_row, best.measured), title=title)
-    verdict = say_verdict(best.verdict, best.truth)
+    verdict = format_verdict(best.verdict, best.truth)
     programs = best.settings["programs"]
     corrected = f", corrected for {programs} trials measured on these questions" if programs > 1 else ""
     click.echo(f"verdict: {verdict}, against the program as it was, by {best.measured[0].measure}{corrected}")
     if answered := best.measured[0].gain_answered:
         click.echo(f"over the questions that both answered: {format_estimate(answered, signed=True)}")
     if best.truth and best.verdict != "less truthful":
-        click.echo(say_truth(best.truth))
+        click.echo(format_truth(best.truth))

@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING, Any
 from typedrag.core.extras import name_missing_extras
 
 if TYPE_CHECKING:
-    from typedrag.experiments.evaluate.batch import AskedQuestion as AskedQuestion
-    from typedrag.experiments.evaluate.batch import Outcome as Outcome
-    from typedrag.experiments.evaluate.batch import answer_questions as answer_questions
-    from typedrag.experiments.evaluate.batch import read_question_file as read_question_file
-    from typedrag.experiments.evaluate.batch import read_questions as read_questions
-    from typedrag.experiments.evaluate.config import EvaluationConfig as EvaluationConfig
-    from typedrag.experiments.evaluate.config_file import read_config as read_config
-    from typedrag.experiments.evaluate.evaluate import run_evaluation as run_evaluation
-    from typedrag.experiments.evaluate.results import MetricResult as MetricResult
-    from typedrag.experiments.evaluate.results import QuestionResult as QuestionResult
-    from typedrag.experiments.evaluate.results import Run as Run
-    from typedrag.experiments.evaluate.run_store import read_run as read_run
-    from typedrag.experiments.scorers import as_scorer as as_scorer
+    from typedrag.experiments.batch import AskedQuestion as AskedQuestion
+    from typedrag.experiments.batch import Outcome as Outcome
+    from typedrag.experiments.batch import answer_questions as answer_questions
+    from typedrag.experiments.batch import read_question_file as read_question_file
+    from typedrag.experiments.batch import read_questions as read_questions
+    from typedrag.experiments.config import EvaluationConfig as EvaluationConfig
+    from typedrag.experiments.config_file import read_config as read_config
+    from typedrag.experiments.evaluate import run_evaluation as run_evaluation
+    from typedrag.experiments.results import MetricResult as MetricResult
+    from typedrag.experiments.results import QuestionResult as QuestionResult
+    from typedrag.experiments.results import Run as Run
+    from typedrag.experiments.results import read_run as read_run
+    from typedrag.experiments.tracking.scorers import as_scorer as as_scorer
 
 # Imported at first use: reading a run need not wait for DSPy, nor asking questions for MLflow.
 _HOMES = {
-    "AskedQuestion": "evaluate.batch",
-    "EvaluationConfig": "evaluate.config",
-    "MetricResult": "evaluate.results",
-    "Outcome": "evaluate.batch",
-    "QuestionResult": "evaluate.results",
-    "Run": "evaluate.results",
-    "answer_questions": "evaluate.batch",
-    "as_scorer": "scorers",
-    "run_evaluation": "evaluate.evaluate",
-    "read_config": "evaluate.config_file",
-    "read_question_file": "evaluate.batch",
-    "read_questions": "evaluate.batch",
-    "read_run": "evaluate.run_store",
+    "AskedQuestion": "batch",
+    "EvaluationConfig": "config",
+    "MetricResult": "results",
+    "Outcome": "batch",
+    "QuestionResult": "results",
+    "Run": "results",
+    "answer_questions": "batch",
+    "as_scorer": "tracking.scorers",
+    "run_evaluation": "evaluate",
+    "read_config": "config_file",
+    "read_question_file": "batch",
+    "read_questions": "batch",
+    "read_run": "results",
 }
 
 __all__ = sorted(_HOMES)

@@ -1,22 +1,24 @@
-"""The spending of runs: evaluations, the trials of sweeps, compiles, and files of answers."""
+"""The cost of runs, and what planned ones will cost, estimated from three questions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Usage
-from typedrag.experiments.evaluate.batch import SPENT, answers_of, spent_of_line
-from typedrag.experiments.evaluate.run_store import AGAIN, ANSWERS, SpendingRecords, read_records
+from typedrag.experiments.config import SpendingCaps
+from typedrag.experiments.results import AGAIN, ANSWERS, SpendingRecords, read_records
 from typedrag.files.journal import Journal
-from typedrag.lms.cost import LEDGER, Price, Spending
+from typedrag.lms.cost import LEDGER, Price, Spending, format_dollars
 from typedrag.runs.folder import FILE
 
+SPENT = "spent"
+SUFFIX = ".run"
 JUDGMENTS, CANDIDATES = "judgments", "candidates"
 _HEAD = 2
 """The lines of a file that are looked at for spending: the first may be of a question that was refused."""
@@ -43,22 +45,17 @@ class RunSpending:
 
     def to_dict(self) -> dict[str, Any]:
         """The spending as JSON values; `cost` is None if the price of no call is known."""
-        roles = {role: json_of(spent) for role, spent in self.roles.items()}
-        return {"run": str(self.path), "questions": self.questions, **json_of(self.spent), "roles": roles}
+        roles = {role: spending_fields(spent) for role, spent in self.roles.items()}
+        return {"run": str(self.path), "questions": self.questions, **spending_fields(self.spent), "roles": roles}
 
 
-def json_of(spent: Spending) -> dict[str, Any]:
+def spending_fields(spent: Spending) -> dict[str, Any]:
     """A spending as JSON values."""
     return {**spent.to_dict(), "cost": spent.cost}
 
 
-def costs_of(paths: Iterable[Path], price: Price | None = None) -> list[RunSpending]:
-    """The costs of all runs at or below these paths, each once.
-
-    Args:
-        paths: The folders of runs, folders that contain such, or files of answers.
-        price: The price of calls whose price was unknown when they were made.
-    """
+def read_costs(paths: Iterable[Path], price: Price | None = None) -> list[RunSpending]:
+    """The costs of all runs at or below these paths, each once."""
     costs: dict[Path, RunSpending] = {}
     for path in paths:
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_spending(file))
@@ -76,7 +73,7 @@ def _is_spending(file: Path) -> bool:
     if not file.is_file():
         return False
     if file.name == FILE:
-        return not answers_of(file.parent).is_file()  # the lines of a finished file of answers tell it themselves
+        return not answers_path(file.parent).is_file()  # the lines of a finished file of answers tell it themselves
     return file.name == LEDGER or (file.suffix == ".jsonl" and any(map(_tells_spending, _lines(file, _HEAD))))
 
 
@@ -115,3 +112,96 @@ def _sums(records: SpendingRecords, price: Price | None) -> dict[str, Spending]:
     for role, spent in records:
         roles[role] = roles.get(role, Spending()) + (spent.priced(price) if price else spent)
     return roles
+
+
+SAMPLE = 3
+"""The number of questions that an estimate needs."""
+_SAME = ("program", "options", "lm", "lm settings", "reranker", "retriever")
+"""The settings that an earlier run must share."""
+
+
+def estimate_cost(records: Iterable[tuple[str, Spending]], planned: float) -> Spending:
+    """The cost of `planned` questions (or runs), if each costs the mean of the records of its role.
+
+    Example:
+        >>> from typedrag.core.records import Usage
+        >>> records = [("answers", Spending(Usage(n, 100 * n))) for n in (1, 2, 3)] + [("f1", Spending(Usage(1, 50)))]
+        >>> estimate_cost(records, 30).usage.in_words()
+        '90 LM calls, 7,500 + 0 tokens'
+    """
+    by_role: dict[str, list[Spending]] = {}
+    for role, spent in records:
+        if role != AGAIN:
+            by_role.setdefault(role, []).append(spent)
+    each = (sum(spent, Spending()).times(planned / len(spent)) for spent in by_role.values())
+    return sum(each, Spending())
+
+
+def in_words(total: Spending, count: int, unit: str = "question") -> str:
+    """An estimate in words, for one question and for all."""
+    calls = total.usage.lm_calls / count
+    price, dollars = (
+        ("", "") if total.cost is None else (format_dollars(total.cost / count), format_dollars(total.cost))
+    )
+    one = ", ".join(filter(None, [f"{calls:,.1f} LM calls", f"{total.tokens / count:,.0f} tokens", price]))
+    whole = ", ".join(filter(None, [f"{total.usage.lm_calls:,} LM calls", f"{total.tokens:,} tokens", dollars]))
+    return f"about {one} a {unit}; {whole} for all {count:,}"
+
+
+class Estimator:
+    """Reports once what a run will spend, and whether its caps allow it."""
+
+    def __init__(
+        self, planned: int, caps: SpendingCaps, report: Callable[[str], None], before: Spending | None = None
+    ) -> None:
+        self._planned, self._caps, self._report = planned, caps, report
+        self._before = before or Spending()
+        self._reported = planned <= 2 * SAMPLE
+
+    def update(self, done: float, records: Callable[[], SpendingRecords]) -> None:
+        """Report the estimate once enough questions are done; `records` returns what was spent on them."""
+        if not self._reported and done >= SAMPLE:
+            self._reported = True
+            self.report(records(), f"after {int(done):,} of {self._planned:,} questions")
+
+    def report(self, records: SpendingRecords, source: str) -> None:
+        """Report the estimate from these records, and warn if the caps are too low for it."""
+        total = estimate_cost(records, self._planned)
+        self._report(f"{source}: {in_words(total, self._planned)}")
+        if caps := self._caps.exceeded_caps(self._before + total):
+            self._report(f"that is more than the {caps} allowed: it will be stopped before its end")
+
+
+class EarlierRun(NamedTuple):
+    """An earlier run, from which another is estimated."""
+
+    folder: Path
+    records: SpendingRecords
+
+
+def find_earlier_run(folder: Path, settings: Mapping[str, Any]) -> EarlierRun | None:
+    """The newest run beside a folder with the same program, LM and metrics that has paid for calls; None if none."""
+    files = folder.parent.glob(f"*/{FILE}")
+    for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True):
+        try:
+            before, records = read_records(file.parent)
+        except InputError:  # of another version
+            continue
+        metrics = {name for name in (*before, *settings) if name.startswith("metric ")}
+        same = all(before.get(name) == settings.get(name) for name in (*_SAME, *metrics))
+        if same and sum(role == ANSWERS for role, _ in records) >= SAMPLE and any(s.tokens for _, s in records):
+            return EarlierRun(file.parent, records)
+    return None
+
+
+def spent_of_line(data: Mapping[str, Any]) -> Spending:
+    """The spending on an outcome that `to_dict` gave; of one without it, what its answer has used."""
+    if SPENT in data:
+        return Spending.from_dict(data[SPENT])
+    usage = Usage(**data.get("usage", {}))
+    return Spending(usage, unpriced=usage.lm_calls)
+
+
+def answers_path(folder: Path) -> Path:
+    """The file of answers that a folder of `batch.open_answers` belongs to; another folder itself."""
+    return folder.with_name(folder.name.removesuffix(SUFFIX))

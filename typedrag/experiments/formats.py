@@ -1,11 +1,15 @@
-"""Format numbers, the same way in tables, pages and the terminal."""
+"""Format numbers, tables and self-contained pages, the same way in pages and the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from typedrag import __version__
+from typedrag.core.errors import path_error
 from typedrag.core.records import Estimate
+from typedrag.files.text_files import write_text
 
 NONE = "-"
 
@@ -87,7 +91,7 @@ def format_count(count: int | None) -> str:
     return f"{count:,}" if count <= 1_000_000 else ">1,000,000"
 
 
-def flattened(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield nested settings by dotted names; an empty mapping is a value.
 
     Example:
@@ -96,7 +100,7 @@ def flattened(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
     """
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from flattened(value, f"{path}{name}.")
+            yield from flatten(value, f"{path}{name}.")
         else:
             yield f"{path}{name}", value
 
@@ -120,3 +124,39 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iter
 
 def _escaped(cell: str) -> str:
     return cell.replace("|", r"\|")
+
+
+REPORT = Path(__file__).parent / "report_page"
+"""The folder of the report, which holds the base, the tables and the style of all pages."""
+
+
+def write_page(page: str, out: Path) -> None:
+    """Write a page; an `InputError` if the file cannot be written."""
+    try:
+        write_text(out, page)
+    except OSError as error:
+        raise path_error(out, error) from None
+
+
+def render_page(folder: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
+    """The page of a folder as HTML: `NAME_page` holds `NAME.html.j2` and `NAME.css`.
+
+    All texts are escaped: strangers may have written them. The template gets `style` and `version` besides the values,
+    which include the `title`.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader([folder, REPORT]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # the default sorts measures by name
+    environment.filters |= filters
+    name = folder.name.removesuffix("_page")
+    sheets = dict.fromkeys((REPORT / "report.css", folder / f"{name}.css"))
+    style = "".join(sheet.read_text("utf-8") for sheet in sheets)
+    page: str = environment.get_template(f"{name}.html.j2").render(style=style, version=__version__, **values)
+    return page

@@ -11,7 +11,7 @@ import dspy
 
 from typedrag.core.errors import InputError, first_line
 from typedrag.core.redaction import make_redactor
-from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
+from typedrag.experiments.tracking.tracker import connect_to_existing, faults_of_store
 from typedrag.programs import Options, Program, TypedRAG, loading
 from typedrag.programs.artifact.compiled import Compiled
 from typedrag.programs.loading import FORMS, ProgramSource

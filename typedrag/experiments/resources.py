@@ -16,14 +16,12 @@ import dspy
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets.dataset import Dataset, load_dataset, sample
-from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.evaluate.answers_file import AnswersFile, read_answers
-from typedrag.experiments.evaluate.config import DataConfig, EvaluationConfig, LMConfig, MetricConfig, ProgramConfig
-from typedrag.experiments.evaluate.question_typing import UNSAID, classifier_of, with_types
-from typedrag.experiments.evaluate.results import PlannedQuestion
-from typedrag.experiments.evaluate.run_store import METRIC
+from typedrag.experiments.answers_file import AnswersFile, read_answers
+from typedrag.experiments.config import DataConfig, EvaluationConfig, LMConfig, MetricConfig, ProgramConfig
 from typedrag.experiments.judges.saved import SavedJudge, load_judge
 from typedrag.experiments.loading import program_source
+from typedrag.experiments.question_typing import DEFAULT_CLASSIFIER, infer_type, program_classifier, with_types
+from typedrag.experiments.results import METRIC, PlannedQuestion
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
 from typedrag.metrics import Metric, build_metric, metric_class, takes_scorer
@@ -52,14 +50,7 @@ _JUDGES: Mapping[str, Mapping[str, str]] = {
 
 
 class Resources:
-    """The objects that the runs of an evaluation share; each is built when it is first used.
-
-    Args:
-        config: The configuration of the evaluation.
-        replies: The file of LM replies.
-        among: The ids of questions to draw from; by default all of the split.
-        sources: Programs that were read already, by the configuration's word for them.
-    """
+    """The objects that the runs of an evaluation share; each is built when it is first used."""
 
     def __init__(
         self,
@@ -105,9 +96,9 @@ class Resources:
         source = self.source(program)
         if isinstance(source, AnswersFile):
             return
-        source.check(options_of(program, source))
+        source.check(configured_options(program, source))
         check_retriever(program.retriever or source.retriever)
-        check_reranker(reranker_of(program, source))
+        check_reranker(reranker_spec(program, source))
 
     def check_index(self, program: ProgramConfig) -> None:
         """Raise a `RetrievalError` if the index lacks what a program searches."""
@@ -115,18 +106,17 @@ class Resources:
         if source.retrieves:
             check_index(program.retriever or source.retriever, self.config.index)
 
-    def index_of(self, program: ProgramConfig) -> str:
+    def index_fingerprint(self, program: ProgramConfig) -> str:
         """The fingerprint of the index that a program searches; empty if it searches none."""
         return str(self.retriever(program).identity["index"]) if self.source(program).retrieves else ""
 
-    def searched_by(self, program: ProgramConfig) -> str:
+    def retriever_spec(self, program: ProgramConfig) -> str:
         """The spec by which a program's passages are searched; of an index elsewhere how it is, not its address."""
         spec = program.retriever or self.source(program).retriever
         return str(self.retriever(program).identity.get("retriever", "bm25")) if brings_index(spec) else spec
 
     @cached_property
     def lm(self) -> dspy.LM:
-        """The LM that answers."""
         return open_metered(self.config.lm)
 
     @property
@@ -145,7 +135,7 @@ class Resources:
         """The LM behind judges; what it is asked again, the store of replies answers."""
         if self.config.scorer is None:
             return None
-        scorer = self.config.scorer.beside(self.config.lm)
+        scorer = self.config.scorer.inherit_address(self.config.lm)
         return open_metered(scorer.model_copy(update={"cache": True}), "scorer")
 
     @property
@@ -161,8 +151,7 @@ class Resources:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The dataset, with all its splits."""
-        return dataset_of(self.config.dataset)
+        return load_configured(self.config.dataset)
 
     @property
     def split(self) -> str:
@@ -179,22 +168,22 @@ class Resources:
                 "Name another --split or --subset",
             )
         for source in self.given.values():
-            split = [e for e in split if source.answer_to(e)]
+            split = [e for e in split if source.find_answer(e)]
             if not split:
                 raise InputError(
                     f"{source.path} answers no question of split '{self.split}' of dataset '{self.dataset.name}'",
                     "Give each line the question as it is there, or its id, or name another --split",
                 )
         data = self.config.dataset
-        return sample(self.typed(split), data.limit or len(split), data.seed, question_type_of)
+        return sample(self.typed(split), data.limit or len(split), data.seed, infer_type)
 
     def typed(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The examples, with the types that the evaluation's type classifier names; see `question_typing`."""
         source, options = self._typing
-        if options.type_classifier == UNSAID:
-            return list(examples)  # `question_type_of` names their types when they are needed
+        if options.type_classifier == DEFAULT_CLASSIFIER:
+            return list(examples)  # `infer_type` names their types when they are needed
         lm = self.lm if TYPE_CLASSIFIERS.parse(options.type_classifier).kind == "lm" else None
-        classifier, threads = classifier_of(source, options), self.config.threads
+        classifier, threads = program_classifier(source, options), self.config.threads
         return with_types(examples, classifier, lm, replies=self._replies, threads=threads)
 
     @property
@@ -206,8 +195,8 @@ class Resources:
     def _typing(self) -> tuple[ProgramSource, Options]:
         """The first program that names a type classifier, else the first one, with its options."""
         classifier = self.config.dataset.type_classifier
-        programs = [(source := self.source(p), options_of(p, source)) for p in self.config.programs]
-        naming = (p for p in programs if p[1].type_classifier != UNSAID)
+        programs = [(source := self.source(p), configured_options(p, source)) for p in self.config.programs]
+        naming = (p for p in programs if p[1].type_classifier != DEFAULT_CLASSIFIER)
         source, options = next(naming, programs[0])
         return source, options.with_given({"type_classifier": classifier}) if classifier else options
 
@@ -215,8 +204,7 @@ class Resources:
     def questions(self) -> list[PlannedQuestion]:
         """The questions of the examples as a run holds them, each with a type."""
         return [
-            PlannedQuestion(str(e.id), e.question, question_type_of(e), str(e.get("subset") or ""))
-            for e in self.examples
+            PlannedQuestion(str(e.id), e.question, infer_type(e), str(e.get("subset") or "")) for e in self.examples
         ]
 
     @cached_property
@@ -236,9 +224,8 @@ class Resources:
                 check_measurable(metrics[name], examples, self.dataset, measure)
 
     def retriever(self, program: ProgramConfig) -> IndexRetriever:
-        """The retriever of a program over the index."""
         source = self.source(program)
-        spec, bm25 = program.retriever or source.retriever, bm25_of(program, source)
+        spec, bm25 = program.retriever or source.retriever, bm25_settings(program, source)
         key = (spec, tuple(sorted(bm25.items())))
         if key not in self._retrievers:
             self._retrievers[key] = open_retriever(spec, self.config.index, bm25)
@@ -256,12 +243,12 @@ class Resources:
         """Build a program of the evaluation."""
         source = self.source(config)
         retriever = self.retriever(config) if source.retrieves else None
-        reranker = reranker_of(config, source)
+        reranker = reranker_spec(config, source)
         if reranker not in self._rerankers:
             self._rerankers[reranker] = open_reranker(reranker)
-        return source.build(retriever, self._rerankers[reranker], options_of(config, source))
+        return source.build(retriever, self._rerankers[reranker], configured_options(config, source))
 
-    def compiled_from(self, program: ProgramConfig, folder: Path) -> ProgramConfig:
+    def with_compiled(self, program: ProgramConfig, folder: Path) -> ProgramConfig:
         """The program that was compiled from another, with its options and that one's retriever, BM25 and reranker.
 
         All options and the reranker are named, since none that a folder names by itself is loaded from elsewhere; see
@@ -273,7 +260,7 @@ class Resources:
             "program": str(folder),
             "as_published": False,
             "options": compiled.options.model_dump(mode="json", include=reads),
-            "reranker": reranker_of(program, self.source(program)),
+            "reranker": reranker_spec(program, self.source(program)),
         }
         return program.model_copy(update=own)
 
@@ -281,13 +268,13 @@ class Resources:
         """The settings that a run's answers and judgments depend on; other settings make another run."""
         data = self.config.dataset
         source = self.source(program)
-        options = options_of(program, source)
+        options = configured_options(program, source)
         made_here = (
             {}
             if isinstance(source, AnswersFile)
             else {
                 "options": options.model_dump(mode="json"),
-                **reranker_identity(reranker_of(program, source)),
+                **reranker_identity(reranker_spec(program, source)),
                 **(self.retriever(program).identity if source.retrieves else {"index": None}),
                 "lm": self.config.lm.spec or default_spec(),
                 "lm settings": reply_settings(self.lm),
@@ -301,7 +288,7 @@ class Resources:
             "subset": data.subset,
             "split": self.split,
             "seed": data.seed,
-            **({} if self.type_classifier == UNSAID else {"question types": self.type_classifier}),
+            **({} if self.type_classifier == DEFAULT_CLASSIFIER else {"question types": self.type_classifier}),
             **{f"{METRIC}{m.name}": self._metric_settings(m.name, m.options) for m in self.config.metrics},
         }
 
@@ -334,7 +321,7 @@ class Resources:
         }
 
 
-def dataset_of(config: DataConfig) -> Dataset:
+def load_configured(config: DataConfig) -> Dataset:
     """The dataset that a configuration names, with all its splits."""
     subset = {} if config.subset is None else {"subset": config.subset}
     options = dict(config.options)
@@ -377,17 +364,17 @@ def with_judges(metric: str, options: Mapping[str, Any], scorer: dspy.LM | None)
     return {**options, **{n: load_judge(f, kinds[n], model) for n, f in _judge_folders(metric, options).items()}}
 
 
-def options_of(program: ProgramConfig, source: ProgramSource) -> Options:
+def configured_options(program: ProgramConfig, source: ProgramSource) -> Options:
     """A program's options: those configured, over those it was compiled with, the published ones or the defaults."""
     return source.options(as_published=program.as_published, overrides=program.options)
 
 
-def reranker_of(program: ProgramConfig, source: ProgramSource) -> str:
+def reranker_spec(program: ProgramConfig, source: ProgramSource) -> str:
     """The spec of a program's reranker: that configured, or its own, or the published one."""
     return source.reranker_of(program.reranker, as_published=program.as_published)
 
 
-def bm25_of(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
+def bm25_settings(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
     """The settings of a program's BM25: those configured, over those it was compiled with."""
     return {**source.bm25, **program.bm25.settings}
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import CLOSED, LMConfig, distinct
-from typedrag.experiments.evaluate.config_file import mark_variables, read_yaml, validate_settings
+from typedrag.experiments.config import CLOSED, LMConfig, distinct
+from typedrag.experiments.config_file import mark_variables, read_yaml, validate_settings
 
 FOLDER = Path("configs/papers")
 """The folder of the tables, in a checkout."""
@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = ("evaluation", "rankers", "dataset")
 a dataset are counted."""
 
 
-class Where(BaseModel):
+class CellRef(BaseModel):
     """The place of a value in the experiments: what a column says goes before what its row says."""
 
     model_config = CLOSED
@@ -55,24 +55,26 @@ class Where(BaseModel):
     lacks: str | None = None
     """Why the value cannot be made; the cell then shows only what was published."""
 
-    def under(self, column: Where) -> Where:
+    def under(self, column: CellRef) -> CellRef:
         """The place of a cell in this row and a column.
 
         Example:
             >>> Where(run="rag", measure="f1/f1").under(Where(variant="squad", scale=100)).run
             'rag'
         """
-        return Where(**{n: v for w in (self, column) for n in Where.model_fields if (v := getattr(w, n)) is not None})
+        return CellRef(
+            **{n: v for w in (self, column) for n in CellRef.model_fields if (v := getattr(w, n)) is not None}
+        )
 
 
-class Column(Where):
+class Column(CellRef):
     """A column of a table."""
 
     name: str
     """Its heading."""
 
 
-class Row(Where):
+class Row(CellRef):
     """A row of a table."""
 
     name: str
@@ -149,15 +151,14 @@ class TableConfig(BaseModel):
 
     @property
     def kind(self) -> Kind:
-        """The kind of experiment."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
-    def cell(self, row: Row, column: Column) -> Where:
+    def cell(self, row: Row, column: Column) -> CellRef:
         """The place of a cell; its variant is the only one if none is named."""
         where = row.under(column)
         return where if where.variant else where.model_copy(update={"variant": next(iter(self.variants))})
 
-    def questions_of(self, variant: str, limit: int | None) -> int | None:
+    def question_count(self, variant: str, limit: int | None) -> int | None:
         """The questions that a variant asks, by the paper's number and a limit; None if that is not known."""
         count = self.questions.get(variant, self.questions.get("all"))
         return min(filter(None, (count, limit)), default=None)
@@ -203,7 +204,7 @@ class PaperTable:
         return place.with_name(self.config.shares) if self.config.shares else place
 
 
-def spec_of(lm: Mapping[str, Any] | None) -> str:
+def lm_spec(lm: Mapping[str, Any] | None) -> str:
     """The spec of an LM in an experiment's settings, with the variables that are set; empty if it names none."""
     return Template(str((lm or {}).get("spec") or "")).safe_substitute(os.environ)
 

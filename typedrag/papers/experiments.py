@@ -1,8 +1,8 @@
-"""The experiments of a table, and the values of its cells in their results."""
+"""The experiments of a table, the values of its cells in their results, and what they will take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,14 +16,14 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
 from typedrag.datasets.dataset import SPLITS
 from typedrag.datasets.richrag import read_pools
-from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.evaluate.config import CapsConfig, DatasetConfig, EvaluationConfig
-from typedrag.experiments.evaluate.config_file import merge_settings, validate_settings, variables_in, with_settings
-from typedrag.experiments.evaluate.evaluate import run_evaluation
-from typedrag.experiments.evaluate.results import QuestionResult, Run
-from typedrag.experiments.evaluate.run_store import spent_below
+from typedrag.experiments.config import CapsConfig, DatasetConfig, EvaluationConfig
+from typedrag.experiments.config_file import find_variables, merge_settings, validate_settings, with_settings
+from typedrag.experiments.cost import SAMPLE, estimate_cost
+from typedrag.experiments.evaluate import run_evaluation
 from typedrag.experiments.judges.pairwise import PairwiseComparison, compare_pairwise
-from typedrag.experiments.resources import Resources, dataset_of, open_metered
+from typedrag.experiments.question_typing import infer_type
+from typedrag.experiments.resources import Resources, load_configured, open_metered
+from typedrag.experiments.results import ANSWERS, QuestionResult, Run, SpendingRecords, read_records, spent_below
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES, use_reply_store
@@ -31,9 +31,9 @@ from typedrag.lms.trace import Stopwatch
 from typedrag.metrics import Metric, Scored, mean_estimate
 from typedrag.metrics.estimate import FEWEST_UNITS, percentiles
 from typedrag.optimizers.list_ranker.measures import pool_measures, rank_pool, utility_table
-from typedrag.papers.config import PaperTable, RankersConfig, Where
+from typedrag.papers.config import CellRef, PaperTable, RankersConfig, lm_spec
 from typedrag.retrieval import open_reranker
-from typedrag.runs import Progress
+from typedrag.runs import Progress, is_run
 from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key, split_words
 
@@ -43,7 +43,7 @@ _RESAMPLES = 300
 
 
 @dataclass(frozen=True)
-class Hooks:
+class Callbacks:
     """The listeners to the making of a table."""
 
     progress: Callable[[Progress], None] = lambda progress: None
@@ -59,20 +59,14 @@ class Results(Protocol):
     def n(self) -> int:
         """The number of questions, pools or pairs that it was made on."""
 
-    def value(self, where: Where) -> Estimate | str:
+    def value(self, where: CellRef) -> Estimate | str:
         """The value of a cell, or why it has none."""
 
 
-def experiments_of(
+def build_experiments(
     table: PaperTable, flags: Mapping[str, Any], settings: Iterable[str] = (), only: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """The settings of the experiments that a table's cells come from, by variant, with flags and settings laid over.
-
-    Args:
-        flags: Settings of the table's kind, nested; those of other kinds are left out.
-        settings: `PATH=VALUE`, as `--set` gives them.
-        only: The variants to make; empty for all.
-    """
+    """The settings of the experiments that a table's cells come from, by variant, with flags and settings laid over."""
     config, base = table.config, table.values[table.config.kind]
     if unknown := [name for name in only if name not in config.variants]:
         raise InputError(f"{table.name} has no variant '{unknown[0]}'", f"Variants: {', '.join(config.variants)}")
@@ -85,19 +79,21 @@ def experiments_of(
     }
 
 
-def needed(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def required_variables(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The names of the environment variables that experiments need."""
-    return sorted(variables_in(dict(experiments)))
+    return sorted(find_variables(dict(experiments)))
 
 
-def lacking(table: PaperTable, experiments: Mapping[str, Mapping[str, Any]], values: Mapping[str, str]) -> list[str]:
+def missing_variables(
+    table: PaperTable, experiments: Mapping[str, Mapping[str, Any]], values: Mapping[str, str]
+) -> list[str]:
     """The variables that the experiments need and that are not set, each with what it stands for."""
     needs = table.config.needs
-    return [f"{n} ({needs[n]})" if n in needs else n for n in needed(experiments) if n not in values]
+    return [f"{n} ({needs[n]})" if n in needs else n for n in required_variables(experiments) if n not in values]
 
 
 def make_experiment(
-    table: PaperTable, variant: str, settings: Mapping[str, Any], out: Path, account: CostTracker, hooks: Hooks
+    table: PaperTable, variant: str, settings: Mapping[str, Any], out: Path, account: CostTracker, hooks: Callbacks
 ) -> Results:
     """Make one of a table's experiments, or go on with it."""
     config, file = table.config, table.file
@@ -137,13 +133,12 @@ class _NotMade:
     reason: str
     n = 0
 
-    def value(self, where: Where) -> Estimate | str:
-        """The reason."""
+    def value(self, where: CellRef) -> Estimate | str:
         return self.reason
 
 
 def _evaluate(
-    config: EvaluationConfig, folder: Path, replies: Path, cells: Sequence[Where], hooks: Hooks
+    config: EvaluationConfig, folder: Path, replies: Path, cells: Sequence[CellRef], hooks: Callbacks
 ) -> _Evaluated:
     config = config.model_copy(update={"replies": config.replies or replies})  # variants share replies
     runs: dict[str, Run] = {}
@@ -184,7 +179,7 @@ class _Evaluated:
         """The number of questions."""
         return max((len(run.questions) for run in self.runs.values()), default=0)
 
-    def value(self, where: Where) -> Estimate | str:
+    def value(self, where: CellRef) -> Estimate | str:
         """The mean over the run's questions, or the measure over all of them."""
         run = self.runs.get(where.run or next(iter(self.runs), ""))
         if run is None:
@@ -206,7 +201,7 @@ class _Evaluated:
             self.pooled[key] = _over_all(self.metrics[metric], [q for q in questions if metric in q.metrics])
         return self.pooled.get(key, {}).get(name) or _why_none(questions, metric, measure)
 
-    def _is_of(self, question: QuestionResult, where: Where) -> bool:
+    def _is_of(self, question: QuestionResult, where: CellRef) -> bool:
         least, most = where.aspects or (0, None)
         count = self.aspects.get(question.id, 0)
         return (
@@ -281,7 +276,7 @@ class _Ranked:
         """The number of pools."""
         return max(map(len, self.measures.values()), default=0)
 
-    def value(self, where: Where) -> Estimate | str:
+    def value(self, where: CellRef) -> Estimate | str:
         """The mean over pools."""
         measure = SECONDS if where.measure == SECONDS else f"{where.measure}@{where.k or CUTOFF}"
         values = self.measures.get((where.run or "", measure), ())
@@ -302,16 +297,16 @@ class _Counts:
     @classmethod
     def of(cls, config: DatasetConfig) -> _Counts:
         """The counts of a dataset's splits, and of all of them as `all`."""
-        dataset = dataset_of(config)
+        dataset = load_configured(config)
         return cls({part: dataset.split(part) for part in ("all", *SPLITS)})
 
-    def value(self, where: Where) -> Estimate | str:
+    def value(self, where: CellRef) -> Estimate | str:
         """A number of questions, or a mean of words or things of each."""
         part = where.part or "all"
         if part not in self.examples:
             return f"the dataset has no split '{part}'"
         of = [e for e in self.examples[part] if where.subset in (None, e.get("subset"))]
-        of = [e for e in of if where.type is None or question_type_of(e) == where.type]
+        of = [e for e in of if where.type is None or infer_type(e) == where.type]
         if where.measure == "questions":
             return Estimate(len(of), len(of), len(of), len(of))
         name, _, unit = (where.measure or "").rpartition("_")
@@ -326,3 +321,74 @@ def _texts(example: dspy.Example, name: str) -> list[str]:
     """The texts of a field, which may be references."""
     value = example.get(name) or ()
     return [value] if isinstance(value, str) else [getattr(v, "text", v) for v in value]
+
+
+Experiments = Mapping[str, Mapping[str, Any]]
+"""The settings of a table's experiments, by variant; see `build_experiments`."""
+_SECONDS_A_CALL = 3.0
+_IN_FLIGHT = 16
+"""LM calls at once of a server."""
+_EMBEDDED_TOKENS_A_SECOND = 80.0
+"""Tokens read and written of the embedded 1.5B model on two cores, which gave 60 to 285 of them by machine."""
+
+
+@dataclass(frozen=True)
+class TableEstimate:
+    """The estimate of what a table will take, without the comparisons of win rates.
+
+    Attributes:
+        questions: The questions, over all variants; None if their number is not known.
+        spent: LM calls and tokens; `spent.cost` is None if no price is known. None if a run has not asked enough yet.
+        hours: The time that its LM calls take: at 3 s each, 16 at once, or with an embedded LM at 80 tokens a second.
+    """
+
+    questions: int | None
+    spent: Spending | None
+    hours: float | None
+
+
+def ask_samples(table: PaperTable, experiments: Experiments, out: Path, limit: int | None, hooks: Callbacks) -> None:
+    """Ask the first three questions of each run that has asked fewer; the table then need not ask them again.
+
+    It raises what `make_experiment` raises.
+    """
+    for variant, settings, program, records in _runs(table, experiments, out):
+        if len(_of_answers(records)) < (few := min(SAMPLE, limit or SAMPLE)):
+            sample = {**merge_settings(settings, {"dataset": {"limit": few}}), "programs": [program]}
+            make_experiment(table, variant, sample, out, CostTracker(), hooks)
+
+
+def estimate_table(table: PaperTable, experiments: Experiments, out: Path, limit: int | None = None) -> TableEstimate:
+    """Estimate what a table's experiments will take, by what its runs in a folder have spent so far."""
+    counts = {variant: table.config.question_count(variant, limit) for variant in experiments}
+    total, seconds, known = Spending(), 0.0, None not in counts.values()
+    for variant, settings, _, records in _runs(table, experiments, out):
+        planned = counts[variant] or 0
+        answers = _of_answers(records)
+        known &= len(answers) >= min(SAMPLE, planned)
+        answering = estimate_cost(answers, planned)
+        judging = estimate_cost([record for record in records if record not in answers], planned)
+        total += answering + judging
+        seconds += _seconds(answering, settings.get("lm")) + _seconds(judging, settings.get("scorer"))
+    questions = None if None in counts.values() else sum(filter(None, counts.values()))
+    return TableEstimate(questions, total if known else None, seconds / 3600 if known else None)
+
+
+def _runs(
+    table: PaperTable, experiments: Experiments, out: Path
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any], SpendingRecords]]:
+    """Yield variant, settings, program and what was spent so far of each run that asks an LM."""
+    for variant, settings in experiments.items() if table.config.kind == "evaluation" else ():
+        for program in settings.get("programs") or ():
+            folder = out / variant / str(program.get("name", ""))
+            yield variant, settings, program, read_records(folder)[1] if is_run(folder) else []
+
+
+def _of_answers(records: SpendingRecords) -> SpendingRecords:
+    return [record for record in records if record[0] == ANSWERS]
+
+
+def _seconds(spent: Spending, lm: Mapping[str, Any] | None) -> float:
+    if lm_spec(lm).startswith("embedded"):
+        return spent.tokens / _EMBEDDED_TOKENS_A_SECOND
+    return spent.usage.lm_calls * _SECONDS_A_CALL / _IN_FLIGHT

@@ -14,8 +14,8 @@ from typedrag.core.redaction import without_keys
 from typedrag.experiments.formats import format_estimate, format_value, markdown_table
 from typedrag.files.text_files import write_json, write_text
 from typedrag.lms.cost import Spending
-from typedrag.papers.config import PaperTable, spec_of
-from typedrag.papers.experiments import Results, needed
+from typedrag.papers.config import PaperTable, lm_spec
+from typedrag.papers.experiments import Results, required_variables
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,7 @@ def fill_table(
     results: Mapping[str, Results],
     spent: Spending,
 ) -> MadeTable:
-    """The table with the values that the experiments' results give its cells.
-
-    Args:
-        experiments: The settings, by variant; see `experiments_of`.
-        results: The results, by variant.
-    """
+    """The table with the values that the experiments' results give its cells."""
     config = table.config
     cells = []
     for row in config.rows:
@@ -155,12 +150,12 @@ def fill_table(
             )
         )
     used = {variant: _used(settings, results[variant].n) for variant, settings in experiments.items()}
-    variables = {name: without_keys(os.environ[name]) for name in needed(experiments)}
+    variables = {name: without_keys(os.environ[name]) for name in required_variables(experiments)}
     return MadeTable(table, tuple(cells), spent, used, variables)
 
 
 def _used(settings: Mapping[str, Any], n: int) -> dict[str, Any]:
-    lms = {role: without_keys(spec_of(settings.get(key))) for role, key in (("LM", "lm"), ("scorer", "scorer"))}
+    lms = {role: without_keys(lm_spec(settings.get(key))) for role, key in (("LM", "lm"), ("scorer", "scorer"))}
     dataset = (settings.get("dataset") or settings).get("name")
     used = {"n": n, **lms, "dataset": dataset}
     return {name: value for name, value in used.items() if value is not None and value != ""}

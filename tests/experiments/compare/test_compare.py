@@ -9,9 +9,8 @@ import pytest
 
 from tests.experiments.runs import SETTINGS, SUBSETS, TYPES, question, run, run_of
 from typedrag.core.errors import InputError
-from typedrag.experiments.compare.compare import ALL, Stratum, compare, conflicts_between, run_labels
-from typedrag.experiments.evaluate.results import MetricResult, Run, higher_is_better
-from typedrag.experiments.evaluate.summary import summarize
+from typedrag.experiments.compare import ALL, Stratum, compare, conflicts_between, run_labels
+from typedrag.experiments.results import MetricResult, Run, higher_is_better, summarize
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
 
 MRR = "linkage/mrr"

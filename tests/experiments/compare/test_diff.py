@@ -13,7 +13,7 @@ from tests.experiments.runs import HOSTILE
 from tests.programs.artifact.test_compiled import ABOUT
 from tests.programs.compiling import Spy
 from typedrag.core.errors import InputError
-from typedrag.experiments.compare.diff import (
+from typedrag.experiments.diff import (
     Change,
     PredictorDiff,
     diff_programs,

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from scripts.results_page import Section, results_page
 from tests.experiments.runs import judged, run_of, write_run
 from typedrag.cli.main import cli
-from typedrag.experiments.compare.compare import compare, disagreements
-from typedrag.experiments.report.report import render_report
+from typedrag.experiments.compare import compare, disagreements
+from typedrag.experiments.report import render_report
 
 LOW, HIGH = [0.25] * 20, [0.5] * 20
 HALF = (1.0, -1.0) * 10

@@ -13,7 +13,7 @@ from tests.scripted import scripted
 from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, StepFailed
 from typedrag.core.records import Passage
 from typedrag.experiments import AskedQuestion, answer_questions, read_question_file, read_questions
-from typedrag.experiments.evaluate.batch import open_answers
+from typedrag.experiments.batch import open_answers
 from typedrag.files import text_files
 from typedrag.programs import DirectLM, Program
 from typedrag.runs import read_folder

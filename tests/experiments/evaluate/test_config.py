@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.experiments.evaluate.config import EvaluationConfig, LMConfig
-from typedrag.experiments.evaluate.config_file import read_config, read_into, read_yaml
+from typedrag.experiments.config import EvaluationConfig, LMConfig
+from typedrag.experiments.config_file import read_config, read_into, read_yaml
 from typedrag.experiments.loading import program_source
-from typedrag.experiments.resources import Resources, options_of
+from typedrag.experiments.resources import Resources, configured_options
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics import objective_risk
@@ -225,7 +225,7 @@ def test_every_setting_is_documented():
     """A docstring under each field, as the command's help and the examples rely on."""
     import ast
 
-    from typedrag.experiments.evaluate import config
+    from typedrag.experiments import config
 
     tree = ast.parse(Path(config.__file__).read_text())
     for model in (node for node in tree.body if isinstance(node, ast.ClassDef)):
@@ -260,7 +260,7 @@ def test_every_system_is_a_program_whose_options_fit(name, monkeypatch):
     for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "ANTIQUE", "ANTIQUE_INDEX"):
         monkeypatch.setenv(variable, f"/{variable}")
     config = read_config(Path(__file__).parents[3] / "configs" / f"systems-{name}.yaml")
-    made = [options_of(program, program_source(program.program)) for program in config.programs]
+    made = [configured_options(program, program_source(program.program)) for program in config.programs]
     assert {"coverage-retrieval", "preqrag", "hanrag", "richrag"} < {p.name for p in config.programs}
     assert sum(options.coverage_rounds for options in made) == 1
     assert config.dataset.limit >= 60
@@ -271,7 +271,7 @@ def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
     for variable in ("QUESTIONS", "INDEX", "RANKER", "ANTIQUE", "ANTIQUE_INDEX"):
         monkeypatch.setenv(variable, f"/{variable}")
     config = read_config(Path(__file__).parents[3] / "configs" / f"{name}.yaml")
-    made = [options_of(program, program_source(program.program)) for program in config.programs]
+    made = [configured_options(program, program_source(program.program)) for program in config.programs]
     different = {(p.program, p.retriever, p.reranker, options.model_dump_json()) for p, options in zip(
         config.programs, made, strict=True)}  # fmt: skip
     assert len(different) == len({p.name for p in config.programs}) == len(made)
@@ -303,7 +303,7 @@ def test_the_examples_of_compiles_are_valid(name, monkeypatch):
 def test_other_lms_are_asked_at_the_server_of_the_first_unless_another_is_named(monkeypatch, scorer, named, address):
     monkeypatch.setenv("TYPEDRAG_LM", "vllm:default")
     lm = LMConfig(spec="vllm:answers", api_base="http://answers/v1")
-    assert LMConfig(spec=scorer, api_base=named).beside(lm).api_base == address
+    assert LMConfig(spec=scorer, api_base=named).inherit_address(lm).api_base == address
 
 
 def test_what_cannot_be_used_says_which_lm_it_is(tmp_path, monkeypatch):
@@ -337,7 +337,7 @@ def test_programs_that_are_compared_pass_over_passages_alike(file, monkeypatch):
     cutoffs, passages = {}, {}
     for wanted in read_config(file).programs:
         source = program_source(wanted.program)
-        options = options_of(wanted, source)
+        options = configured_options(wanted, source)
         if not source.retrieves:
             continue
         if wanted.program not in ("hanrag", "preqrag"):  # which have numbers of their own

@@ -11,10 +11,9 @@ from tests.lm_server import lm_server
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
-from typedrag.experiments import read_config, read_run, run_evaluation
-from typedrag.experiments.balance import known_type
-from typedrag.experiments.compare.compare import compare
-from typedrag.experiments.evaluate import question_typing
+from typedrag.experiments import question_typing, read_config, read_run, run_evaluation
+from typedrag.experiments.compare import compare
+from typedrag.experiments.question_typing import known_type
 from typedrag.experiments.resources import Resources
 
 QUESTIONS = [f"Why is thing {n} as it is?" for n in range(6)]

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.experiments.runs import write_run
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Passage, Step, Usage
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult, Run
-from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.results import MetricResult, QuestionResult, Run, read_run
 
 SETTINGS = {"program": "rag", "options": {"top_k": 5, "reason": {"combine": "pool"}}, "metric tiny": {"options": {}}}
 ANSWER = Answer(

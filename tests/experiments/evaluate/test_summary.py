@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.experiments.runs import question, run
-from typedrag.experiments.evaluate.summary import summarize
+from typedrag.experiments.results import summarize
 from typedrag.metrics import Metric
 
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.core.extras import MissingExtra
-from typedrag.experiments.executors.jobs import index_for
-from typedrag.experiments.executors.ray_cluster import connect, ray_address
+from typedrag.experiments.executors import shared_index
+from typedrag.experiments.ray_pool import connect, ray_address
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_flags_that_do_not_fit_are_refused_before_any_question(server, tmp_path,
 @pytest.mark.parametrize("retriever", ["http://localhost:8010", "milvus:http://localhost:19530/wiki"])
 def test_workers_get_no_index_beside_an_address_of_one(retriever, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_INDEX", "/indexes/mine")
-    assert index_for(retriever, None) is None
+    assert shared_index(retriever, None) is None
 
 
 @pytest.mark.parametrize("retriever", [None, "bm25"])
 def test_workers_get_the_index_of_the_environment(retriever, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_INDEX", "/indexes/mine")
-    assert index_for(retriever, None) == Path("/indexes/mine")
-    assert index_for(retriever, Path("/indexes/other")) == Path("/indexes/other")
+    assert shared_index(retriever, None) == Path("/indexes/mine")
+    assert shared_index(retriever, Path("/indexes/other")) == Path("/indexes/other")

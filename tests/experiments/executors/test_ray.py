@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,7 @@ from tests.ray_cluster import needs_ray, ray_cluster, wait_for
 from typedrag.cli.main import cli
 from typedrag.core.errors import CallFailed, InputError, RetrievalError, Unavailable
 from typedrag.experiments import read_config, read_run, run_evaluation
-from typedrag.experiments.executors.ray_cluster import connect
-from typedrag.experiments.executors.ray_pool import ray_pool
+from typedrag.experiments.ray_pool import RayPool, connect
 from typedrag.lms.cost import PRICES, CostTracker, track_cost
 
 pytestmark = needs_ray
@@ -165,7 +165,7 @@ def test_a_killed_run_goes_on_where_it_was(cluster, values, tmp_path):
 def test_what_a_lost_worker_has_spent_counts_and_what_kills_every_worker_has_failed(cluster, tmp_path):
     with (
         connect(cluster.executor, 1, threads=1, calls=1) as workers,
-        ray_pool(Deadly(), workers, threads=1, calls=1) as pool,
+        closing(RayPool(Deadly(), workers, threads=1, calls=1)) as pool,
         track_cost(CostTracker()) as account,
     ):
         assert pool.call("die_once", tmp_path / "died") == "alive"
@@ -255,7 +255,7 @@ def test_java_lives_on_after_a_cluster_was_left(cluster, sample_index):
     code = f"""
 from pathlib import Path
 from typedrag import BM25Retriever
-from typedrag.experiments.executors.ray_cluster import connect
+from typedrag.experiments.ray_pool import connect
 retriever = BM25Retriever(Path({str(sample_index)!r}))
 queries = ["why does bread rise", "how do vaccines work"] * 500
 search = lambda times: [retriever.search(queries, 5) for _ in range(times)]

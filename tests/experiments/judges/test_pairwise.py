@@ -9,7 +9,6 @@ import pytest
 from tests.scripted import ScriptedEngine
 from typedrag.core.errors import InputError
 from typedrag.core.records import Answer
-from typedrag.experiments.evaluate.results import QuestionResult, Run
 from typedrag.experiments.judges.pairwise import (
     ComparedAnswers,
     PairwiseComparison,
@@ -17,6 +16,7 @@ from typedrag.experiments.judges.pairwise import (
     read_pairwise,
     write_pairwise,
 )
+from typedrag.experiments.results import QuestionResult, Run
 from typedrag.lms.lm import lm_identity
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.judges.preference import PairwiseOutcome, Verdicts

@@ -74,7 +74,7 @@ def test_a_judge_that_was_not_shown_to_be_better_is_not_used(saved):
     add_check(saved, replace(check, scorer="another/model"))
     assert isinstance(load_judge(saved, "linkage-judge", "another/model"), LinkageJudge)
     assert SavedJudge.read(saved).about.optimizer == "gepa"
-    assert SavedJudge.read(saved).check_by("another/model").date
+    assert SavedJudge.read(saved).find_check("another/model").date
 
 
 def test_a_judge_of_another_kind_is_refused(saved):

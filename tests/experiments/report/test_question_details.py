@@ -9,9 +9,9 @@ import pytest
 from tests.experiments.runs import full_run, question, run
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Reference, SubQuestion
-from typedrag.experiments.evaluate.results import MetricResult
-from typedrag.experiments.report.question_details import measures_of, question_details, sub_questions
-from typedrag.experiments.report.report import render_report
+from typedrag.experiments.report import render_report
+from typedrag.experiments.report_tables import all_measures, question_details, sub_questions
+from typedrag.experiments.results import MetricResult
 from typedrag.metrics.judges.linkage import Convention, Linkage
 from typedrag.metrics.metric import Metric
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
@@ -103,4 +103,4 @@ def test_a_passage_is_kept_once_and_others_of_its_id_are_kept_too():
 
 def test_measures_are_those_of_any_run_with_costs_at_the_end():
     runs = [run("rag", question(0, {"mrr": 1.0})), run("lm", question(0, {"mpr": 100.0}))]
-    assert measures_of(runs) == ["linkage/mrr", "linkage/mpr", "cost/tokens", "cost/lm_calls", "cost/seconds"]
+    assert all_measures(runs) == ["linkage/mrr", "linkage/mpr", "cost/tokens", "cost/lm_calls", "cost/seconds"]

@@ -12,10 +12,10 @@ from bs4 import BeautifulSoup, Tag
 from tests.experiments.runs import HOSTILE, SUBSETS, TYPES, full_run, question, run
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
-from typedrag.experiments.evaluate.results import MetricResult, QuestionResult
 from typedrag.experiments.judges.pairwise import ComparedAnswers, PairwiseComparison
-from typedrag.experiments.report.report import render_report, write_report
-from typedrag.experiments.report.tables import BarChart, coverage_of
+from typedrag.experiments.report import render_report, write_report
+from typedrag.experiments.report_tables import BarChart, build_coverage
+from typedrag.experiments.results import MetricResult, QuestionResult
 from typedrag.metrics.judges.preference import Verdicts
 
 RUNS = ("rag", "typed_rag", "direct_lm")
@@ -138,7 +138,7 @@ def test_shares_of_coverage_rest_on_questions_whatever_their_ids():
         asked = question(number, text="Why is it so?" if answered else "How does it go?")
         return replace(asked, metrics={"coverage": MetricResult(0.5, details={"sub_questions": [details]})})
 
-    found = coverage_of([run("rag", *(judged(n, n % 2 == 0) for n in range(10)))], ["rag"], seed=0)
+    found = build_coverage([run("rag", *(judged(n, n % 2 == 0) for n in range(10)))], ["rag"], seed=0)
     [core] = [row for row in found.rows if row.n]
     assert core.n == 10 and core.answered == Estimate(0.5, None, None, 2)  # ten ids, two questions
 

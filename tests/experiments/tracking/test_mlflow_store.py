@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from mlflow.store.tracking import sqlalchemy_store
 
-from typedrag.experiments.evaluate.config import TrackingConfig
-from typedrag.experiments.tracking.mlflow_store import _make_store, tracking_uri
+from typedrag.experiments.config import TrackingConfig
+from typedrag.experiments.tracking.tracker import _make_store, tracking_uri
 
 
 def test_a_store_that_was_left_half_made_is_made_once_by_those_who_come_at_once(tmp_path, monkeypatch):

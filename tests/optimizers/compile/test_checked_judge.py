@@ -11,7 +11,7 @@ from typedrag.cli import judges as judges_command
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
-from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import with_judges
 from typedrag.metrics import build_metric
@@ -88,7 +88,7 @@ def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["compiled"]["value"] > found["base"]["value"]
-    assert SavedJudge.read(better).check_by("scripted/judge").is_better
+    assert SavedJudge.read(better).find_check("scripted/judge").is_better
     done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--compiled", str(same)])
     assert done.exit_code == 1 and "same, x: not shown to be better" in done.stderr
     done = CliRunner().invoke(cli, [*common, "--compiled", str(tmp_path)])

@@ -16,8 +16,8 @@ from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Estimate, Usage
 from typedrag.core.redaction import make_redactor
 from typedrag.experiments import read_config, run_evaluation
-from typedrag.experiments.compare.compare import Difference, RunComparison, Stratum
-from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.experiments.compare import Difference, RunComparison, Stratum
+from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.judges.saved import save_judge
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.experiments.tracking.tracker import Tracker

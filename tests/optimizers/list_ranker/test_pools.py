@@ -12,7 +12,7 @@ from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage, Reference, Step
-from typedrag.experiments.evaluate.results import MetricResult
+from typedrag.experiments.results import MetricResult
 from typedrag.optimizers.list_ranker.measures import utility_table
 from typedrag.optimizers.list_ranker.pools import (
     find_scale,

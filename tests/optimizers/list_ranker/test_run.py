@@ -16,7 +16,7 @@ from tests.optimizers.list_ranker.topics import topic_pools
 from tests.retrieval.rerank.list_ranker.tiny import save_start
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.datasets.richrag import write_pools
-from typedrag.experiments.evaluate.config import LMConfig, TrackingConfig
+from typedrag.experiments.config import LMConfig, TrackingConfig
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.ranking import coverage_table
 from typedrag.optimizers.list_ranker.preferences import PreferenceSettings

@@ -17,9 +17,9 @@ from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import long_where_few
 from tests.serving.index_server import served_index
 from typedrag.core.errors import InputError, TypedRAGError
-from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.config import SpendingCaps
 from typedrag.experiments.loading import load_program
+from typedrag.experiments.results import read_run
 from typedrag.optimizers.sweep import SweepConfig, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.config import ObjectiveConfig

@@ -8,7 +8,7 @@ import pytest
 
 from tests.datasets.files import write_jsonl
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.run_store import read_run
+from typedrag.experiments.results import read_run
 from typedrag.optimizers.sweep import SweepConfig, run_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.resources import SweepResources

@@ -14,8 +14,8 @@ from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.conftest import points
 from tests.programs.artifact.test_compiled import compiled
 from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, Unavailable
-from typedrag.experiments.evaluate.run_store import read_run
-from typedrag.experiments.resources import Resources, options_of, reranker_of
+from typedrag.experiments.resources import Resources, configured_options, reranker_spec
+from typedrag.experiments.results import read_run
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.study import STUDY, answered, mean_value, requeue, sum_spending, values_of_trial
@@ -274,8 +274,8 @@ def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings
     program = parts.program_config({"teleprompter": "bootstrap", "top_k": 3})
     source = parts.base.source(program)
     assert source.compiled
-    assert options_of(program, source).as_defaults() == options.model_copy(update={"top_k": 3})
-    assert reranker_of(program, source) == reranker
+    assert configured_options(program, source).as_defaults() == options.model_copy(update={"top_k": 3})
+    assert reranker_spec(program, source) == reranker
 
 
 # stopping and coming back

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
+from typedrag.experiments.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.optimizers.sweep.config import KnobConfig
 from typedrag.optimizers.sweep.space import (
     RATING,

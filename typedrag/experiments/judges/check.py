@@ -1,4 +1,4 @@
-"""Check all judges on all labels that there are."""
+"""Check all judges on all labels that there are, and the page of such a check."""
 
 from __future__ import annotations
 
@@ -11,65 +11,59 @@ from typing import NamedTuple
 
 from typedrag.core.errors import InputError
 from typedrag.datasets import Dataset
-from typedrag.experiments.judges.answers import check_answers, check_preferences
-from typedrag.experiments.judges.fabrications import check_fabrications
-from typedrag.experiments.judges.question_types import check_question_types
-from typedrag.experiments.judges.records import Bench, Check, CheckSettings, Found, JudgesCheck, Scorer
-from typedrag.experiments.judges.sub_questions import check_coverage, check_sub_question_types
+from typedrag.experiments.formats import format_estimate, markdown_table
+from typedrag.experiments.judges.answers import check_answers, check_fabrications, check_preferences
+from typedrag.experiments.judges.judging import Check, CheckSettings, JudgeEvalContext, JudgeReport, JudgesCheck, Scorer
+from typedrag.experiments.judges.sub_questions import check_coverage, check_question_types, check_sub_question_types
 from typedrag.lms.lm import lm_identity
 from typedrag.runs.work import Listener, ignore_progress
 
 
-class Checked(NamedTuple):
-    """A dataset to check judges on, and its check.
-
-    Attributes:
-        title: The title of the check.
-        files: A glob pattern of its files within a folder of all labels.
-        about: A description of its labels.
-        check: The function that checks the judges.
-        options: Options of its loader.
-        homeless: True if it can only be read from a path.
-    """
+class LabelledDataset(NamedTuple):
+    """A dataset to check judges on, and its check."""
 
     title: str
     files: str
+    """A glob pattern of its files within a folder of all labels."""
     about: str
-    check: Callable[[Bench], Found]
+    """A description of its labels."""
+    check: Callable[[JudgeEvalContext], JudgeReport]
     options: Mapping[str, str] = {}
+    """Options of its loader."""
     homeless: bool = False
+    """True if it can only be read from a path."""
 
     def find(self, data: Path) -> Path | None:
         """The folder that holds its files within a folder of all labels; None if there is none."""
         return next((file.parent for file in sorted(data.glob(self.files))), None)
 
 
-CHECKED: Mapping[str, Checked] = {
-    "antique": Checked(
+CHECKED: Mapping[str, LabelledDataset] = {
+    "antique": LabelledDataset(
         "Answers",
         "linkage/[aA]*.json*",
         "ANTIQUE: people labelled answers of Yahoo! Answers from 1 (off topic) to 4 (convincing).",
         check_answers,
     ),
-    "trec-dl-nf": Checked(
+    "trec-dl-nf": LabelledDataset(
         "Answers",
         "linkage/[tT]*.json*",
         "TREC-DL-NF: people labelled passages from 0 (irrelevant) to 3 (perfectly relevant).",
         check_answers,
     ),
-    "wiki-nfqa": Checked(
+    "wiki-nfqa": LabelledDataset(
         "Answers",
         "wiki_nfqa/*.jsonl*",
         "Wiki-NFQA: GPT-4o, not people, labelled answers by several LMs from 0 to 3.",
         check_answers,
     ),
-    "webgpt": Checked(
+    "webgpt": LabelledDataset(
         "Preferences",
         "webgpt/comparisons.jsonl*",
         "WebGPT comparisons: people said which of two answers with references they prefer.",
         check_preferences,
     ),
-    "fabrications": Checked(
+    "fabrications": LabelledDataset(
         "Fabrications",
         "fabrications/*.jsonl*",
         "Right answers and fabrications of their length and manner: an LM's guesses, and the right answer with another "
@@ -77,21 +71,21 @@ CHECKED: Mapping[str, Checked] = {
         check_fabrications,
         homeless=True,
     ),
-    "sub-question-types": Checked(
+    "sub-question-types": LabelledDataset(
         "Types of sub-questions",
         "sub_questions/types.jsonl*",
         "Four people called sub-questions core, background or follow-up (Xie et al. 2024).",
         check_sub_question_types,
         homeless=True,
     ),
-    "sub-question-coverage": Checked(
+    "sub-question-coverage": LabelledDataset(
         "Coverage",
         "sub_questions/coverage.jsonl*",
         "People said whether an answer of a search engine answers a sub-question (Xie et al. 2024).",
         check_coverage,
         homeless=True,
     ),
-    "nf-cats": Checked(
+    "nf-cats": LabelledDataset(
         "Question types",
         "nf_cats/valid.csv*",
         "NF-CATS valid: the type of answer that a question asks for (Bolotova et al. 2022). The linear model was "
@@ -110,14 +104,10 @@ def check_judges(
     *,
     listener: Listener = ignore_progress,
 ) -> JudgesCheck:
-    """Check judges on the labels of all these datasets.
+    """Check judges on the labels of these datasets, by their names in `CHECKED`.
 
-    Within `use_reply_store`, judgments are kept: repeated after a kill, the check pays only for missing ones.
-
-    Args:
-        datasets: Datasets by their names, which are among `CHECKED`.
-        scorers: The LMs that the judges ask; without one, only judges that need none are checked.
-        settings: The settings of the check.
+    Without scorers, only judges that ask no LM are checked. Within `use_reply_store`, judgments are kept: repeated
+    after a kill, the check pays only for missing ones.
     """
     if unknown := [name for name in datasets if name not in CHECKED]:
         raise InputError(
@@ -128,10 +118,10 @@ def check_judges(
     settings = settings or CheckSettings()
     checks = []
     for name, dataset in datasets.items():
-        checked, bench = CHECKED[name], Bench(dataset, scorers, settings, listener)
-        result = checked.check(bench)
-        rows, about = tuple(result.agreements), (checked.about, *result.paragraphs)
-        checks.append(Check(checked.title, about, dataset.name, dataset.fingerprint, rows, tuple(bench.costs)))
+        labelled, context = CHECKED[name], JudgeEvalContext(dataset, scorers, settings, listener)
+        rows, paragraphs = labelled.check(context)
+        about, costs = (labelled.about, *paragraphs), tuple(context.costs)
+        checks.append(Check(labelled.title, about, dataset.name, dataset.fingerprint, tuple(rows), costs))
     return JudgesCheck(
         checks=tuple(checks),
         scorers={s.name: lm_identity(s.lm) for s in scorers},
@@ -139,3 +129,61 @@ def check_judges(
         versions={"python": platform.python_version(), **{p: version(p) for p in ("typedrag", "dspy")}},
         date=datetime.now().astimezone().date().isoformat(),
     )
+
+
+def judges_page(check: JudgesCheck, command: str) -> str:
+    """The page of a check in Markdown, with the command line that made it."""
+    scorers = []
+    for name, settings in check.scorers.items():
+        shown = ", ".join(f"{k} {v}" for k, v in settings.items() if k != "model" and v is not None)
+        scorers.append(f"{name} ({shown})" if shown else name)
+    lines = [
+        "# How good are the judges?",
+        "",
+        f"Made by the command below on {check.date}, as it is; do not edit it.",
+        "",
+        "```",
+        command,
+        "```",
+        "",
+        f"LMs: {'; '.join(scorers) or 'none'}. "
+        f"Versions: {', '.join(f'{name} {version}' for name, version in check.versions.items())}. "
+        "In brackets are 95 % bootstrap intervals. Judgments that failed are in no measure. "
+        "What is judged without an LM is the yardstick for the judges below it.",
+        "",
+    ]
+    for part in check.checks:
+        lines += (f"## {part.title}: {part.dataset}", "")
+        for paragraph in part.about:
+            lines += (paragraph, "")
+        names = list(dict.fromkeys(name for a in part.agreements for name in a.measures))
+        lines += markdown_table(
+            ("judge", "LM", "n", "failed", *(name.replace("_", " ") for name in names)),
+            [
+                (
+                    a.judge,
+                    a.scorer or "none",
+                    str(a.n),
+                    str(a.failed),
+                    *(format_estimate(a.measures.get(n)) for n in names),
+                )
+                for a in part.agreements
+            ],
+        )
+        for a in part.agreements:
+            if table := a.confusion:
+                lines += (f"Labels (rows) and what {a.judge} {a.scorer} called them (columns):".replace("  ", " "), "")
+                counts = zip(table.labels, table.counts, strict=True)
+                lines += markdown_table(("", *table.labels), [(label, *map(str, row)) for label, row in counts])
+        if part.costs:
+            lines += ("What the judges took; what was in the store of judgments already cost nothing.", "")
+            header = ("judge", "LM", "judgments", "LM calls", "tokens read", "tokens written", "seconds")
+            rows = []
+            for cost in part.costs:
+                usage = cost.spent.usage
+                tokens = (f"{usage.prompt_tokens:,}", f"{usage.completion_tokens:,}")
+                tokens = tokens if usage.tokens is not None else ("not told",) * 2
+                calls = (f"{cost.judgments:,}", f"{usage.lm_calls:,}")
+                rows.append((cost.judge, cost.scorer, *calls, *tokens, f"{cost.seconds:,.0f}"))
+            lines += markdown_table(header, rows)
+    return "\n".join(lines).rstrip() + "\n"

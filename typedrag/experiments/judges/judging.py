@@ -1,17 +1,22 @@
-"""Ask a judge about many things at once."""
+"""Ask judges about many things at once; the settings and results of their checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import dspy
 
+from typedrag.core.records import Estimate
+from typedrag.datasets import Dataset
+from typedrag.datasets.dataset import sample
 from typedrag.lms.cost import CostTracker, Spending, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
+from typedrag.metrics.estimate import mean_estimate
+from typedrag.metrics.labels import ConfusionTable
 from typedrag.runs.work import Failed, Listener, Stages, ignore_progress
 
 T = TypeVar("T")
@@ -20,14 +25,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class JudgedBatch(Generic[T, R]):
-    """The judgments of many items, and their cost.
-
-    Attributes:
-        judgments: Items with their judgments, in order, without those that failed.
-        failures: Items without a judgment, with the reason.
-        spent: LM calls and tokens; kept ones cost nothing.
-        seconds: Wall time of the whole batch.
-    """
+    """The judgments of many items, in order, and the reasons of failed ones; what was kept has cost nothing."""
 
     judgments: tuple[tuple[T, R], ...] = ()
     failures: tuple[tuple[T, str], ...] = ()
@@ -44,15 +42,9 @@ def judge_each(
     listener: Listener = ignore_progress,
     name: str = "judgments",
 ) -> JudgedBatch[T, R]:
-    """Ask a judge about each of the items, in threads.
+    """Ask a judge about each of the items, in threads; a scorer of None is for judges that ask no LM.
 
-    Args:
-        judge: Judges an item. A `StepFailed` fails this item alone, and so does a `CallFailed` if the LM goes on
-            to answer others.
-        items: The items.
-        scorer: The LM that the judge asks; its calls are charged. None if the judge asks no LM.
-        threads: Items under way at once.
-        listener: Hears of the progress of the stage `name`.
+    A `StepFailed` fails its item alone, and so does a `CallFailed` if the LM goes on to answer others.
     """
     watch = Stopwatch()
     lm: Any = use_lm(track_calls(scorer)) if scorer else nullcontext()
@@ -64,3 +56,115 @@ def judge_each(
         spent=account.spent,
         seconds=watch.seconds,
     )
+
+
+class Scorer(NamedTuple):
+    """The LM behind the judges, and its name in tables."""
+
+    name: str
+    lm: dspy.LM
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """The settings of a check."""
+
+    limit: int | None = None
+    """The most questions of each dataset, drawn in turn from each subset and type, or the most answers, if all
+    sub-questions on an answer are judged at once."""
+    candidates: int = 4
+    """The most labelled answers to a question to judge."""
+    seed: int = 0
+    """The seed of the draw of examples, references and candidates, and of intervals' resamples."""
+    threads: int = 16
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The agreement of a judge with labels, by measures with their intervals, without undefined ones."""
+
+    judge: str
+    """The judge in words."""
+    scorer: str
+    """The LM behind it; empty if it needs none."""
+    n: int
+    """The number of judgments that were compared with a label."""
+    failed: int
+    """The number of failed judgments, which no measure includes."""
+    measures: Mapping[str, Estimate]
+    confusion: ConfusionTable | None = None
+
+
+def defined(measures: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
+    return {name: estimate for name, estimate in measures.items() if estimate}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a judge's judgments; kept ones cost nothing."""
+
+    judge: str
+    scorer: str
+    judgments: int
+    spent: Spending
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """The agreement of judges with one dataset's labels: first those that need no LM, for comparison."""
+
+    title: str
+    about: tuple[str, ...]
+    """Paragraphs on the labels, the draw, and what was left out and why."""
+    dataset: str
+    fingerprint: str
+    agreements: tuple[Agreement, ...]
+    costs: tuple[Cost, ...]
+
+
+JudgeReport: TypeAlias = tuple[Sequence[Agreement], tuple[str, ...]]
+"""The result of a check on one dataset: its rows, and paragraphs on how they were made."""
+
+
+@dataclass(frozen=True)
+class JudgesCheck:
+    """The result of a check of judges; `scorers` holds the LMs' settings by their names in tables."""
+
+    checks: tuple[Check, ...]
+    scorers: Mapping[str, Mapping[str, Any]]
+    settings: CheckSettings
+    versions: Mapping[str, str]
+    date: str
+
+
+@dataclass
+class JudgeEvalContext:
+    """Asks judges about a dataset, and keeps their costs."""
+
+    dataset: Dataset
+    scorers: Sequence[Scorer]
+    settings: CheckSettings
+    listener: Listener = ignore_progress
+    costs: list[Cost] = field(default_factory=list)
+
+    def ask(self, name: str, scorer: Scorer | None, judge: Callable[[T], R], items: Sequence[T]) -> JudgedBatch[T, R]:
+        judged = judge_each(
+            judge,
+            items,
+            scorer=scorer.lm if scorer else None,
+            threads=self.settings.threads,
+            listener=self.listener,
+            name=f"{self.dataset.name}: {name}, {scorer.name}" if scorer else f"{self.dataset.name}: {name}",
+        )
+        if scorer:
+            self.costs.append(Cost(name, scorer.name, len(items), judged.spent, judged.seconds))
+        return judged
+
+    def draw(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """Draw as many examples as the limit allows, in turn from each subset and type."""
+        return sample(examples, self.settings.limit or len(examples), self.settings.seed) if examples else []
+
+    def mean(self, values: Sequence[float], groups: Sequence[Hashable]) -> Estimate | None:
+        """The mean of values, with an interval that resamples whole groups."""
+        return mean_estimate(values, self.settings.seed, groups=groups)

@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 from pydantic import TypeAdapter, ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
-from typedrag.experiments.compare.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.compare import NO_ANSWER, NOT_IN_BOTH, run_labels
 from typedrag.experiments.judges.judging import judge_each
+from typedrag.experiments.results import Run
 from typedrag.files.text_files import write_text
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import lm_identity
@@ -33,20 +33,17 @@ FILE = "pairwise.json"
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswers:
-    """The verdicts on a run's answer to a question against another run's; runs are named by their labels.
-
-    Attributes:
-        verdicts: The judge's verdicts in both orders; None if one of them failed.
-        problem: Why there are no verdicts; empty if there are.
-        question: The question, which is resampled, since several ids may share it; empty in older files.
-    """
+    """The verdicts on a run's answer to a question against another run's; runs are named by their labels."""
 
     id: str
     run: str
     other: str
     verdicts: Verdicts | None
+    """The judge's verdicts in both orders; None if one of them failed."""
     problem: str = ""
+    """Why there are no verdicts; empty if there are."""
     question: str = ""
+    """The question, which is resampled, since several ids may share it."""
 
     @property
     def outcome(self) -> PairwiseOutcome | None:
@@ -56,52 +53,56 @@ class ComparedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """The rate at which a run's answers, in the row of the matrix, beat another's, in its column (table 4).
-
-    Attributes:
-        rate: Wins and half of the ties, as a share of n; None without questions.
-        likelier: The rate by the answer that the judge thinks likelier to be better, instead of the one that it
-            prefers in both orders, see `Verdicts`; None without probabilities.
-        wins: Questions on which the run is preferred in both orders.
-        ties: Questions on which neither run is preferred in both orders.
-        losses: Questions on which the other run is preferred in both orders.
-        failed: Questions on which the judge failed; no other count includes them.
-    """
+    """The rate at which a run's answers, in the row of the matrix, beat another's, in its column (table 4)."""
 
     run: str
     other: str
     rate: Estimate | None
+    """Wins and half of the ties, as a share of n; None without questions."""
     likelier: Estimate | None
+    """The rate by the answer that the judge thinks likelier to be better, instead of the one that it prefers in both
+    orders, see `Verdicts`; None without probabilities."""
     wins: int
+    """Questions on which the run is preferred in both orders."""
     ties: int
     losses: int
     failed: int
+    """Questions on which the judge failed; no other count includes them."""
 
 
 @dataclass(frozen=True)
 class PairwiseComparison:
-    """The result of `compare_pairwise`.
-
-    Attributes:
-        runs: The labels of the runs.
-        scorer: The LM that judged, and its settings.
-        answers: Compared answers by pair of runs, then in the order of the questions.
-        left_out: The number of questions that pairs could not be compared on, by reason.
-        spent: LM calls and tokens of the comparison; kept ones cost nothing.
-        seconds: Wall time of the comparison.
-    """
+    """The result of `compare_pairwise`: compared answers by pair of runs, then in the order of the questions."""
 
     runs: tuple[str, ...]
     scorer: Mapping[str, Any]
     answers: tuple[ComparedAnswers, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    """The number of questions that pairs could not be compared on, by reason."""
     spent: Spending = field(default_factory=Spending)
     seconds: float = 0.0
 
     @cached_property
     def win_rates(self) -> tuple[WinRate, ...]:
         """The win rate of each run against each other one, in the order of `runs`."""
-        return tuple(self._win_rate(run, other) for run in self.runs for other in self.runs if run != other)
+        rates = []
+        for run, other in permutations(self.runs, 2):
+            compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
+            outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
+            units = [question_key(a.question) or a.id for a in compared]
+            points = [(o.points, unit) for o, unit in zip(outcomes, units, strict=True) if o]
+            likelier = [
+                (a.verdicts.likelier if a.run == run else 1 - a.verdicts.likelier, unit)
+                for a, unit in zip(compared, units, strict=True)
+                if a.verdicts and a.verdicts.likelier is not None
+            ]
+            rate, likelier_rate = (
+                mean_estimate([p for p, _ in each], groups=[unit for _, unit in each]) for each in (points, likelier)
+            )
+            counts = Counter(outcomes)
+            won, tied, lost = (counts[o] for o in (PairwiseOutcome.WIN, PairwiseOutcome.TIE, PairwiseOutcome.LOSS))
+            rates.append(WinRate(run, other, rate, likelier_rate, won, tied, lost, counts[None]))
+        return tuple(rates)
 
     @property
     def first_place(self) -> float | None:
@@ -137,35 +138,18 @@ class PairwiseComparison:
             ],
         }
 
-    def _win_rate(self, run: str, other: str) -> WinRate:
-        compared = [a for a in self.answers if {a.run, a.other} == {run, other}]
-        outcomes = [a.outcome.reversed if a.outcome and a.run == other else a.outcome for a in compared]
-        units = [question_key(a.question) or a.id for a in compared]
-        points = [(o.points, group) for o, group in zip(outcomes, units, strict=True) if o]
-        likelier = [
-            (a.verdicts.likelier if a.run == run else 1 - a.verdicts.likelier, group)
-            for a, group in zip(compared, units, strict=True)
-            if a.verdicts and a.verdicts.likelier is not None
-        ]
-        counts = Counter(outcomes)
-        return WinRate(
-            run,
-            other,
-            rate=mean_estimate([p for p, _ in points], groups=[group for _, group in points]),
-            likelier=mean_estimate([p for p, _ in likelier], groups=[group for _, group in likelier]),
-            wins=counts[PairwiseOutcome.WIN],
-            ties=counts[PairwiseOutcome.TIE],
-            losses=counts[PairwiseOutcome.LOSS],
-            failed=counts[None],
-        )
+
+class _Pair(NamedTuple):
+    id: str
+    run: str
+    other: str
+    question: str
+    answer: str
+    other_answer: str
 
 
 def compare_pairwise(
-    runs: Sequence[Run],
-    scorer: dspy.LM,
-    *,
-    threads: int = 16,
-    listener: Listener = ignore_progress,
+    runs: Sequence[Run], scorer: dspy.LM, *, threads: int = 16, listener: Listener = ignore_progress
 ) -> PairwiseComparison:
     """Let a judge compare the answers of each pair of runs over the same questions, in both orders.
 
@@ -177,56 +161,7 @@ def compare_pairwise(
     if len(set(labels)) < len(labels):
         raise InputError("a run is named twice", "Name each run once")
     judge = PairwiseJudge()
-    pairs, left_out = _pairs(dict(zip(labels, runs, strict=True)))
-    judged = judge_each(
-        lambda pair: compare_in_both_orders(judge, pair.question, pair.answer, pair.other_answer),
-        pairs,
-        scorer=scorer,
-        threads=threads,
-        listener=listener,
-        name="comparisons",
-    )
-    verdicts, problems = dict(judged.judgments), dict(judged.failures)
-    return PairwiseComparison(
-        runs=tuple(labels),
-        scorer=lm_identity(scorer),
-        answers=tuple(
-            ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, ""), p.question) for p in pairs
-        ),
-        left_out=left_out,
-        spent=judged.spent,
-        seconds=judged.seconds,
-    )
-
-
-def write_pairwise(comparison: PairwiseComparison, file: Path) -> None:
-    """Write a comparison as JSON."""
-    write_text(file, json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
-
-
-def read_pairwise(file: Path) -> PairwiseComparison:
-    """Read a comparison from a file."""
-    make = "Make it: typedrag research judges pairwise RUN RUN"
-    try:
-        return TypeAdapter(PairwiseComparison).validate_json(file.read_bytes())
-    except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror})", make) from None
-    except ValidationError:
-        raise InputError(f"{file} is no pairwise comparison", make) from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    id: str
-    run: str
-    other: str
-    question: str
-    answer: str
-    other_answer: str
-
-
-def _pairs(runs: Mapping[str, Run]) -> tuple[list[_Pair], dict[str, int]]:
-    held = {label: {q.id: q for q in run.questions} for label, run in runs.items()}
+    held = {label: {q.id: q for q in run.questions} for label, run in zip(labels, runs, strict=True)}
     pairs: list[_Pair] = []
     left_out: Counter[str] = Counter()
     for run, other in combinations(held, 2):
@@ -242,4 +177,36 @@ def _pairs(runs: Mapping[str, Run]) -> tuple[list[_Pair], dict[str, int]]:
                 left_out[NO_ANSWER] += 1
             else:
                 pairs.append(_Pair(id_, run, other, first.question, first.answer.answer, second.answer.answer))
-    return pairs, dict(left_out)
+    judged = judge_each(
+        lambda pair: compare_in_both_orders(judge, pair.question, pair.answer, pair.other_answer),
+        pairs,
+        scorer=scorer,
+        threads=threads,
+        listener=listener,
+        name="comparisons",
+    )
+    verdicts, problems = dict(judged.judgments), dict(judged.failures)
+    return PairwiseComparison(
+        runs=tuple(labels),
+        scorer=lm_identity(scorer),
+        answers=tuple(
+            ComparedAnswers(p.id, p.run, p.other, verdicts.get(p), problems.get(p, ""), p.question) for p in pairs
+        ),
+        left_out=dict(left_out),
+        spent=judged.spent,
+        seconds=judged.seconds,
+    )
+
+
+def write_pairwise(comparison: PairwiseComparison, file: Path) -> None:
+    write_text(file, json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
+
+
+def read_pairwise(file: Path) -> PairwiseComparison:
+    make = "Make it: typedrag research judges pairwise RUN RUN"
+    try:
+        return TypeAdapter(PairwiseComparison).validate_json(file.read_bytes())
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror})", make) from None
+    except ValidationError:
+        raise InputError(f"{file} is no pairwise comparison", make) from None

@@ -109,7 +109,7 @@ class SavedJudge(SavedModule):
             raise InputError(problem, "Compile it again")
         return options
 
-    def check_by(self, scorer: str) -> JudgeCheck | None:
+    def find_check(self, scorer: str) -> JudgeCheck | None:
         """The check of this judge with a model; None if there was none."""
         return next((check for check in self.checks if (check.judge, check.scorer) == (self.fingerprint, scorer)), None)
 
@@ -157,7 +157,7 @@ def load_judge(folder: Path, kind: str, scorer: str) -> dspy.Module:
     saved = SavedJudge.read(folder)
     if saved.judge != kind:
         raise InputError(f"{folder} holds a {saved.judge}, where a {kind} is needed", "Name another folder")
-    check = saved.check_by(scorer)
+    check = saved.find_check(scorer)
     if check is None:
         others = ", ".join(c.scorer for c in saved.checks if c.judge == saved.fingerprint)
         others = f", only with {others}" if others else ""

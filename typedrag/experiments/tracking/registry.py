@@ -16,12 +16,11 @@ from typing import Any
 from typedrag.core.errors import InputError, first_line
 from typedrag.core.records import Estimate
 from typedrag.core.redaction import make_redactor
-from typedrag.experiments.compare.objective import SCORE, TRUTH
-from typedrag.experiments.evaluate.config import TrackingConfig
+from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.formats import format_p, format_value
+from typedrag.experiments.held_out import SCORE, TRUTH
 from typedrag.experiments.loading import ARTIFACT, read_program
-from typedrag.experiments.tracking.mlflow_store import connect_to_existing, faults_of_store
-from typedrag.experiments.tracking.tracker import Tracker
+from typedrag.experiments.tracking.tracker import Tracker, connect_to_existing, faults_of_store
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.folder import read_part
 from typedrag.programs.loading import without_external_models
@@ -95,13 +94,6 @@ def log_model(tracker: Tracker, program: Path, register_as: str | None) -> str:
     """Log a compiled program as a model of a run that has begun, and perhaps as a version of a registered model.
 
     What is logged or registered already is not repeated.
-
-    Args:
-        program: The folder of the program.
-        register_as: The name of the registered model; None registers nothing.
-
-    Returns:
-        The version as `models:/NAME/VERSION`; empty if it is none.
     """
     client, tags, digest = tracker.client, tracker.client.get_run(tracker.id).data.tags, _digest(program)
     model_id = str(tags[_MODEL_ID]) if tags.get(_DIGEST) == digest else _save_model(tracker, program)

@@ -23,7 +23,7 @@ import typedrag
 from typedrag.core.errors import InputError, Unavailable
 from typedrag.core.records import Answer
 from typedrag.core.redaction import Redactor, make_redactor
-from typedrag.experiments.evaluate.batch import AskedQuestion, Outcome, answer_questions
+from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, load_program
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs.artifact.compiled import Compiled

@@ -3,20 +3,122 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from typedrag.core.errors import first_line
+from platformdirs import user_data_dir
+
+from typedrag.core.errors import InputError, TypedRAGError, Unavailable, first_line
+from typedrag.core.extras import require
 from typedrag.core.redaction import redact_values
-from typedrag.experiments.evaluate.config import TrackingConfig
-from typedrag.experiments.formats import flattened
-from typedrag.experiments.tracking.mlflow_store import connect, faults_of_store
-from typedrag.files.text_files import write_text
+from typedrag.experiments.config import TrackingConfig
+from typedrag.experiments.formats import flatten
+from typedrag.experiments.results import GroupSummary, QuestionResult, Run, RunSummary, Tally
+from typedrag.files.locks import wait_for_lock
+from typedrag.files.text_files import PART, temporary_path, write_text
+
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # nobody else needs to know what is evaluated
+    # By MLflow's defaults, ten threads wait for one another to write five spans each to SQLite, which takes
+    # twice the time, and spans beyond a queue of 1,000 are dropped.
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_WORKERS": "1",
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE": "500",
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_QUEUE_SIZE": "100000",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # runs have only a few small files
+    "MLFLOW_UV_AUTO_DETECT": "false",  # it would copy files of the working folder into a model
+}
+_SQLITE = "sqlite:///"
+
+
+def tracking_uri(config: TrackingConfig) -> str:
+    """The URI of the store: the configuration's, `MLFLOW_TRACKING_URI`, else SQLite in the folder of what nobody can
+    make again: `TYPEDRAG_DATA`, else the platform's."""
+    data = os.environ.get("TYPEDRAG_DATA") or user_data_dir("typedrag", appauthor=False)
+    return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{Path(data) / 'mlflow' / 'mlflow.db'}"
+
+
+def connect(config: TrackingConfig) -> Any:
+    """Return MLflow, connected to the store and the experiment of a configuration, which are made if need be."""
+    mlflow = _quiet()
+    uri = tracking_uri(config)
+    artifacts = None
+    if uri.startswith(_SQLITE):
+        file = Path(uri.removeprefix(_SQLITE)).resolve()
+        artifacts = (file.parent / "artifacts").as_uri()
+        _make_store(file, artifacts)
+    mlflow.set_tracking_uri(uri)
+    if mlflow.get_experiment_by_name(config.experiment) is None:
+        try:
+            mlflow.create_experiment(config.experiment, artifact_location=artifacts)
+        except mlflow.MlflowException:  # another process may have been first
+            if mlflow.get_experiment_by_name(config.experiment) is None:
+                raise
+    mlflow.set_experiment(config.experiment)
+    return mlflow
+
+
+def _make_store(file: Path, artifacts: str) -> None:
+    """Make an empty store atomically: a store that a kill leaves half made can never be used again."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        return
+    with wait_for_lock(file):
+        if file.exists():  # another process was first
+            return
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
+            left.unlink()
+        part = temporary_path(file)
+        store = SqlAlchemyStore(f"{_SQLITE}{part}", artifacts)
+        store.engine.dispose()
+        part.replace(file)
+
+
+def connect_to_existing(uri: str | None, name: str) -> Any:
+    """Return MLflow, connected to an existing store: by default the one that MLflow is set to, else `tracking_uri`.
+
+    Errors call the wanted `name`.
+    """
+    mlflow = _quiet()
+    if uri or not mlflow.is_tracking_uri_set():
+        store = tracking_uri(TrackingConfig(uri=uri))
+        if store.startswith(_SQLITE) and not Path(store.removeprefix(_SQLITE)).is_file():
+            raise InputError(f"{name} cannot be had: MLflow keeps nothing at {store}", "Set MLFLOW_TRACKING_URI")
+        mlflow.set_tracking_uri(store)
+    return mlflow
+
+
+def _quiet() -> Any:
+    require("mlflow")
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import mlflow
+
+    for noisy in ("mlflow", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    return mlflow
+
+
+@contextmanager
+def faults_of_store(redact: Callable[[str], str], hint: str) -> Iterator[None]:
+    """Turn any error within the context, except those of typedrag, into an `Unavailable` of one line."""
+    try:
+        yield
+    except TypedRAGError:
+        raise
+    except Exception as error:  # MLflow, SQLAlchemy, requests and others each raise their own
+        raise Unavailable(f"MLflow's store cannot be used: {redact(first_line(error))}", hint) from error
+
 
 PARENT, _COMMIT, _TABLES = "mlflow.parentRunId", "mlflow.source.git.commit", "mlflow.loggedArtifacts"
 _RUN_OF_TRACE = "mlflow.sourceRun"
@@ -26,18 +128,10 @@ _LONGEST_PARAMETER, _MOST_CHILDREN = 6000, 10_000
 
 
 class Tracker:
-    """A run in MLflow; nothing is logged where tracking is off.
+    """A run in MLflow; nothing is logged where tracking is off, and its `id` is empty.
 
-    Args:
-        config: The settings of tracking.
-        redact: Hides keys and addresses.
-        notify: Called with what could not be logged: once the run exists, such faults do not end the work.
-
-    Attributes:
-        id: The run's id; empty if nothing is logged.
-        name: The run's name.
-        finished: True if the run has ended well.
-        failed: True if something could not be logged: every call to a store that is gone has to wait.
+    Texts are logged without what `redact` hides. Once the run exists, faults of the store do not end the work: `notify`
+    hears what could not be logged, and `failed` is set, for every call to a store that is gone has to wait.
     """
 
     def __init__(self, config: TrackingConfig, redact: Callable[[str], str], notify: Callable[[str], object]) -> None:
@@ -64,14 +158,9 @@ class Tracker:
         tags: Mapping[str, str] | None = None,
         hint: str = _HINT,
     ) -> None:
-        """Begin the run, or resume an earlier one, unless tracking is off.
+        """Begin the run, or resume an earlier one, unless tracking is off; `remember` gets the id of a new run.
 
-        Args:
-            settings: The settings that the run depends on, as JSON values.
-            run_id: The id of the earlier run, if there is one.
-            remember: Called with the id of a new run.
-            tags: Tags of the run; empty ones are left out.
-            hint: What to do if the store cannot be used.
+        The settings that the run depends on are JSON values, which become parameters; empty tags are left out.
         """
         if not self.config.enabled:
             return
@@ -121,13 +210,13 @@ class Tracker:
         if self._children is None:
             query = f"tags.`{PARENT}` = '{self.id}'"
             runs = self.client.search_runs([self._experiment], query, max_results=_MOST_CHILDREN)
-            self._children = {run.info.run_name: self._nested(run) for run in runs}
+            self._children = {run.info.run_name: self._open_nested(run) for run in runs}
         if name not in self._children:
             run = self.client.create_run(self._experiment, run_name=name, tags={PARENT: self.id, **tags})
-            self._children[name] = self._nested(run)
+            self._children[name] = self._open_nested(run)
         return self._children[name]
 
-    def _nested(self, run: Any) -> Tracker:
+    def _open_nested(self, run: Any) -> Tracker:
         child = copy(self)
         child.id, child.name, child.finished = run.info.run_id, run.info.run_name, run.info.status == "FINISHED"
         child._children = None
@@ -143,7 +232,6 @@ class Tracker:
             self._notify(f"could not log {what} to MLflow: {self.redact(first_line(error))}. {consequence}")
 
     def log(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Log metrics."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -154,8 +242,14 @@ class Tracker:
         from mlflow.entities import Param
 
         logged = self.client.get_run(self.id).data.params
-        values = _parameters(redact_values(settings, self.redact))
-        self.client.log_batch(self.id, params=[Param(name, text) for name, text in values if name not in logged])
+        params = {
+            re.sub(r"[^\w./ -]", "_", name): str(value)[:_LONGEST_PARAMETER]
+            for name, value in flatten(redact_values(settings, self.redact))
+            if value != {}
+        }
+        self.client.log_batch(
+            self.id, params=[Param(name, text) for name, text in params.items() if name not in logged]
+        )
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Set tags of the run."""
@@ -200,7 +294,6 @@ class Tracker:
             raise fault
 
     def end(self, *, stopped: bool = False) -> None:
-        """End the run."""
         self.client.set_terminated(self.id, "KILLED" if stopped else "FINISHED")
         self.finished = not stopped
 
@@ -212,13 +305,110 @@ def check_store(config: TrackingConfig, redact: Callable[[str], str]) -> None:
             connect(config)
 
 
-def _parameters(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield nested settings as parameters of MLflow.
+@contextmanager
+def trace_calls(tracker: Tracker) -> Iterator[None]:
+    """Record each call of a module or an LM within the context as a span, if the run is to be traced."""
+    if not (tracker.id and tracker.config.tracing):
+        yield
+        return
+    import dspy
+    import mlflow
+    from dspy.dsp.utils.settings import main_thread_config
+    from mlflow.dspy.callback import MlflowCallback
 
-    Example:
-        >>> dict(_parameters({"options": {"top_k": 5}, "lm": "vllm:m"}))
-        {'options.top_k': '5', 'lm': 'vllm:m'}
-    """
-    for name, value in flattened(settings):
-        if value != {}:
-            yield re.sub(r"[^\w./ -]", "_", name), str(value)[:_LONGEST_PARAMETER]
+    redact = tracker.redact
+
+    def ignore(self: Any, *_: object, **__: object) -> None:
+        pass
+
+    def hide_secrets(exception: Exception | None) -> Exception | None:
+        return exception and RuntimeError(f"{type(exception).__name__}: {redact(str(exception))}")
+
+    class Callback(MlflowCallback):
+        """MLflow's callback, with redacted messages of errors."""
+
+        def on_lm_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
+            super().on_lm_end(call_id, outputs, hide_secrets(exception))
+
+        def on_module_end(self, call_id: str, outputs: Any, exception: Exception | None = None) -> None:
+            super().on_module_end(call_id, outputs, hide_secrets(exception))
+
+        # an adapter's spans would repeat those of its module and its LM: half of all spans
+        on_adapter_format_start = on_adapter_parse_start = ignore
+        on_adapter_format_end = on_adapter_parse_end = ignore
+
+    def hide(span: Any) -> None:
+        for name, value in span.attributes.items():
+            text = json.dumps(value, default=str)
+            if (hidden := redact(text)) != text:
+                span.set_attribute(name, json.loads(hidden))
+
+    before = {name: main_thread_config[name] for name in ("callbacks", "track_usage")}
+    callbacks = [*dspy.settings.callbacks, Callback()]
+    with mlflow.tracing.configure(span_processors=[hide]), dspy.context(callbacks=callbacks):
+        mlflow.dspy.autolog()  # it adds no callback if one of its kind is there
+        try:
+            yield
+        finally:
+            mlflow.dspy.autolog(disable=True)
+            dspy.configure(**before)  # MLflow has made this context's callbacks the process's
+            mlflow.flush_trace_async_logging()
+
+
+NOTE = "mlflow run"
+
+
+def begin_run(
+    tracker: Tracker, run: Run, note: Callable[[str, str], None], tags: Mapping[str, str] | None = None
+) -> None:
+    """Begin MLflow's run, or resume the one that the run's note names; `note` makes that note."""
+    settings = {name: value for name, value in run.settings.items() if name != NOTE}
+    tracker.begin(run.name, settings, run.settings.get(NOTE), partial(note, NOTE), tags=tags)
+
+
+def log_run(
+    tracker: Tracker, run: Run, summary: RunSummary, stopped: str, tags: Mapping[str, str] | None = None
+) -> None:
+    """Log the results of a run; `stopped` is empty if it is finished."""
+    if not tracker.id:
+        return
+    with tracker.attempt(f"run '{run.name}'", "Nothing is lost: log it with --resume"):
+        groups = {"": summary.overall, **{f"/{name}": group for name, group in summary.types.items()}}
+        values = dict(pair for suffix, group in groups.items() for pair in _group_metrics(group, suffix))
+        tracker.log(values | summary.spent.metrics)  # such as linkage/mrr overall and linkage/mrr/reason by type
+        answers = [{"id": q.id, **q.answer.to_dict()} for q in run.questions if q.answer]
+        tracker.artifact("traces.jsonl", "".join(json.dumps(a, ensure_ascii=False) + "\n" for a in answers))
+        tracker.artifact("results.json", json.dumps(summary.to_dict(), ensure_ascii=False, indent=1))
+        tracker.table("questions.json", [_row(question) for question in run.questions])
+        tracker.tag(tags or {})
+        tracker.end(stopped=bool(stopped))
+
+
+def _group_metrics(group: GroupSummary, suffix: str) -> Iterator[tuple[str, float]]:
+    yield from ((f"answers/{f.name}{suffix}", float(getattr(group, f.name))) for f in fields(Tally))
+    yield from ((f"cost/{name}{suffix}", mean) for name, mean in group.cost.items())
+    for name, metric in group.metrics.items():
+        counts = {"n": metric.n, "failed": metric.failed, "not_measurable": metric.not_measurable}
+        for measure, value in {**metric.measures, **counts}.items():
+            yield f"{name}/{measure}{suffix}", float(value)
+
+
+def _row(question: QuestionResult) -> dict[str, Any]:
+    answer = question.answer
+    row: dict[str, Any] = {
+        "id": question.id,
+        "question": question.question,
+        "question_type": str(question.question_type or ""),
+        "subset": question.subset,
+        "answer": answer.answer if answer else None,
+        "error": question.error,
+        "fallback": answer.fallback if answer else "",
+        "answered": str(answer.answered) if answer else "",
+        "grounded": answer.grounded if answer else None,
+        "lm_calls": answer.usage.lm_calls if answer else None,
+        "seconds": answer.seconds if answer else None,
+    }
+    for name, result in question.metrics.items():
+        row |= {f"{name}/{measure}": value for measure, value in result.measures.items()}
+        row |= {f"{name}/score": result.score, f"{name}/feedback": result.feedback, f"{name}/problem": result.problem}
+    return row

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
 
-from typedrag.experiments.evaluate.config import (
+from typedrag.experiments.config import (
     CLOSED,
     CapsConfig,
     DataConfig,

@@ -16,14 +16,21 @@ from typedrag.core.records import Answer, Estimate
 from typedrag.core.redaction import Redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import question_group, sample
-from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.compare.compare import ALL, COSTS, Difference, RunComparison, compare
-from typedrag.experiments.compare.objective import SCORE, TRUTH, verdict_of, with_objective
-from typedrag.experiments.evaluate.results import MetricResult, PlannedQuestion, Run
-from typedrag.experiments.evaluate.run_store import ANSWERS, KIND, items_of, read_run, value_of
-from typedrag.experiments.held_out import check_enough
-from typedrag.experiments.judges.records import CheckSettings, Scorer
+from typedrag.experiments.compare import ALL, COSTS, Difference, RunComparison, compare
+from typedrag.experiments.held_out import SCORE, TRUTH, check_enough, combine_verdicts, with_objective
+from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
+from typedrag.experiments.question_typing import infer_type
+from typedrag.experiments.results import (
+    ANSWERS,
+    KIND,
+    MetricResult,
+    PlannedQuestion,
+    Run,
+    metric_value,
+    question_items,
+    read_run,
+)
 from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
@@ -82,7 +89,7 @@ class HeldOut:
     @property
     def verdict(self) -> Verdict:
         """`better` or `worse` if that is more than chance, else empty; never `better` if less truthful."""
-        return verdict_of(self.overall, self.truth)
+        return combine_verdicts(self.overall, self.truth)
 
 
 def held_out(
@@ -181,9 +188,7 @@ def run_module(
     """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program."""
     by_id = {str(example.id): example for example in examples}
     predictions: dict[str, dspy.Prediction] = {}
-    questions = [
-        PlannedQuestion(i, e.question, question_type_of(e), str(e.get("subset") or "")) for i, e in by_id.items()
-    ]
+    questions = [PlannedQuestion(i, e.question, infer_type(e), str(e.get("subset") or "")) for i, e in by_id.items()]
 
     def do(item: str, step: str, _: Any) -> Any:
         example, watch = by_id[item], Stopwatch()
@@ -191,7 +196,7 @@ def run_module(
             prediction = predictions.pop(item, None) or module(**example.inputs())
         if step != ANSWERS:
             scored = metric(example, prediction)
-            return value_of(MetricResult(scored.score, measures={"score": scored.score}))
+            return metric_value(MetricResult(scored.score, measures={"score": scored.score}))
         predictions[item] = prediction
         values = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
         text = json.dumps(values, ensure_ascii=False)
@@ -199,7 +204,9 @@ def run_module(
 
     settings = {"module": fingerprint(state_of(module)), "metric": metric.name}
     with (
-        RunFolder.open(folder, settings, kind=KIND, resume=True, items=items_of(questions), redact=redact) as opened,
+        RunFolder.open(
+            folder, settings, kind=KIND, resume=True, items=question_items(questions), redact=redact
+        ) as opened,
         use_lm(track_calls(lm)),
         dspy.context(trace=None),
     ):
@@ -240,7 +247,7 @@ def check_saved_judge(
             target,
             target.student(),
             saved.build(),
-            sample(examples, settings.limit or len(examples), settings.seed, question_type_of),
+            sample(examples, settings.limit or len(examples), settings.seed, infer_type),
             Path(runs),
             lm=scorer.lm,
             threads=settings.threads,

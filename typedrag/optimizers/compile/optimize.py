@@ -25,8 +25,8 @@ from pydantic import BaseModel
 
 from typedrag.core.errors import CallFailed, InputError, StepFailed, first_line
 from typedrag.datasets.dataset import plain
-from typedrag.experiments.balance import balanced
-from typedrag.experiments.estimate import SAMPLE, estimate_cost
+from typedrag.experiments.cost import SAMPLE, estimate_cost
+from typedrag.experiments.question_typing import balance_types
 from typedrag.lms.asking import unavailable_error
 from typedrag.lms.cost import LEDGER, CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
@@ -166,8 +166,8 @@ def _begun(
     train, validation = optimizer.sizes(request)
     used = replace(
         request,
-        trainset=balanced(request.trainset, request.seed)[:train],
-        valset=balanced(request.valset, request.seed)[:validation],
+        trainset=balance_types(request.trainset, request.seed)[:train],
+        valset=balance_types(request.valset, request.seed)[:validation],
         task_lm=(task := with_cache(request.task_lm)),
         teacher_lm=with_cache(request.teacher_lm) if request.teacher_lm else task,
         prompt_lm=with_cache(request.prompt_lm) if request.prompt_lm else task,

@@ -16,18 +16,17 @@ from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample, text_hash
-from typedrag.experiments.balance import question_type_of
-from typedrag.experiments.compare.objective import with_truthfulness
-from typedrag.experiments.evaluate.config import LMConfig, MetricConfig
-from typedrag.experiments.evaluate.question_typing import untyped
+from typedrag.experiments.config import LMConfig, MetricConfig
+from typedrag.experiments.held_out import with_truthfulness
+from typedrag.experiments.question_typing import infer_type, untyped
 from typedrag.experiments.resources import (
     Resources,
     check_measurable,
-    dataset_of,
+    configured_options,
     git_commit,
+    load_configured,
     open_metered,
-    options_of,
-    reranker_of,
+    reranker_spec,
     with_fingerprints,
 )
 from typedrag.experiments.tracking.registry import check_registration
@@ -63,7 +62,7 @@ class CompileResources:
     def check(self) -> None:
         """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
         config, source = self.config, self.source
-        source.check_unlabelled(options_of(config.program, source), config.program.retriever)
+        source.check_unlabelled(configured_options(config.program, source), config.program.retriever)
         _ = self.optimizer
         if config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
@@ -130,7 +129,7 @@ class CompileResources:
 
     @cached_property
     def _read(self) -> Dataset:
-        return dataset_of(self.config.dataset)
+        return load_configured(self.config.dataset)
 
     @cached_property
     def types(self) -> int:
@@ -169,7 +168,7 @@ class CompileResources:
         for role, config in roles:
             if config is not None:
                 own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
-                own = config.beside(task) if config.spec else task.model_copy(update=own_settings)
+                own = config.inherit_address(task) if config.spec else task.model_copy(update=own_settings)
                 lms[role.removesuffix(" LM")] = own, open_metered(own, role)
         if self.config.scorer is not None and self.resources.scorer is not None:
             lms["judge"] = self.config.scorer, self.resources.scorer
@@ -242,7 +241,7 @@ class CompileResources:
     def test_examples(self) -> list[dspy.Example]:
         """The examples of the test, at most `test_limit`, drawn in turn from each subset and type."""
         examples = self.examples("test")
-        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, question_type_of)
+        return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, infer_type)
 
     def test_metrics(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
         """The metrics of the test: those that are compiled against, and truthfulness if it can be measured."""
@@ -257,7 +256,7 @@ class CompileResources:
     @property
     def identity(self) -> dict[str, Any]:
         config = self.config
-        options = options_of(config.program, self.source)
+        options = configured_options(config.program, self.source)
         return {
             "modules": config.modules,
             **({} if self.judge else {"program": config.program.program, "options": options.model_dump(mode="json")}),
@@ -267,7 +266,7 @@ class CompileResources:
 
     @property
     def reranker(self) -> str:
-        return reranker_of(self.config.program, self.source)
+        return reranker_spec(self.config.program, self.source)
 
     @property
     def metric_options(self) -> dict[str, dict[str, Any]]:

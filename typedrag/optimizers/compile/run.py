@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import dspy
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.compare.objective import TRUTH
-from typedrag.experiments.evaluate.evaluate import run_evaluation
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.evaluate import run_evaluation
+from typedrag.experiments.held_out import TRUTH
 from typedrag.experiments.judges.saved import SavedJudge, save_judge
-from typedrag.experiments.resources import bm25_of
+from typedrag.experiments.resources import bm25_settings
+from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
 from typedrag.lms.client import limit_calls_in_flight
@@ -270,7 +270,7 @@ class _Compile:
             dataset=parts.dataset.name,
             dataset_fingerprint=parts.dataset.fingerprint,
             subset=config.dataset.subset or "",
-            index="" if parts.judge else parts.resources.index_of(config.program),
+            index="" if parts.judge else parts.resources.index_fingerprint(config.program),
             seed=config.dataset.seed,
             lms=parts.lm_settings,
         )
@@ -295,8 +295,8 @@ class _Compile:
             folder or self.saved,
             about,
             reranker=parts.reranker,
-            retriever=parts.resources.searched_by(config.program),
-            bm25=bm25_of(config.program, parts.source),
+            retriever=parts.resources.retriever_spec(config.program),
+            bm25=bm25_settings(config.program, parts.source),
             redact=parts.redactor,
         )
 
@@ -331,7 +331,7 @@ class _Compile:
         parts, config = self.parts, self.config
         programs = [config.program.model_copy(update={"name": BASE})]
         if changed:
-            program = parts.resources.compiled_from(config.program, self.saved)
+            program = parts.resources.with_compiled(config.program, self.saved)
             programs.append(program.model_copy(update={"name": test_run_name(self.saved)}))
         metrics = parts.test_metrics(self.watching.notice)
         runs = run_evaluation(

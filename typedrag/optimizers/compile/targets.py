@@ -11,7 +11,7 @@ import dspy
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import Dataset
-from typedrag.experiments.balance import question_type_of
+from typedrag.experiments.question_typing import infer_type
 from typedrag.metrics import Metric, Rewrite
 from typedrag.programs import Program
 from typedrag.programs.artifact.state import named_predictors
@@ -266,7 +266,7 @@ class ProgramTarget(Target):
         return tuple(name for module in self.modules for name in there[module])
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        return (example,) if not self.types or question_type_of(example) in self.types else ()
+        return (example,) if not self.types or infer_type(example) in self.types else ()
 
     def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         program = needed(program, self.name)

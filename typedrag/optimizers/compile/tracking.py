@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from typedrag.core.records import Estimate
 from typedrag.core.redaction import redact_values
 from typedrag.experiments import formats
-from typedrag.experiments.compare.compare import ALL, Difference
+from typedrag.experiments.compare import ALL, Difference
+from typedrag.experiments.formats import render_page
 from typedrag.experiments.judges.saved import SavedJudge
-from typedrag.experiments.pages import render_page
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.optimizers.compile.teleprompters import Candidate

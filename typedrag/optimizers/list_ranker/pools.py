@@ -13,7 +13,7 @@ from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Reference
 from typedrag.datasets.dataset import text_hash
 from typedrag.datasets.richrag import Pool
-from typedrag.experiments.evaluate.results import QuestionResult, Run
+from typedrag.experiments.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.measures import graded_table

@@ -19,7 +19,7 @@ from pydantic import BaseModel, NonNegativeFloat, PositiveInt
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import NOT_IN_COLLECTION
 from typedrag.datasets.richrag import Pool
-from typedrag.experiments.evaluate.config import CLOSED
+from typedrag.experiments.config import CLOSED
 from typedrag.metrics.ranking import ncom
 from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.measures import ranker_candidates, utility_table
@@ -164,11 +164,11 @@ def build_preferences(
 ) -> list[Preference]:
     """The pairs that US³ finds in pools, or as many at random."""
     numbers = {pool.id: number for number, pool in enumerate(pools)}
-    in_turn = threading.Lock()
+    interleave_types = threading.Lock()
 
     def do(pool_id: str, step: str, _: Any) -> list[tuple[Ranking, float | None]]:
         pool, number = pools[numbers[pool_id]], numbers[pool_id]
-        with in_turn:  # torch fills the machine by itself, and tokenizers serve one thread
+        with interleave_types:  # torch fills the machine by itself, and tokenizers serve one thread
             lists = sample_lists(ranker, pool, ranker.settings.list_length, settings.samples, seed + number)
         rewards: dict[Ranking, float | None] = {}
         for ranking in lists:

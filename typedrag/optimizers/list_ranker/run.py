@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import make_redactor
 from typedrag.datasets.richrag import Pool, read_pools
-from typedrag.experiments.evaluate.config import CLOSED, LMConfig, TrackingConfig
+from typedrag.experiments.config import CLOSED, LMConfig, TrackingConfig
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.digests import hash_files

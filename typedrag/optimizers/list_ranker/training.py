@@ -19,7 +19,7 @@ from transformers.trainer_utils import set_seed
 
 from typedrag.core.errors import InputError
 from typedrag.datasets.richrag import Pool
-from typedrag.experiments.evaluate.config import CLOSED
+from typedrag.experiments.config import CLOSED
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, silver_list, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference
 from typedrag.optimizers.trainer import OnStep, QuietTrainer, last_checkpoint, train, training_arguments

@@ -17,13 +17,19 @@ from pydantic import TypeAdapter
 
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Estimate
-from typedrag.experiments.compare.compare import COSTS, Difference, compare
-from typedrag.experiments.compare.objective import RIGHT, TRUTH, verdict_of, with_objective, with_truthfulness
-from typedrag.experiments.evaluate.config import CapsConfig, EvaluationConfig, SpendingCaps
-from typedrag.experiments.evaluate.evaluate import run_evaluation
-from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.held_out import check_enough
-from typedrag.experiments.resources import reranker_of
+from typedrag.experiments.compare import COSTS, Difference, compare
+from typedrag.experiments.config import CapsConfig, EvaluationConfig, SpendingCaps
+from typedrag.experiments.evaluate import run_evaluation
+from typedrag.experiments.held_out import (
+    RIGHT,
+    TRUTH,
+    check_enough,
+    combine_verdicts,
+    with_objective,
+    with_truthfulness,
+)
+from typedrag.experiments.resources import reranker_spec
+from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.registry import check_registration, log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.text_files import write_json
@@ -219,7 +225,7 @@ def measure_best(
     measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
     folder = parts.out / FOLDER / PROGRAM
     settings = {"held out": data.split, "n": len(best.groups.keys() & base.groups.keys()), "programs": len(programs)}
-    verdict = verdict_of(differences.get(first), differences.get(TRUTH))
+    verdict = combine_verdicts(differences.get(first), differences.get(TRUTH))
     result = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, settings, verdict=verdict)
     _save(sweep, result)
     write_json(folder.parent / RESULT, result.to_dict())
@@ -306,7 +312,7 @@ def _save(sweep: Sweep, best: Best) -> None:
         dataset=parts.base.dataset.name,
         dataset_fingerprint=parts.base.dataset.fingerprint,
         subset=config.dataset.subset or "",
-        index=here.index_of(program),
+        index=here.index_fingerprint(program),
         seed=config.dataset.seed,
         base=scores["base_held_out"],
         compiled=scores["held_out"],
@@ -319,8 +325,8 @@ def _save(sweep: Sweep, best: Best) -> None:
         here.program(program),
         best.folder,
         about,
-        reranker=reranker_of(program, source),
-        retriever=here.searched_by(program),
+        reranker=reranker_spec(program, source),
+        retriever=here.retriever_spec(program),
         bm25=parts.bm25_settings(program),
         redact=parts.redactor,
     )

@@ -16,16 +16,16 @@ from pydantic import (
 )
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.compare.objective import SCORE
-from typedrag.experiments.evaluate.config import (
+from typedrag.experiments.config import (
     CLOSED,
     CapsConfig,
     DatasetConfig,
     ExperimentConfig,
     ProgramConfig,
 )
-from typedrag.experiments.evaluate.config_file import read_into, read_yaml
-from typedrag.experiments.evaluate.results import higher_is_better
+from typedrag.experiments.config_file import read_into, read_yaml
+from typedrag.experiments.held_out import SCORE
+from typedrag.experiments.results import higher_is_better
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
 from typedrag.programs.knobs import Value

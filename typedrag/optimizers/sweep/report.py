@@ -15,9 +15,8 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from typedrag.experiments.compare.objective import SCORE, say_truth, say_verdict
-from typedrag.experiments.formats import format_estimate, format_p, format_value, markdown_table
-from typedrag.experiments.pages import render_page
+from typedrag.experiments.formats import format_estimate, format_p, format_value, markdown_table, render_page
+from typedrag.experiments.held_out import SCORE, format_truth, format_verdict
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec
 from typedrag.metrics.estimate import mean_estimate
@@ -152,10 +151,10 @@ def _best(sweep: Sweep) -> Iterator[str]:
     headings = ("", "as it was", "best", "gain", "p", "gain where it was chosen", "gain lost")
     rows = [measured_row(m, f" ({m.verdict})" if m.verdict else "") for m in best.measured]
     yield from _section("The best, measured again", headings, rows, about)
-    verdict = say_verdict(best.verdict, best.truth)
+    verdict = format_verdict(best.verdict, best.truth)
     yield f"Verdict, corrected for {best.settings.get('programs')} trials measured on these questions: {verdict}."
     if best.truth:
-        yield f"{say_truth(best.truth)}."
+        yield f"{format_truth(best.truth)}."
     if best.measured[0].gain_answered:
         gain = format_estimate(best.measured[0].gain_answered, signed=True)
         yield f"Gain over the questions that both answered: {gain}. One that was not answered counts as wrong."

@@ -14,9 +14,8 @@ from filelock import FileLock
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor
 from typedrag.datasets.dataset import SPLITS, text_hash
-from typedrag.experiments.compare.compare import COSTS
-from typedrag.experiments.compare.objective import OBJECTIVE, SCORE
-from typedrag.experiments.evaluate.config import (
+from typedrag.experiments.compare import COSTS
+from typedrag.experiments.config import (
     BM25Config,
     CapsConfig,
     DataConfig,
@@ -26,8 +25,9 @@ from typedrag.experiments.evaluate.config import (
     MetricConfig,
     ProgramConfig,
 )
-from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.experiments.resources import Resources, bm25_of, options_of, reranker_of
+from typedrag.experiments.held_out import OBJECTIVE, SCORE
+from typedrag.experiments.resources import Resources, bm25_settings, configured_options, reranker_spec
+from typedrag.experiments.results import METRIC
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES
@@ -118,11 +118,11 @@ class SweepResources:
         base, index = self.config.program, self.config.index
         source = self.base.source(base)
         try:
-            own = {"retriever": base.retriever or source.retriever, "reranker": reranker_of(base, source)}
+            own = {"retriever": base.retriever or source.retriever, "reranker": reranker_spec(base, source)}
         except InputError:  # it names what is not used without its user's word
             return None
-        program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_of(base, source))})
-        options = options_of(base, source)
+        program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_settings(base, source))})
+        options = configured_options(base, source)
         rating = rating_weights(self.metrics) if self._turned_weights else {}
         point = {
             name: rating[name] if name in rating else current_value(name, options, program, self.config.lm)
@@ -159,7 +159,7 @@ class SweepResources:
         program = self.config.program
         teleprompter = point.get(TELEPROMPTER, "none")
         if teleprompter != "none":
-            program = self.base.compiled_from(program, self._compiled(str(teleprompter)))
+            program = self.base.with_compiled(program, self._compiled(str(teleprompter)))
         return apply_params(program, point).model_copy(update={"name": name})
 
     def lm_config(self, point: Point) -> LMConfig:
@@ -203,7 +203,7 @@ class SweepResources:
         }
 
     def bm25_settings(self, program: ProgramConfig) -> dict[BM25Setting, float]:
-        return bm25_of(program, self.base.source(program))
+        return bm25_settings(program, self.base.source(program))
 
     def _held_by_knobs(self) -> dict[str, list[list[str]]]:
         """The values of knobs that name compiled programs or folders of rerankers, with digests of what these hold."""

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -19,10 +19,9 @@ from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from typedrag.core.errors import CallFailed, InputError
-from typedrag.experiments.estimate import in_words
-from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.executors.ray_cluster import connect, is_one_machine
-from typedrag.experiments.executors.ray_pool import ray_pool
+from typedrag.experiments.config import SpendingCaps
+from typedrag.experiments.cost import in_words
+from typedrag.experiments.ray_pool import RayPool, connect, is_one_machine
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.database import Tables
 from typedrag.files.locks import join_workers
@@ -250,7 +249,7 @@ class _Worker:
         words = in_words(total, trials, "trial")
         less = "less where trials end early or share replies"
         self.watching.notice(f"after {len(ended)} of {trials:,} trials: {words}; {less}")
-        if caps := SpendingCaps(tokens=self.config.stop.tokens).too_low_for(total):
+        if caps := SpendingCaps(tokens=self.config.stop.tokens).exceeded_caps(total):
             self.watching.notice(f"that is more than the {caps} allowed: the sweep may be stopped before its end")
 
     def _reason_to_stop(self) -> str:
@@ -273,14 +272,13 @@ class _DuplicateError(Exception):
 
 @dataclass(frozen=True)
 class SweepJob:
-    """The description of a sweep for workers of Ray; see `experiments.executors.jobs.JobSpec`."""
+    """The work of a worker of Ray in a sweep; see `experiments.ray_pool.JobSpec`."""
 
     config: SweepConfig
     out: Path
 
-    @contextmanager
-    def setup(self, tables: Callable[[str], Tables], worker: str) -> Iterator[SweepJob]:
-        yield self
+    def __call__(self, tables: Tables, worker: str) -> AbstractContextManager[SweepJob]:
+        return nullcontext(self)
 
     def make_trials(self) -> str:
         return run_sweep(self.config, self.out).stopped
@@ -311,7 +309,7 @@ def run_sweep_on_ray(
 
         share = config.model_copy(update={"calls_in_flight": max(1, calls // number)})
         job = SweepJob(share, out.resolve())
-        with in_threads(number) as threads, ray_pool(job, number, threads=number, calls=calls) as pool:
+        with in_threads(number) as threads, closing(RayPool(job, number, threads=number, calls=calls)) as pool:
             working: list[Future[str]] = [
                 threads.submit(pool.call, "make_trials", attempts=_ATTEMPTS) for _ in range(number)
             ]

@@ -19,7 +19,7 @@ from optuna.trial import Trial
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
-from typedrag.experiments.evaluate.config import LMConfig, MetricConfig, ProgramConfig
+from typedrag.experiments.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.metrics.sub_question_coverage import WEIGHTS
 from typedrag.optimizers.sweep.config import KnobConfig, SweepConfig
 from typedrag.programs import Options, Program

@@ -20,8 +20,8 @@ from sqlalchemy import NullPool, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from typedrag.core.errors import InputError, Unavailable, first_line
-from typedrag.experiments.compare.compare import COSTS
-from typedrag.experiments.evaluate.results import Run
+from typedrag.experiments.compare import COSTS
+from typedrag.experiments.results import Run
 from typedrag.files.database import lock_database
 from typedrag.files.locks import wait_for_lock
 from typedrag.lms.cost import Spending

@@ -12,15 +12,11 @@ from optuna import TrialPruned
 from optuna.trial import Trial
 
 from typedrag.core.errors import InputError, StepFailed, TypedRAGError
-from typedrag.experiments.compare.objective import with_objective
-from typedrag.experiments.evaluate.evaluate import answer_and_judge, open_run
-from typedrag.experiments.evaluate.results import Run
-from typedrag.experiments.evaluate.run_store import items_of, run_of
-from typedrag.experiments.evaluate.summary import summarize
-from typedrag.experiments.executors.jobs import LocalExecutor
-from typedrag.experiments.tracking.runs import log_run
-from typedrag.experiments.tracking.tracing import trace_calls
-from typedrag.experiments.tracking.tracker import PARENT, Tracker
+from typedrag.experiments.evaluate import answer_and_judge, open_run
+from typedrag.experiments.executors import LocalExecutor
+from typedrag.experiments.held_out import with_objective
+from typedrag.experiments.results import Run, question_items, restore_run, summarize
+from typedrag.experiments.tracking.tracker import PARENT, Tracker, log_run, trace_calls
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.sweep.space import params_key
@@ -78,11 +74,11 @@ def run_trial(
     with open_run(
         here, named, folder, resume=True, questions=questions[: sizes[0]], notes=notes, durable=False
     ) as held:  # answers lost from it are found among the stored replies
-        _begin_tracking(tracker, trial, run_of(held.store.read(), folder), parent, on_notice)
+        _begin_tracking(tracker, trial, restore_run(held.store.read(), folder), parent, on_notice)
         stopped, state = "a fault ended it", ""
         try:
             for size in sizes:
-                held.store.plan(items_of(questions[:size]))
+                held.store.plan(question_items(questions[:size]))
                 with _track_spending(trial, account), trace_calls(tracker):
                     ended = answer_and_judge(
                         here, executor, held, base.examples[:size], name=named.name, account=account,
@@ -91,7 +87,7 @@ def run_trial(
                 stopped = ended.stopped
                 if stopped and stop(ended.progress):
                     raise Paused
-                run = with_objective(run_of(held.store.read(), folder), config.weights, measurable)
+                run = with_objective(restore_run(held.store.read(), folder), config.weights, measurable)
                 if size == sizes[0]:
                     _check_measures(run, parts.measures)
                 values = collect_values(run, [q.id for q in questions[:size]])
@@ -117,7 +113,7 @@ def run_trial(
             state = "complete"
             return [mean for mean in means if mean is not None]
         finally:
-            run = replace(run_of(held.store.read(), folder), name=named.name)
+            run = replace(restore_run(held.store.read(), folder), name=named.name)
             tags = {STATE_TAG: state if state in ("", "complete") else f"pruned: {state}"}
             log_run(tracker, run, summarize(run, here.metrics), stopped, tags if state else {})
 

@@ -10,7 +10,7 @@ from tests.scripted import scripted
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
-from typedrag.experiments.balance import question_type_of
+from typedrag.experiments.question_typing import infer_type
 from typedrag.metrics import Objective
 from typedrag.optimizers.compile.labelled_targets import ALONE
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
@@ -29,7 +29,7 @@ def test_queries_are_scored_by_what_they_find_and_nobody_answers(program):
     examples = REASON.examples(load_sample())
     assert {e.question_type for e in examples} == {QuestionType.REASON}
     student, metric = REASON.student(program), REASON.metric()
-    example = next(e for e in examples if question_type_of(dspy.Example(question=e.question)) is QuestionType.REASON)
+    example = next(e for e in examples if infer_type(dspy.Example(question=e.question)) is QuestionType.REASON)
     with scripted() as engine:
         prediction = student(question=example.question)
     assert engine.asked() == ["DecomposeReason"]

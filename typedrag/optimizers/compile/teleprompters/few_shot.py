@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import dspy
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.experiments.balance import in_turn, question_type_of
+from typedrag.experiments.question_typing import infer_type, interleave_types
 from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
 from typedrag.optimizers.compile.teleprompters.optimizer import (
@@ -80,9 +80,9 @@ def bootstrap(run: Compilation, settings: BootstrapSettings, trainset: Sequence[
     reached: dict[str, set[str]] = defaultdict(set)
     runs: dict[int, dict[str, list[dspy.Example]] | None] = {}
     left: list[dspy.Example] = []
-    examples = in_turn(trainset)
+    examples = interleave_types(trainset)
     for place, example in enumerate(examples):
-        predictors = reached[question_type_of(example)]
+        predictors = reached[infer_type(example)]
         calls = None
         if not predictors or any(len(demos[name]) < limit for name in predictors):
             if id(example) not in runs:
@@ -113,7 +113,7 @@ def _needed(
     counts = Counter({name: len(own) for name, own in demos.items()})
     needed, unknown = [], set()
     for example in examples:
-        kind = question_type_of(example)
+        kind = infer_type(example)
         predictors = reached[kind]
         first = not predictors and kind not in unknown
         if first or any(counts[name] < limit for name in predictors):

@@ -15,7 +15,7 @@ from dspy.utils.callback import BaseCallback
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.experiments.balance import question_type_of
+from typedrag.experiments.question_typing import infer_type
 from typedrag.lms.lm import PerLMAdapter
 from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
 from typedrag.optimizers.compile.teleprompters.optimizer import (
@@ -66,7 +66,7 @@ class GEPA(Optimizer):
 
     def compile(self, run: Compilation) -> dspy.Module:
         config = self.settings
-        types = [question_type_of(example) for example in run.trainset]
+        types = [infer_type(example) for example in run.trainset]
         sampler = SameTypeBatchSampler(types, config.minibatch_size, run.seed)
         teleprompter = dspy.GEPA(
             metric=run.scoring,

@@ -11,19 +11,16 @@ import dspy
 
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.question_types import QuestionType
-from typedrag.core.records import Answer, Usage
+from typedrag.core.records import Answer
 from typedrag.datasets.reading import TABLES, Entry, Id, Layout, TypeName, decode, misfit, parse, read_rows
-from typedrag.experiments.estimate import Estimator
-from typedrag.experiments.evaluate.config import SpendingCaps
-from typedrag.experiments.evaluate.run_store import ANSWERS
-from typedrag.experiments.executors.jobs import Executor, LocalExecutor
+from typedrag.experiments.config import SpendingCaps
+from typedrag.experiments.cost import SPENT, SUFFIX, Estimator
+from typedrag.experiments.executors import Executor, LocalExecutor
+from typedrag.experiments.results import ANSWERS
 from typedrag.files.text_files import WholeText, open_text, usable_lines
 from typedrag.lms.cost import Spending
 from typedrag.programs import Program
 from typedrag.runs import AnyOf, MaxFailures, Progress, Result, RunFolder, Store, is_run, work
-
-SPENT = "spent"
-_SUFFIX = ".run"
 
 
 @dataclass(frozen=True)
@@ -53,14 +50,6 @@ class Outcome:
         fields = self.answer.to_dict() if self.answer else {"question": self.question.question, "error": self.error}
         spent = {SPENT: self.spent.to_dict()} if self.spent.usage.lm_calls else {}
         return {"id": self.question.id, **fields, **spent}
-
-
-def spent_of_line(data: Mapping[str, Any]) -> Spending:
-    """The spending on an outcome that `to_dict` gave; of one without it, what its answer has used."""
-    if SPENT in data:
-        return Spending.from_dict(data[SPENT])
-    usage = Usage(**data.get("usage", {}))
-    return Spending(usage, unpriced=usage.lm_calls)
 
 
 class _Asked(Layout):
@@ -114,15 +103,10 @@ def open_answers(
     out: Path, questions: Sequence[AskedQuestion], settings: Mapping[str, Any], *, resume: bool
 ) -> RunFolder:
     """Open the folder, beside a file of answers, in which these are kept as they come."""
-    folder = out.with_name(out.name + _SUFFIX)
+    folder = out.with_name(out.name + SUFFIX)
     if out.exists() and not (resume and is_run(folder)):
         raise InputError(f"{out} exists already", "Name another --out, or delete it")
     return RunFolder.open(folder, settings, kind="answers", resume=resume, items=_items(questions))
-
-
-def answers_of(folder: Path) -> Path:
-    """The file of answers that a folder of `open_answers` belongs to; another folder itself."""
-    return folder.with_name(folder.name.removesuffix(_SUFFIX))
 
 
 def answer_questions(

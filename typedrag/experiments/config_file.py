@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.evaluate.config import EvaluationConfig, named
+from typedrag.experiments.config import EvaluationConfig, named
 from typedrag.lms.vllm import split_address
 
 _OF_THE_NAMED = {"name": ("options", "path", "subset", "fields", "lm_calls", "tokens"), "spec": ("api_base",)}
@@ -47,17 +47,6 @@ def read_into(
     """Read the settings of a YAML file; flags override the file, and `settings` override both.
 
     `${NAME}` in a text of the file is replaced by the environment variable of that name.
-
-    Args:
-        model: The model of the settings.
-        command: The command, for messages.
-        file: The file; None if flags and settings are enough.
-        flags: Flags, nested as the model is; None values are ignored. A list replaces the file's, except
-            that a metric named without options, or without a weight, keeps those of the file. If flags name another
-            optimizer, dataset, budget or LM than the file, the file's settings for its own (options, path,
-            subset, limits, address) are dropped.
-        settings: `PATH=VALUE`, as `--set` gives them; see `with_settings`.
-        hint: The hint on where to find the settings; by default the command's help.
     """
     of_file = mark_variables(read_yaml(file)) if file else {}
     values = merge_settings(of_file, _set_flags(flags or {}))
@@ -93,11 +82,6 @@ def with_settings(values: Mapping[str, Any], settings: Iterable[str], flag: str 
     """Return a copy of the values with settings such as `lm.max_tokens=256` or `programs.NAME.options.top_k=3`.
 
     A path names an item of a list by its name or its index. Values are read as YAML, but `a=` sets an empty text.
-
-    Args:
-        values: Nested values; they are not changed.
-        settings: `PATH=VALUE`, applied in order.
-        flag: The flag that gave them, for messages.
 
     Example:
         >>> with_settings({}, ("top_k=5", "reason.combine=pool", "hanrag.revelator_lm="))
@@ -174,10 +158,6 @@ def read_yaml(file: Path, hint: str = "Name another file") -> dict[str, Any]:
 
     A file that `extends` another, named relative to its own folder, is laid over the settings of that one. A mapping
     over a list changes the items that it names, as in `programs: {rag: {options: {top_k: 3}}}`; a list replaces a list.
-
-    Args:
-        file: The file.
-        hint: The hint if it cannot be read.
     """
     return _read_extended(file, hint, ())
 
@@ -256,11 +236,11 @@ def _map_texts(value: Any, text: Callable[[str], str]) -> Any:
     return text(value) if isinstance(value, str) else value
 
 
-def variables_in(value: Any) -> set[str]:
+def find_variables(value: Any) -> set[str]:
     """The names of the environment variables that the texts from a file in a value ask for, at any depth.
 
     Example:
-        >>> sorted(variables_in({"lm": _Written("${LM}"), "data": [_Written("$${A} of ${FOLDER}/x"), "${flag}"]}))
+        >>> sorted(find_variables({"lm": _Written("${LM}"), "data": [_Written("$${A} of ${FOLDER}/x"), "${flag}"]}))
         ['FOLDER', 'LM']
     """
     names: set[str] = set()

@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
-from typedrag.experiments.formats import flattened, format_estimate, format_p
+from typedrag.experiments.formats import flatten, format_estimate, format_p, render_page, write_page
 from typedrag.experiments.loading import program_source
-from typedrag.experiments.pages import render_page, write_page
 from typedrag.programs import Options
 from typedrag.programs.answering import lost_sentence
 from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
@@ -34,7 +33,7 @@ _LINE = 100
 
 
 @dataclass(frozen=True)
-class Side:
+class ProgramState:
     """One of the two programs: the user's label, its name, and its compile, if it was compiled.
 
     A program that is not compiled has the default options.
@@ -58,7 +57,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextSpan:
     """A part of a text."""
 
     kind: Literal["same", "removed", "added"]
@@ -100,7 +99,7 @@ class PredictorDiff:
         return self != PredictorDiff(self.name, kept=self.kept)
 
     @property
-    def words(self) -> tuple[Piece, ...]:
+    def words(self) -> tuple[TextSpan, ...]:
         """The instructions, word by word; see `word_diff`."""
         if self.instructions is None:
             return ()
@@ -133,7 +132,7 @@ class ProgramDiff:
         return {**asdict(self), "about": about}
 
 
-def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
+def read_sides(base: str, compiled: str) -> tuple[ProgramState, ProgramState]:
     """Read two programs to compare, as `program_source` reads them.
 
     A name stands for the uncompiled program: with default options, and the predictors that the options of the
@@ -144,15 +143,15 @@ def read_sides(base: str, compiled: str) -> tuple[Side, Side]:
     sides = []
     for label, source, other in zip((base, compiled), sources, reversed(read), strict=True):
         if own := source.compiled:
-            sides.append(Side(label, own.program, own.options, own.state, own.signatures, own.about))
+            sides.append(ProgramState(label, own.program, own.options, own.state, own.signatures, own.about))
         else:
             # strangers may have written the options: models and files that they name are not opened
             program = uncompiled(source.name, without_external_models(other.options) if other else None)
-            sides.append(Side(label, source.name, Options(), state_of(program), fields_of(program)))
+            sides.append(ProgramState(label, source.name, Options(), state_of(program), fields_of(program)))
     return sides[0], sides[1]
 
 
-def diff_programs(base: Side, compiled: Side) -> ProgramDiff:
+def diff_programs(base: ProgramState, compiled: ProgramState) -> ProgramDiff:
     """The changes from one program to the other."""
     names = list(dict.fromkeys((*compiled.state, *base.state)))
     diffs = [_predictor_diff(name, base, compiled) for name in names]
@@ -160,7 +159,7 @@ def diff_programs(base: Side, compiled: Side) -> ProgramDiff:
         base=base.label,
         compiled=compiled.label,
         programs=(base.program, compiled.program),
-        options=tuple(_changes(*(dict(flattened(side.options.model_dump())) for side in (base, compiled)))),
+        options=tuple(_changes(*(dict(flatten(side.options.model_dump())) for side in (base, compiled)))),
         predictors=tuple(diff for diff in diffs if diff.changed),
         unchanged=tuple(diff.name for diff in diffs if not diff.changed),
         about=compiled.about,
@@ -186,7 +185,7 @@ def _value(value: Any) -> str:
     return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def word_diff(before: str, after: str) -> tuple[Piece, ...]:
+def word_diff(before: str, after: str) -> tuple[TextSpan, ...]:
     """The pieces of a text that are the same, removed or added; spaces and line breaks make no difference.
 
     Example:
@@ -208,18 +207,18 @@ def word_diff(before: str, after: str) -> tuple[Piece, ...]:
     matcher = SequenceMatcher(None, had, has, autojunk=False)
     if had != has and matcher.ratio() < _ALIKE:
         return tuple(anew)
-    pieces: list[Piece] = []
+    pieces: list[TextSpan] = []
     for kind, i, j, k, n in matcher.get_opcodes():
         removed, added = ("".join(words[m:o]) for words, (m, o) in zip(spaced, ((i, j), (k, n)), strict=True))
-        pieces += [Piece("same", added)] if kind == "equal" else _pieces((removed, "removed"), (added, "added"))
+        pieces += [TextSpan("same", added)] if kind == "equal" else _pieces((removed, "removed"), (added, "added"))
     return tuple(pieces)
 
 
-def _pieces(*texts: tuple[str, Literal["removed", "added"]]) -> list[Piece]:
-    return [Piece(kind, text) for text, kind in texts if text]
+def _pieces(*texts: tuple[str, Literal["removed", "added"]]) -> list[TextSpan]:
+    return [TextSpan(kind, text) for text, kind in texts if text]
 
 
-def _predictor_diff(name: str, base: Side, compiled: Side) -> PredictorDiff:
+def _predictor_diff(name: str, base: ProgramState, compiled: ProgramState) -> PredictorDiff:
     before, after = base.state.get(name), compiled.state.get(name)
     only: Literal["base", "compiled", ""] = "compiled" if before is None else "base" if after is None else ""
     fields = [side.signatures.get(name, {}) for side in (base, compiled)]
@@ -264,7 +263,6 @@ def _key(demonstration: Demonstration) -> str:
 
 
 def _parted(keys: Sequence[str], common: Counter[str]) -> tuple[list[str], list[Demonstration]]:
-    """The keys in `common`, and the other demonstrations."""
     left, stay, rest = Counter(common), [], []
     for key in keys:
         if left[key]:

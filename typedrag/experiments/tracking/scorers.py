@@ -42,7 +42,6 @@ def as_scorer(metric: Metric) -> Scorer:
 
     @scorer(name=metric.name)
     def score(inputs: dict[str, Any], outputs: Any, expectations: dict[str, Any] | None = None) -> Feedback:
-        """Score one answer."""
         example = to_example(inputs, expectations or {})
         try:
             scored = metric(example, to_prediction(example.question, outputs))

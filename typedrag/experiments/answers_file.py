@@ -12,8 +12,8 @@ import dspy
 from typedrag.core.errors import InputError
 from typedrag.core.records import ELSEWHERE, Answer, Passage, Step, Usage
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed
-from typedrag.experiments.evaluate.config import ProgramConfig
-from typedrag.experiments.evaluate.run_store import ANSWERS, read_run
+from typedrag.experiments.config import ProgramConfig
+from typedrag.experiments.results import ANSWERS, read_run
 from typedrag.files.digests import hash_files
 from typedrag.files.text_files import WholeText
 from typedrag.programs import Options, Program
@@ -90,7 +90,7 @@ class AnswersFile(ProgramSource):
         """Refuse to be called: these answers can be measured, and no others be made."""
         raise InputError(f"{self.path} holds answers, which can only be measured", "Name a program: --program NAME")
 
-    def answer_to(self, example: dspy.Example) -> GivenAnswer | None:
+    def find_answer(self, example: dspy.Example) -> GivenAnswer | None:
         """The answer to a question: by its text, with the id if several have that text; None if there is none."""
         key, id_ = question_key(example.question), str(example.id)
         places = ((key, id_), (key, ""), ("", id_))
@@ -98,14 +98,14 @@ class AnswersFile(ProgramSource):
 
     def unanswered(self, examples: Sequence[dspy.Example]) -> str:
         """The number of answered questions, in words; empty if all are."""
-        answered = sum(self.answer_to(e) is not None for e in examples)
+        answered = sum(self.find_answer(e) is not None for e in examples)
         return f"{self.path} answers {answered:,} of {len(examples):,} questions" if answered < len(examples) else ""
 
     def fill(self, store: Store, examples: Iterable[dspy.Example]) -> None:
         """Add the answers to a run that lacks them; nothing is spent."""
         held = {result.item for result in store.read().results if result.step == ANSWERS}
         for example in examples:
-            id_, answer = str(example.id), self.answer_to(example)
+            id_, answer = str(example.id), self.find_answer(example)
             if answer and id_ not in held:
                 store.add(Result(id_, ANSWERS, answer.answer and answer.answer.to_dict(), answer.error))
 

@@ -1,29 +1,42 @@
-"""The results of a run, question by question; reports, comparisons and figures are made from them."""
+"""The results of a run, question by question, its summary, and how both are kept in its folder."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Answered, Usage
 from typedrag.lms.cost import Spending
+from typedrag.runs.folder import FILE, read_folder
+from typedrag.runs.store import Contents, Result
 from typedrag.text.words import question_key
 
 if TYPE_CHECKING:
     from typedrag.core.records import Estimate
+    from typedrag.metrics import Metric
 
-
+KIND = "evaluation"
+METRIC = "metric "
+"""The prefix of settings that may be added when a run is continued: further metrics."""
+ANSWERS, AGAIN = "answers", "made again"
+"""The step that answers a question; the other steps are metrics. And the name of spending on what was made again."""
+SpendingRecords = list[tuple[str, Spending]]
+"""What was spent on each answer and each judgment, with what it was: `ANSWERS` or the name of the metric; and on those
+that were made again, in one."""
 COSTS: Mapping[str, Callable[[Answer], float | None]] = {
     "tokens": lambda answer: answer.usage.tokens,
     "lm_calls": lambda answer: answer.usage.lm_calls or (None if answer.usage.uncounted else 0),
     "seconds": lambda answer: answer.seconds or None,
 }
 """The costs of an answer by name; None if a cost is not known."""
+_WORST = {"truthfulness/truthfulness": -1.0, "truthfulness/wrong": 1.0, "truthfulness/not_answered": 0.0}
+"""The values of a wrong answer, if it is not 0 although more is better, or if it is known although less is."""
 
 
 @cache
@@ -44,10 +57,6 @@ def higher_is_better(measure: str) -> bool:
     """
     metric, _, name = measure.partition("/")
     return metric != "cost" and name not in _lower_is_better()
-
-
-_WORST = {"truthfulness/truthfulness": -1.0, "truthfulness/wrong": 1.0, "truthfulness/not_answered": 0.0}
-"""The values of a wrong answer, if it is not 0 although more is better, or if it is known although less is."""
 
 
 def value_of_failure(measure: str) -> float | None:
@@ -89,12 +98,8 @@ class MetricResult:
 class PlannedQuestion:
     """A question that a run is to answer.
 
-    Attributes:
-        id: The id of the example.
-        question: The question.
-        question_type: The label of the dataset, else the prediction of the dataset or the evaluation's type
-            classifier; the same for all programs, so that they are compared on the same strata.
-        subset: The subset of the dataset; may be empty.
+    Its type is the label of the dataset, else the prediction of the dataset or the evaluation's type classifier: the
+    same for all programs, so that they are compared on the same strata.
     """
 
     id: str
@@ -120,32 +125,22 @@ class QuestionResult(PlannedQuestion):
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of questions by the way in which they were answered.
-
-    Attributes:
-        questions: All finished questions.
-        failed: Questions without an answer.
-        fallbacks: Questions answered by a fallback.
-        not_answered: Questions on which the collection says nothing.
-        knowledge: Questions answered from the LM's knowledge.
-        grounded: Questions answered from passages, with at least one citation.
-    """
+    """Counts of questions by the way in which they were answered."""
 
     questions: int
     failed: int
+    """Questions without an answer."""
     fallbacks: int
+    """Questions answered by a fallback."""
     not_answered: int
+    """Questions on which the collection says nothing."""
     knowledge: int
+    """Questions answered from the LM's knowledge."""
     grounded: int
+    """Questions answered from passages, with at least one citation."""
 
     @classmethod
     def of(cls, answers: Iterable[Answer | None]) -> Tally:
-        """The tally of answers; a failed answer is None.
-
-        Example:
-            >>> Tally.of([None, Answer("Why?", "So.", answered=Answered.KNOWLEDGE)])
-            Tally(questions=2, failed=1, fallbacks=0, not_answered=0, knowledge=1, grounded=0)
-        """
         all_ = list(answers)
         successes = [answer for answer in all_ if answer]
         sources = Counter(answer.answered for answer in successes)
@@ -160,7 +155,6 @@ class Tally:
 
     @property
     def answers(self) -> int:
-        """The number of answers."""
         return self.questions - self.failed
 
     def share(self, count: int) -> str:
@@ -175,32 +169,23 @@ class Tally:
 
     @property
     def sources(self) -> str:
-        """The questions not answered from passages, in words.
-
-        Example:
-            >>> Tally(questions=20, failed=0, fallbacks=0, not_answered=5, knowledge=1, grounded=10).sources
-            "5 (25 %) not answered, 1 (5 %) from the LM's knowledge"
-        """
+        """The questions not answered from passages, in words."""
         return f"{self.share(self.not_answered)} not answered, {self.share(self.knowledge)} from the LM's knowledge"
 
 
 @dataclass(frozen=True)
 class JudgeTally:
-    """Counts of answers by whether a metric could score them.
-
-    Attributes:
-        n: Scored answers.
-        failed: Answers for which the judge's reply could not be read.
-        not_measurable: Answers to questions that lack what the metric needs.
-    """
+    """Counts of answers by whether a metric could score them."""
 
     n: int
+    """Scored answers."""
     failed: int
+    """Answers for which the judge's reply could not be read."""
     not_measurable: int
+    """Answers to questions that lack what the metric needs."""
 
     @classmethod
     def of(cls, results: Sequence[MetricResult]) -> JudgeTally:
-        """The tally of a metric's results."""
         counts = Counter((r.measurable, r.score is None) for r in results)
         failed, not_measurable = counts[True, True], counts[False, True]
         return cls(len(results) - failed - not_measurable, failed, not_measurable)
@@ -271,15 +256,166 @@ class Run:
         if metric == "cost":
             costs = {q.id: COSTS[name](q.answer) for q in self.questions if q.answer}
             return {i: float(cost) for i, cost in costs.items() if cost is not None}
-        measured = {q.id: _value(q, metric, name) for q in self.questions if q.answer or not answered}
+        measured: dict[str, float | None] = {}
+        for q in self.questions:
+            if q.answer or not answered:
+                result = q.metrics.get(metric, MetricResult(None))
+                measured[q.id] = result.score if name == "score" else result.measures.get(name)
         if any(value is not None for value in measured.values()) or not self.tally.answers:
             failed = (q for q in self.questions if q.answer is None and not answered and metric not in q.metrics)
             measured |= {q.id: value_of_failure(measure) for q in failed}
         return {i: value for i, value in measured.items() if value is not None}
 
 
-def _value(question: QuestionResult, metric: str, name: str) -> float | None:
-    result = question.metrics.get(metric)
-    if result is None:
+# runs in their folders
+
+
+def read_run(folder: Path) -> Run:
+    """Read the run in a folder, finished or still in the making."""
+    return restore_run(read_folder(folder), folder)
+
+
+def read_records(folder: Path) -> tuple[Mapping[str, Any], SpendingRecords]:
+    """The settings of the run in a folder, and what was spent on each answer and each judgment, in all tries."""
+    contents = read_folder(folder)
+    records = [(result.step, result.spent) for result in contents.results]
+    return contents.identity, records + ([(AGAIN, contents.forgotten)] if contents.forgotten.usage.lm_calls else [])
+
+
+def spent_below(folder: Path) -> Spending:
+    """The spending on all runs in a folder and below it, in all tries."""
+    return sum((read_folder(file.parent).spent for file in folder.rglob(FILE)), Spending())
+
+
+def question_items(questions: Sequence[PlannedQuestion]) -> dict[str, Any]:
+    """Questions as the items of a run's folder."""
+    return {q.id: {name: value for name, value in asdict(q).items() if name != "id"} for q in questions}
+
+
+def metric_value(result: MetricResult) -> dict[str, Any] | None:
+    """A metric's result as a JSON value; None if there is no score."""
+    if result.score is None:
         return None
-    return result.score if name == "score" else result.measures.get(name)
+    fields = {"score": result.score, "feedback": result.feedback}
+    return {**fields, "measures": dict(result.measures), "details": dict(result.details)}
+
+
+def restore_run(contents: Contents, folder: Path) -> Run:
+    answers: dict[str, Result] = {}
+    metrics: dict[str, dict[str, MetricResult]] = {}
+    for result in contents.results:
+        if result.step == ANSWERS:
+            answers[result.item] = result
+        else:
+            metrics.setdefault(result.item, {})[result.step] = MetricResult(
+                **(result.value or {"score": None}),
+                problem=result.problem,
+                measurable=not result.skipped,
+                usage=result.spent.usage,
+            )
+    return Run(
+        name=contents.notes.get("name") or folder.resolve().name,
+        path=folder,
+        settings={**contents.notes, **contents.identity},
+        questions=tuple(
+            QuestionResult(
+                id_,
+                item["question"],
+                QuestionType(item["question_type"]) if item["question_type"] else None,
+                item["subset"],
+                Answer.from_dict(answer.value) if answer.value else None,
+                answer.problem,
+                metrics.get(id_, {}),
+            )
+            for id_, item in contents.items.items()
+            if (answer := answers.get(id_))
+        ),
+        planned=len(contents.items),
+        spent=contents.spent,
+    )
+
+
+# a run in a few numbers
+
+
+@dataclass(frozen=True)
+class MetricSummary(JudgeTally):
+    """Counts of the answers that a metric scored, and its measures."""
+
+    measures: Mapping[str, float]
+    """By name. In means a question without an answer has the value of a wrong one, see `value_of_failure`."""
+    answered: Mapping[str, float]
+    """The means over answered questions alone, where they differ."""
+
+
+@dataclass(frozen=True)
+class GroupSummary(Tally):
+    """A summary of questions: their tally, the mean `tokens`, `lm_calls` and `seconds` of an answer, and their
+    metrics by name."""
+
+    cost: Mapping[str, float]
+    metrics: Mapping[str, MetricSummary]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in numbers: over all questions, by question type, and by subset if the dataset has any."""
+
+    name: str
+    planned: int
+    overall: GroupSummary
+    types: Mapping[str, GroupSummary]
+    subsets: Mapping[str, GroupSummary]
+    spent: Spending
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as JSON values; `spent.cost` is None if no price is known."""
+        data = asdict(self)
+        return {**data, "spent": {**asdict(self.spent.usage), "cost": self.spent.cost, "unpriced": self.spent.unpriced}}
+
+
+def summarize(run: Run, metrics: Mapping[str, Metric]) -> RunSummary:
+    """Sum up a run, finished or not, by these metrics."""
+
+    def groups(name_group: Callable[[QuestionResult], str]) -> dict[str, GroupSummary]:
+        names = sorted({name_group(q) for q in run.questions} - {""})
+        return {name: _group([q for q in run.questions if name_group(q) == name], metrics) for name in names}
+
+    return RunSummary(
+        name=run.name,
+        planned=run.planned,
+        overall=_group(run.questions, metrics),
+        types=groups(lambda q: str(q.question_type or "")),
+        subsets=groups(lambda q: q.subset),
+        spent=run.spent,
+        settings=run.settings,
+    )
+
+
+def _group(questions: Sequence[QuestionResult], metrics: Mapping[str, Metric]) -> GroupSummary:
+    from typedrag.metrics import Scored
+
+    answers = [q.answer for q in questions if q.answer]
+    costs = {name: [cost for a in answers if (cost := of(a)) is not None] for name, of in COSTS.items()}
+    summaries = {}
+    for name, metric in metrics.items():
+        results = [q.metrics[name] for q in questions if name in q.metrics]
+        scored = [Scored(r.score, r.feedback, r.measures, r.details) for r in results if r.score is not None]
+        measures = metric.summarize(scored) if scored else {}
+        failures = sum(q.answer is None and name not in q.metrics for q in questions)
+        with_failures = {}
+        for measure, mean in measures.items():
+            n, worst = sum(measure in one.measures for one in scored), value_of_failure(f"{name}/{measure}")
+            if failures and n and worst is not None:
+                with_failures[measure] = (n * mean + failures * worst) / (n + failures)
+        summaries[name] = MetricSummary(
+            **vars(JudgeTally.of(results)),
+            measures={**measures, **with_failures},
+            answered={measure: measures[measure] for measure in with_failures},
+        )
+    return GroupSummary(
+        **vars(Tally.of(q.answer for q in questions)),
+        cost={name: fmean(values) for name, values in costs.items() if values},
+        metrics=summaries,
+    )

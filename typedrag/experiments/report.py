@@ -13,21 +13,22 @@ from typing import Any
 
 from typedrag.core.errors import InputError
 from typedrag.experiments import formats
-from typedrag.experiments.compare.compare import ALL, COSTS, belongs, compare, conflicts_between, run_labels, strata
-from typedrag.experiments.evaluate.results import Run, Tally
+from typedrag.experiments.compare import ALL, COSTS, belongs, compare, conflicts_between, run_labels, strata
+from typedrag.experiments.formats import REPORT, render_page, write_page
 from typedrag.experiments.judges.pairwise import PairwiseComparison
-from typedrag.experiments.pages import REPORT, render_page, write_page
-from typedrag.experiments.report.question_details import measures_of, question_details
-from typedrag.experiments.report.tables import (
+from typedrag.experiments.report_tables import (
     MPR,
     MRR,
+    all_measures,
+    build_coverage,
+    build_grid,
     chart_by_type,
-    coverage_of,
-    grid_of,
     judge_tallies,
+    list_settings,
     only_columns,
-    settings_of,
+    question_details,
 )
+from typedrag.experiments.results import Run, Tally
 
 _FILTERS: dict[str, Callable[..., Any]] = {
     "value": formats.format_value,
@@ -57,19 +58,15 @@ def render_report(
     Runs with other data or judges than the first one are not compared with it: the page shows their numbers and the
     reason. All texts of runs are escaped, since strangers may have written them, and the page's policy allows only its
     own script.
-
-    Args:
-        runs: One or more runs, finished or not; those after the first are compared with it.
-        pairwise: A judge's preferences between their answers.
     """
     if not runs:
         raise InputError("there is no run to report on", "Name one or more")
     labels = run_labels(runs)
     questions = list({q.id: q for run in reversed(runs) for q in run.questions}.values())
-    measures = [m for m in measures_of(runs) if m not in COSTS]
+    measures = [m for m in all_measures(runs) if m not in COSTS]
     by_type, by_subset = ([ALL, *(s for s in strata(questions, [by]) if s.by == by)] for by in ("type", "subset"))
     parts = [*by_type, *by_subset[1:]]
-    grids = {m: grid_of(runs, labels, m, parts, seed) for m in (*measures, *COSTS)}
+    grids = {m: build_grid(runs, labels, m, parts, seed) for m in (*measures, *COSTS)}
     ranked = MRR if MRR in grids else next(iter(measures), None)
     drawn = MPR if MPR in grids else ranked
     conflicts = {labels[i]: conflicts_between(runs[0], run) for i, run in enumerate(runs)}
@@ -84,13 +81,13 @@ def render_report(
         labels=labels,
         questions=questions,
         answered=[sum(q.answer is not None for q in run.questions) for run in runs],
-        settings=settings_of(runs),
+        settings=list_settings(runs),
         by_subset=only_columns(grids[ranked], by_subset) if ranked else None,
         by_type=only_columns(grids[drawn], by_type) if drawn else None,
         chart=chart_by_type(only_columns(grids[drawn], by_type[1:])) if drawn and len(by_type) > 1 else None,
         grids=[grids[m] for m in measures],
         costs=[grids[m] for m in COSTS],
-        coverage=coverage_of(runs, labels, seed),
+        coverage=build_coverage(runs, labels, seed),
         win_rates=pairwise if pairwise and len(set(pairwise.runs) & set(labels)) > 1 else None,
         tallies={
             part.name: [Tally.of(q.answer for q in run.questions if belongs(q, part)) for run in runs]

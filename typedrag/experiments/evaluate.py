@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,27 +12,27 @@ import dspy
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Answer
-from typedrag.experiments.estimate import Estimator, find_earlier_run
-from typedrag.experiments.evaluate.answers_file import AnswersFile
-from typedrag.experiments.evaluate.config import EvaluationConfig, ProgramConfig
-from typedrag.experiments.evaluate.results import PlannedQuestion, Run
-from typedrag.experiments.evaluate.run_store import (
+from typedrag.experiments.answers_file import AnswersFile
+from typedrag.experiments.config import EvaluationConfig, ProgramConfig
+from typedrag.experiments.cost import Estimator, find_earlier_run
+from typedrag.experiments.executors import Executor, LocalExecutor, evaluation_job
+from typedrag.experiments.ray_pool import RayPool, connect
+from typedrag.experiments.resources import Resources
+from typedrag.experiments.results import (
     ANSWERS,
     KIND,
     METRIC,
-    items_of,
+    PlannedQuestion,
+    Run,
+    RunSummary,
+    metric_value,
+    question_items,
     read_records,
-    run_of,
+    restore_run,
     spent_below,
-    value_of,
+    summarize,
 )
-from typedrag.experiments.evaluate.summary import RunSummary, summarize
-from typedrag.experiments.executors.jobs import Executor, LocalExecutor
-from typedrag.experiments.executors.ray_cluster import connect
-from typedrag.experiments.resources import Resources
-from typedrag.experiments.tracking.runs import begin_run, log_run
-from typedrag.experiments.tracking.tracing import trace_calls
-from typedrag.experiments.tracking.tracker import Tracker, check_store
+from typedrag.experiments.tracking.tracker import Tracker, begin_run, check_store, log_run, trace_calls
 from typedrag.files.text_files import write_json
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
@@ -154,7 +154,7 @@ def _make_run(
             on_notice(f"{again} failed answers and judgments are made again")
         if answers:
             answers.fill(held.store, parts.examples)
-        before = run_of(held.store.read(), folder)
+        before = restore_run(held.store.read(), folder)
         begin_run(tracker, before, held.store.note)
         others = account.spent + before.spent.times(-1)
         estimator = Estimator(
@@ -175,7 +175,7 @@ def _make_run(
                     stop=limits, on_progress=show,
                 ).stopped  # fmt: skip
         finally:
-            run = run_of(held.store.read(), folder)
+            run = restore_run(held.store.read(), folder)
             summary = summarize(run, metrics)
             log_run(tracker, run, summary, stopped)
             write_json(folder / RESULTS, summary.to_dict())
@@ -191,12 +191,8 @@ def _executor(
         with use_reply_store(replies):
             yield LocalExecutor(program, parts.metrics)
         return
-    from typedrag.experiments.executors.jobs import evaluation_job, shared_databases
-    from typedrag.experiments.executors.ray_pool import ray_pool
-
-    job, shared = evaluation_job(parts, config), shared_databases(replies)
-    threads, calls = parts.config.threads, parts.config.calls_in_flight
-    with ray_pool(job, workers, threads=threads, calls=calls, databases=shared) as pool:
+    threads, calls, job = parts.config.threads, parts.config.calls_in_flight, evaluation_job(parts, config)
+    with closing(RayPool(job, workers, threads=threads, calls=calls, replies=replies)) as pool:
         yield pool
 
 
@@ -210,19 +206,14 @@ def open_run(
     notes: Mapping[str, Any] | None = None,
     durable: bool = True,
 ) -> RunFolder:
-    """Open the run of a program in a folder, which may get more metrics and questions.
-
-    Args:
-        questions: Those that are planned; all of the evaluation by default.
-        notes: Notes besides those of the components.
-    """
+    """Open the run of a program in a folder, which may get more metrics and questions."""
     settings = parts.settings(program)
     return RunFolder.open(
         folder,
         settings,
         kind=KIND,
         resume=resume,
-        items=items_of(parts.questions if questions is None else questions),
+        items=question_items(parts.questions if questions is None else questions),
         additions=[name for name in settings if name.startswith(METRIC)],
         notes={**parts.notes(program), **(notes or {})},
         redact=parts.redactor,
@@ -242,13 +233,7 @@ def answer_and_judge(
     stop: Stopper,
     on_progress: Callable[[Progress], object],
 ) -> Outcome:
-    """Answer what is left of the examples of an open run, and judge the answers; see `work`.
-
-    Args:
-        name: The name of the run.
-        account: The spending that limits go by.
-        stop: Tells the reasons to stop, besides too many failures.
-    """
+    """Answer what is left of the examples of an open run, and judge the answers; see `work`."""
     by_id, metrics, lm = {str(e.id): e for e in examples}, parts.metrics, parts.answering_lm
     _skip_unmeasurable(folder.store, by_id, metrics)
     too_many = MaxFailures(parts.config.caps.failures, {metric: f"judgments of '{metric}'" for metric in metrics})
@@ -259,7 +244,7 @@ def answer_and_judge(
             with tracker.span("answer", item):
                 return executor.answer(example).to_dict()
         with tracker.span(step, item) if metrics[step].scorer else nullcontext():
-            return value_of(executor.measure(step, example, Answer.from_dict(answer)))
+            return metric_value(executor.measure(step, example, Answer.from_dict(answer)))
 
     with use_lm(lm) if lm else nullcontext():
         return work(

@@ -1,4 +1,4 @@
-"""Tables and charts of the report's page."""
+"""Tables, charts and details of questions of the report's page."""
 
 from __future__ import annotations
 
@@ -9,18 +9,111 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from statistics import fmean
+from typing import Any, TypeAlias
 
 from typedrag.core.question_types import SubQuestionType
-from typedrag.core.records import Estimate
+from typedrag.core.records import Estimate, Step
 from typedrag.experiments import formats
-from typedrag.experiments.compare.compare import Stratum, belongs
-from typedrag.experiments.evaluate.results import JudgeTally, QuestionResult, Run, higher_is_better
-from typedrag.experiments.evaluate.run_store import METRIC
-from typedrag.experiments.report.question_details import sub_questions
+from typedrag.experiments.compare import COSTS, Stratum, belongs
+from typedrag.experiments.results import METRIC, JudgeTally, MetricResult, QuestionResult, Run, higher_is_better
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import Convention, chance_mpr, chance_mrr
 from typedrag.metrics.sub_question_coverage import Judged, Scenario, scenarios
 from typedrag.text.words import question_key
+
+SUB_QUESTIONS = "sub_questions"
+"""The detail of a metric that lists sub-questions and their coverage."""
+
+
+_Passages: TypeAlias = dict[tuple[str, str, str], int]
+"""The positions of the passages met so far, by id, title and text."""
+
+
+def question_details(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, Any]:
+    """The questions of all runs as JSON values, each with a result, or null, for each run.
+
+    Answers name passages by their positions, since many answers share a passage.
+    """
+    passages: _Passages = {}
+    held = [{q.id: q for q in run.questions} for run in runs]
+    values = {m: [run.values(m) for run in runs] for m in all_measures(runs)}
+    questions = {i: q for by_id in reversed(held) for i, q in by_id.items()}
+    order = dict.fromkeys(i for by_id in held for i in by_id)
+    rows = [
+        {
+            "id": i,
+            "question": questions[i].question,
+            "type": str(questions[i].question_type or ""),
+            "subset": questions[i].subset,
+            "values": {m: [by_id.get(i) for by_id in by_run] for m, by_run in values.items()},
+            "results": [_result(by_id[i], passages) if i in by_id else None for by_id in held],
+        }
+        for i in order
+    ]
+    return {
+        "runs": list(labels),
+        "measures": [{"name": m, "higher": higher_is_better(m)} for m in values],
+        "passages": [{"id": id_, "title": title, "text": text} for id_, title, text in passages],
+        "questions": rows,
+    }
+
+
+def all_measures(runs: Sequence[Run]) -> list[str]:
+    """The measures of any of the runs, costs last."""
+    return [*dict.fromkeys(m for run in runs for m in run.measures), *COSTS]
+
+
+def sub_questions(result: MetricResult) -> list[dict[str, Any]]:
+    """The sub-questions in a result of sub-question coverage; none for other metrics."""
+    listed = result.details.get(SUB_QUESTIONS, ())
+    return [dict(one) for one in listed if isinstance(one, Mapping)]
+
+
+def _result(question: QuestionResult, passages: _Passages) -> dict[str, Any]:
+    metrics = {
+        name: {
+            "score": result.score,
+            "feedback": result.feedback,
+            "measures": dict(result.measures),
+            "problem": result.problem,
+            "measurable": result.measurable,
+            "subQuestions": sub_questions(result),
+            "details": {n: v for n, v in result.details.items() if n != SUB_QUESTIONS},
+        }
+        for name, result in question.metrics.items()
+    }
+    if not (answer := question.answer):
+        return {"error": question.error, "metrics": metrics}
+    shown = {
+        "text": answer.answer,
+        "type": str(answer.question_type or ""),
+        "fallback": answer.fallback,
+        "answered": str(answer.answered),
+        "grounded": answer.grounded,
+        "passages": [passages.setdefault((p.id, p.title, p.text), len(passages)) for p in answer.passages],
+        "citations": list(answer.citations),
+        "steps": [_step(s) for s in answer.steps],
+        "calls": answer.usage.lm_calls,
+        "tokens": answer.usage.tokens,
+        "seconds": round(answer.seconds, 2),
+    }
+    return {"error": question.error, "metrics": metrics, "answer": shown}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    values = {
+        "name": step.name,
+        "input": step.input,
+        "output": step.output,
+        "passages": list(step.passage_ids),
+        "dropped": list(step.dropped),
+        "seconds": round(step.seconds, 2),
+        "calls": step.usage.lm_calls,
+        "tokens": step.usage.tokens,
+        "steps": [_step(s) for s in step.steps],
+    }
+    return {name: value for name, value in values.items() if value}
+
 
 _LINKAGE = "linkage"
 MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
@@ -28,14 +121,13 @@ MRR, MPR = f"{_LINKAGE}/mrr", f"{_LINKAGE}/mpr"
 
 @dataclass(frozen=True)
 class Row:
-    """A run's values in a grid: a cell for each column, None if it has no value.
-
-    `run` is the run's position, which gives its colour; `scorer` is the LM behind the measure's judge, or empty.
-    """
+    """A run's values in a grid: a cell for each column, None if it has no value."""
 
     run: int
+    """The run's position, which gives its colour."""
     label: str
     scorer: str
+    """The LM behind the measure's judge, or empty."""
     cells: tuple[Estimate | None, ...]
 
 
@@ -60,12 +152,10 @@ class Grid:
 
     @property
     def higher(self) -> bool:
-        """True if more of the measure is better."""
         return higher_is_better(self.measure)
 
     @property
     def by_run(self) -> list[Row]:
-        """The rows in the order of the runs."""
         return sorted(self.rows, key=lambda row: row.run)
 
 
@@ -112,22 +202,19 @@ class BarChart:
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """The shares of a type's sub-questions that a run's answers and passages cover.
-
-    Attributes:
-        n: The number of sub-questions of all questions.
-        answered: The share covered by the answer.
-        retrieved: The share covered by at least one passage; None if no passage was judged.
-        scenarios: The share of each combination of the two; empty if no passage was judged.
-    """
+    """The shares of a type's sub-questions that a run's answers and passages cover."""
 
     run: int
     label: str
     type: SubQuestionType
     n: int
+    """The number of sub-questions of all questions."""
     answered: Estimate | None
+    """The share covered by the answer."""
     retrieved: Estimate | None
+    """The share covered by at least one passage; None if no passage was judged."""
     scenarios: Mapping[Scenario, float]
+    """The share of each combination of the two; empty if no passage was judged."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +239,7 @@ class Setting:
         return len(self.values) == 1
 
 
-def grid_of(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
+def build_grid(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Sequence[Stratum], seed: int) -> Grid:
     """A measure of all runs over parts of the questions, with 95 % intervals."""
     metric = measure.partition("/")[0]
     rows = []
@@ -166,7 +253,6 @@ def grid_of(runs: Sequence[Run], labels: Sequence[str], measure: str, parts: Seq
 
 
 def only_columns(grid: Grid, parts: Sequence[Stratum]) -> Grid:
-    """The grid with only these columns."""
     places = [grid.columns.index(part) for part in parts]
     rows = tuple(Row(r.run, r.label, r.scorer, tuple(r.cells[i] for i in places)) for r in grid.rows)
     return Grid(grid.measure, tuple(parts), rows, tuple(grid.chance[i] for i in places) if grid.chance else ())
@@ -174,16 +260,14 @@ def only_columns(grid: Grid, parts: Sequence[Stratum]) -> Grid:
 
 def _chance(runs: Sequence[Run], measure: str, parts: Sequence[Stratum]) -> tuple[float | None, ...]:
     levels = {MRR: chance_mrr, MPR: chance_mpr}
-    if measure not in levels:
-        return ()
     by_question: dict[str, tuple[QuestionResult, float]] = {}
-    for q in (q for run in runs for q in run.questions):
+    for q in (q for run in runs if measure in levels for q in run.questions):
         details = q.metrics[_LINKAGE].details if _LINKAGE in q.metrics else {}
         if labels := details.get("labels"):
             convention = Convention(details.get("convention", Convention.TYPED_RAG))
             by_question[q.id] = (q, levels[measure](len(labels), convention))
-    levels_of_parts = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
-    return tuple(fmean(part) if part else None for part in levels_of_parts) if by_question else ()
+    levels_by_part = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
+    return tuple(fmean(part) if part else None for part in levels_by_part) if by_question else ()
 
 
 def chart_by_type(grid: Grid) -> BarChart:
@@ -194,17 +278,22 @@ def chart_by_type(grid: Grid) -> BarChart:
     return BarChart([c.name for c in grid.columns], series, top, grid.chance)
 
 
-def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
+def build_coverage(runs: Sequence[Run], labels: Sequence[str], seed: int) -> CoverageTable | None:
     """Sub-question coverage of the runs that have it; None if none has."""
-    judged = {i: _judged(run) for i, run in enumerate(runs)}
-    judged = {i: questions for i, questions in judged.items() if any(questions)}
-    if not judged:
+    rows = []
+    for i, run in enumerate(runs):
+        by_question: dict[str, list[Judged]] = defaultdict(list)  # its answers may have several ids
+        for question in run.questions:
+            by_question[question_key(question.question)] += [
+                Judged(SubQuestionType(s["type"]), s["answered"], tuple(s["retrieved"]), s["position"])
+                for result in question.metrics.values()
+                for s in sub_questions(result)
+            ]
+        if any(by_question.values()):
+            judged = list(by_question.values())
+            rows += [_coverage_row(i, labels[i], type_, judged, seed) for type_ in SubQuestionType]
+    if not rows:
         return None
-    rows = tuple(
-        _coverage_row(i, labels[i], type_, questions, seed)
-        for i, questions in judged.items()
-        for type_ in SubQuestionType
-    )
 
     def chart(shares: Mapping[tuple[int, SubQuestionType], Estimate | None]) -> BarChart:
         # a series for each run, also without coverage, so that colours agree with the other charts
@@ -213,12 +302,16 @@ def coverage_of(runs: Sequence[Run], labels: Sequence[str], seed: int) -> Covera
 
     retrieved = {(row.run, row.type): row.retrieved for row in rows}
     answered = chart({(row.run, row.type): row.answered for row in rows})
-    return CoverageTable(rows, answered, chart(retrieved) if any(retrieved.values()) else None)
+    return CoverageTable(tuple(rows), answered, chart(retrieved) if any(retrieved.values()) else None)
 
 
 def _coverage_row(
     run: int, label: str, type_: SubQuestionType, questions: Sequence[Sequence[Judged]], seed: int
 ) -> CoverageRow:
+    def share(flags: Sequence[Sequence[bool]]) -> Estimate | None:  # over all questions; whole questions are resampled
+        hits, totals = [sum(f) for f in flags], [len(f) for f in flags]
+        return bootstrap_estimate(lambda hit, total: float(hit.sum() / total.sum()), hits, totals, seed=seed)
+
     judged = [of_type for q in questions if (of_type := [j for j in q if j.type == type_])]
     pooled = [j for q in judged for j in q]
     retrieves = any(j.retrieved for q in questions for j in q)
@@ -227,28 +320,10 @@ def _coverage_row(
         label,
         type_,
         len(pooled),
-        _share([[j.answered for j in q] for q in judged], seed),
-        _share([[any(j.retrieved) for j in q] for q in judged], seed) if retrieves else None,
+        share([[j.answered for j in q] for q in judged]),
+        share([[any(j.retrieved) for j in q] for q in judged]) if retrieves else None,
         (scenarios(pooled, type_) or {}) if retrieves else {},
     )
-
-
-def _share(flags: Sequence[Sequence[bool]], seed: int) -> Estimate | None:
-    """The share of flags that are set, over all questions; whole questions are resampled."""
-    hits, totals = [sum(f) for f in flags], [len(f) for f in flags]
-    return bootstrap_estimate(lambda hit, total: float(hit.sum() / total.sum()), hits, totals, seed=seed)
-
-
-def _judged(run: Run) -> list[list[Judged]]:
-    """The judged sub-questions of each question, whose answers may have several ids."""
-    by_question: dict[str, list[Judged]] = defaultdict(list)
-    for question in run.questions:
-        by_question[question_key(question.question)] += [
-            Judged(SubQuestionType(s["type"]), s["answered"], tuple(s["retrieved"]), s["position"])
-            for result in question.metrics.values()
-            for s in sub_questions(result)
-        ]
-    return list(by_question.values())
 
 
 def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
@@ -258,11 +333,11 @@ def judge_tallies(runs: Sequence[Run]) -> dict[str, list[JudgeTally | None]]:
     return {n: [JudgeTally.of(results) if results else None for results in of] for n, of in by_metric.items()}
 
 
-def settings_of(runs: Sequence[Run]) -> list[Setting]:
+def list_settings(runs: Sequence[Run]) -> list[Setting]:
     """The runs' settings: those that differ first, then those that all share."""
     flat = [
         {n: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for n, v in pairs if v is not None}
-        for pairs in (formats.flattened(run.settings) for run in runs)
+        for pairs in (formats.flatten(run.settings) for run in runs)
     ]
     settings = []
     for name in dict.fromkeys(n for f in flat for n in f):

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Estimate
-from typedrag.experiments.compare.objective import RIGHT, TRUTH
-from typedrag.experiments.evaluate import results
-from typedrag.experiments.evaluate.results import QuestionResult, Run, Tally, higher_is_better, value_of_failure
-from typedrag.experiments.evaluate.run_store import METRIC
+from typedrag.experiments import results
 from typedrag.experiments.formats import format_estimate
-from typedrag.experiments.held_out import Pair, Verdict, estimate_difference, held_out_test, pair_of, shared_ids
+from typedrag.experiments.held_out import (
+    RIGHT,
+    TRUTH,
+    Pair,
+    Verdict,
+    estimate_difference,
+    held_out_test,
+    pair_values,
+    shared_ids,
+)
+from typedrag.experiments.results import METRIC, QuestionResult, Run, Tally, higher_is_better, value_of_failure
 
 By = Literal["type", "subset"]
 COSTS = tuple(f"cost/{name}" for name in results.COSTS)
@@ -48,36 +55,30 @@ class Difference(Verdict):
     """A run and the baseline on the n questions of a stratum for which both have a value.
 
     Only one measure of a metric is tested; see `compare`.
-
-    Attributes:
-        measure: As `metric/measure`.
-        left_out: The number of the stratum's other questions by reason.
-        answered: The difference over the questions that both answered, untested, if a program failed at others, which
-            count as wrong answers.
     """
 
     measure: str
     run: str
     stratum: Stratum
     left_out: Mapping[str, int]
+    """The number of the stratum's other questions by reason."""
     answered: Verdict | None = None
+    """The difference over the questions that both answered, untested, if a program failed at others, which count as
+    wrong answers."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A run that judges prefer to another, although it is less true; runs are named by their labels.
-
-    Attributes:
-        judged: The preferred run's value less the other's, by measure.
-        truth: `truthfulness/truthfulness` or `truthfulness/right`.
-        difference: The preferred run's truth less the other's, below 0.
-    """
+    """A run that judges prefer to another, although it is less true; runs are named by their labels."""
 
     preferred: str
     other: str
     judged: dict[str, Estimate]
+    """The preferred run's value less the other's, by measure."""
     truth: str
+    """`truthfulness/truthfulness` or `truthfulness/right`."""
     difference: Estimate
+    """The preferred run's truth less the other's, below 0."""
 
     def __str__(self) -> str:
         by = ", ".join(f"{name} {format_estimate(gain, signed=True)}" for name, gain in self.judged.items())
@@ -90,21 +91,17 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """The result of `compare`; runs are named by their labels.
-
-    Attributes:
-        differences: The differences by run, then measure, then stratum, all questions first.
-        conflicts: Reasons against comparing the runs, one line each; empty unless it was forced.
-        tallies: The tally of each run, the baseline's first.
-        warnings: Runs that judges prefer although they are less true, one line each; see `disagreements`.
-    """
+    """The result of `compare`; runs are named by their labels."""
 
     baseline: str
     runs: tuple[str, ...]
     differences: tuple[Difference, ...]
+    """By run, then measure, then stratum, all questions first."""
     conflicts: tuple[str, ...] = field(default=())
+    """Reasons against comparing the runs, one line each; empty unless it was forced."""
     tallies: Mapping[str, Tally] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(default=())
+    """Runs that judges prefer although they are less true, one line each; see `disagreements`."""
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -130,16 +127,6 @@ def compare(
     Of each metric one measure is tested: its score, or the measure that has the metric's name, or else the first that
     is asked for. The others are measured from the same answers and judgments, and are shown without a verdict. p-values
     are corrected for all tests of a family: of metrics over all questions, of metrics by type or subset, and of costs.
-
-    Args:
-        runs: Two or more runs, over the same data and measured alike.
-        baseline: The position of the run that the others are compared with.
-        measures: Measures as `metric/measure`, or a metric's name for all of its measures; by default all
-            that the baseline and another run have.
-        by: The parts of the questions to compare besides all of them.
-        force: Compare in spite of conflicts; a question whose text differs is in neither run.
-        decisive: The measure that was chosen before; over all questions, it is corrected for no other one.
-        programs: The number of programs that were ever compared on these questions; p-values are corrected for them.
     """
     if len(runs) < 2:
         raise InputError("one run cannot be compared", "Name two or more")
@@ -168,7 +155,19 @@ def compare(
     return RunComparison(
         labels[baseline],
         tuple(labels[i] for i in others),
-        tuple(row.difference(verdicts[id(row)], seed) for row in rows),
+        tuple(
+            Difference(
+                **{**vars(verdicts[id(row)]), "more_is_better": higher_is_better(row.measure)},
+                measure=row.measure,
+                run=row.run,
+                stratum=row.stratum,
+                left_out=row.left_out,
+                answered=estimate_difference(row.answered, seed=seed)
+                if len(row.answered.base) < len(row.pair.base)
+                else None,
+            )
+            for row in rows
+        ),
         conflicts,
         warnings=warnings,
         tallies={labels[i]: runs[i].tally for i in (baseline, *others)},
@@ -181,20 +180,19 @@ def disagreements(baseline: Run, run: Run, labels: tuple[str, str], seed: int = 
     Both differences are beyond chance, in opposite directions. The result does not depend on which run is the
     baseline, and is empty if truthfulness was not measured.
     """
+
+    def test(first: Run, second: Run, measures: Collection[str]) -> Iterator[tuple[str, Verdict]]:
+        tested = held_out_test([pair_values(first, second, measure) for measure in measures], seed=seed)
+        return zip(measures, tested, strict=True)
+
     conflicts = []
     for first, second, named in ((baseline, run, labels), (run, baseline, labels[::-1])):
-        judged = {
-            m: v for m, v in zip(_JUDGED, _tests(first, second, _JUDGED, seed), strict=True) if v.verdict == "better"
-        }
-        for truth, lost in zip(_TRUTHS, _tests(first, second, list(_TRUTHS), seed), strict=True):
+        judged = {m: v for m, v in test(first, second, _JUDGED) if v.verdict == "better"}
+        for truth, lost in test(first, second, _TRUTHS):
             if judged and lost.verdict == "worse" and lost.difference:
                 gained = {m: v.difference for m, v in judged.items() if v.difference}
                 conflicts.append(Disagreement(named[1], named[0], gained, truth, lost.difference))
     return conflicts
-
-
-def _tests(first: Run, second: Run, measures: Sequence[str], seed: int) -> list[Verdict]:
-    return held_out_test([pair_of(first, second, measure) for measure in measures], seed=seed)
 
 
 def run_labels(runs: Sequence[Run]) -> list[str]:
@@ -210,15 +208,12 @@ def conflicts_between(baseline: Run, run: Run) -> list[str]:
     texts, others = baseline.groups, run.groups
     differing = [i for i in texts if texts[i] != others.get(i, texts[i])]
     questions = [f"another question under the id '{differing[0]}' ({len(differing)} such)"] if differing else []
-    return questions + [
-        f"another {name} ({_shown(theirs.get(name))}, not {_shown(ours.get(name))})"
-        for name in (FINGERPRINT, *shared)
-        if ours.get(name) != theirs.get(name)
-    ]
-
-
-def _shown(value: Any) -> str:
-    return value[:12] if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    for name in (FINGERPRINT, *shared):
+        if ours.get(name) != theirs.get(name):
+            values = (settings.get(name) for settings in (theirs, ours))
+            shown = (v[:12] if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values)
+            questions.append(f"another {name} ({', not '.join(shown)})")
+    return questions
 
 
 def strata(questions: Sequence[QuestionResult], by: Sequence[By]) -> list[Stratum]:
@@ -233,21 +228,9 @@ def strata(questions: Sequence[QuestionResult], by: Sequence[By]) -> list[Stratu
 
 
 def belongs(question: QuestionResult, stratum: Stratum) -> bool:
-    """True if a question belongs to a stratum."""
     if stratum.by == "type":
         return question.question_type == stratum.name
     return stratum.by == "all" or question.subset == stratum.name
-
-
-def _why_missing(question: QuestionResult | None, metric: str) -> str:
-    """The reason why a question of a run, or one that is not in it (None), has no value of this metric."""
-    if question is None:
-        return NOT_IN_BOTH
-    if question.answer is None:
-        return NO_ANSWER
-    if (result := question.metrics.get(metric)) is None:
-        return NOT_IN_BOTH
-    return JUDGE_FAILED if result.measurable and result.score is None else NOT_MEASURABLE
 
 
 class _Row(NamedTuple):
@@ -260,29 +243,19 @@ class _Row(NamedTuple):
     answered: Pair
     left_out: dict[str, int]
 
-    def difference(self, verdict: Verdict, seed: int) -> Difference:
-        fewer = len(self.answered.base) < len(self.pair.base)
-        return Difference(
-            **{**vars(verdict), "more_is_better": higher_is_better(self.measure)},
-            measure=self.measure,
-            run=self.run,
-            stratum=self.stratum,
-            left_out=self.left_out,
-            answered=estimate_difference(self.answered, seed=seed) if fewer else None,
-        )
-
 
 def _rows(baseline: Run, run: Run, label: str, measures: Iterable[str], by: Sequence[By]) -> Iterator[_Row]:
     ours, theirs = ({q.id: q for q in r.questions} for r in (baseline, run))
     questions = {**theirs, **ours}
     parts = {s: [i for i, q in questions.items() if belongs(q, s)] for s in strata(list(questions.values()), by)}
+    same = shared_ids(baseline, run)
     for measure in measures:
         first, second = baseline.values(measure), run.values(measure)
+        paired = same & first.keys() & second.keys()
         for part, ids in parts.items():
-            pair, answered = (pair_of(baseline, run, measure, ids, answered=only) for only in (False, True))
-            paired = shared_ids(baseline, run) & first.keys() & second.keys()
+            pair, answered = (pair_values(baseline, run, measure, ids, answered=only) for only in (False, True))
             reasons = Counter(
-                _first_reason(measure, (ours.get(i), i in first), (theirs.get(i), i in second))
+                _missing_reason(measure, ((ours.get(i), i in first), (theirs.get(i), i in second)))
                 for i in ids
                 if i not in paired
             )
@@ -290,11 +263,20 @@ def _rows(baseline: Run, run: Run, label: str, measures: Iterable[str], by: Sequ
             yield _Row(measure, label, part, pair, answered, left_out)
 
 
-def _first_reason(measure: str, *sides: tuple[QuestionResult | None, bool]) -> str:
+def _missing_reason(measure: str, sides: Iterable[tuple[QuestionResult | None, bool]]) -> str:
     """The first reason, in the order of `_REASONS`, why a question lacks a value in one run or both."""
-    metric = measure.partition("/")[0]
-    missing = (_why_missing(q, metric) for q, has_value in sides if not has_value)
-    return min(missing, key=_REASONS.index, default=NOT_IN_BOTH)  # the two have other questions under this id
+    metric, reasons = measure.partition("/")[0], []
+    for question, has_value in sides:
+        result = question.metrics.get(metric) if question else None
+        if has_value:
+            continue
+        if question and question.answer is None:
+            reasons.append(NO_ANSWER)
+        elif result is None:
+            reasons.append(NOT_IN_BOTH)
+        else:
+            reasons.append(JUDGE_FAILED if result.measurable and result.score is None else NOT_MEASURABLE)
+    return min(reasons, key=_REASONS.index, default=NOT_IN_BOTH)  # the two have other questions under this id
 
 
 def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | None) -> dict[str, bool]:
@@ -311,7 +293,14 @@ def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | 
         primary = next((m for m in named if m in known and higher_is_better(m)), f"{metric}/score")
         of_metric[metric] = list(dict.fromkeys((primary, *known)))
     shared = [*(m for known in of_metric.values() for m in known), *COSTS]
-    chosen = dict.fromkeys(m for name in names or () for m in _named(name, shared)) if names else shared
+    chosen: dict[str, None] = dict.fromkeys(() if names else shared)
+    for name in names or ():
+        matching = [m for m in shared if m == name or m.startswith(f"{name}/")]
+        if name.endswith("/score") and any(m.startswith(name.removesuffix("score")) for m in shared):
+            matching = [name]
+        if not matching:
+            raise InputError(f"no two runs to compare have measure '{name}'", f"Measures: {', '.join(shared)}")
+        chosen |= dict.fromkeys(matching)
     tested = {m.partition("/")[0]: m for m in reversed(list(chosen))}  # the first that is asked for,
     tested |= {metric: known[0] for metric, known in of_metric.items() if known[0] in chosen}  # but for the primary one
     failed = any(run.tally.failed for run in runs)
@@ -319,13 +308,3 @@ def _choose_measures(runs: Sequence[Run], baseline: int, names: Sequence[str] | 
         m: m.startswith("cost/") or (tested[m.partition("/")[0]] == m and not (failed and value_of_failure(m) is None))
         for m in chosen
     }
-
-
-def _named(name: str, shared: Sequence[str]) -> list[str]:
-    metric, _, measure = name.partition("/")
-    if measure == "score" and any(m.startswith(f"{metric}/") for m in shared):
-        return [name]
-    named = [m for m in shared if m == name or m.startswith(f"{name}/")]
-    if not named:
-        raise InputError(f"no two runs to compare have measure '{name}'", f"Measures: {', '.join(shared)}")
-    return named

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.executors.ray_cluster import ray_address
+from typedrag.experiments.ray_pool import ray_address
 from typedrag.lms.cost import Spending, format_dollars
 from typedrag.lms.lm import AdapterName, default_spec, lm_provider
 from typedrag.lms.vllm import split_address
@@ -41,7 +41,7 @@ class LMConfig(BaseModel):
     What follows an `@` in it, as in `vllm:MODEL@URL`, is its `api_base`."""
     api_base: str | None = None
     """The address of an OpenAI-compatible server. For other LMs than the one that answers, it is by default that of the
-    latter, see `beside`. Runs do not record it."""
+    latter. Runs do not record it."""
     temperature: Annotated[NonNegativeFloat | None, Knob(0.0, 1.0)] = None
     """The sampling temperature; by default 0."""
     max_tokens: PositiveInt | None = None
@@ -73,13 +73,13 @@ class LMConfig(BaseModel):
                 return {**values, "spec": spec, "api_base": api_base}
         return values
 
-    def beside(self, lm: LMConfig) -> LMConfig:
+    def inherit_address(self, lm: LMConfig) -> LMConfig:
         """The same LM at the server of another one, unless it has an address, or a provider with its own.
 
         Example:
             >>> lm = LMConfig(spec="openai/answers", api_base="http://localhost:8000/v1")
-            >>> [LMConfig(spec=s).beside(lm).api_base for s in ("openai/judges", "vllm:judges", "anthropic/judges")]
-            ['http://localhost:8000/v1', 'http://localhost:8000/v1', None]
+            >>> [LMConfig(spec=spec).inherit_address(lm).api_base for spec in ("vllm:judges", "anthropic/judges")]
+            ['http://localhost:8000/v1', None]
         """
         mine, its = (lm_provider(config.spec or default_spec()) for config in (self, lm))
         if self.api_base or mine not in ("vllm", its):
@@ -226,7 +226,7 @@ class SpendingCaps(BaseModel):
             *([Deadline(self.minutes)] if self.minutes else []),
         )
 
-    def too_low_for(self, expected: Spending) -> str:
+    def exceeded_caps(self, expected: Spending) -> str:
         """The caps that stop a run before it has spent so much; empty if none does."""
         caps = (
             (self.tokens, expected.tokens, f"{self.tokens:,} tokens" if self.tokens else ""),

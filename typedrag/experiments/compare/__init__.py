@@ -1,1 +1,0 @@
-"""Compare runs: paired differences, verdicts, and disagreements of rank and truth."""

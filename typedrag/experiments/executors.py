@@ -1,0 +1,145 @@
+"""The places where a run's questions are answered: in this process, or by jobs that workers of a Ray cluster set up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import dspy
+
+from typedrag.core.call_context import use_context
+from typedrag.core.errors import RetrievalError
+from typedrag.core.question_types import QuestionType
+from typedrag.core.records import Answer
+from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
+from typedrag.experiments.ray_pool import JobSpec
+from typedrag.experiments.resources import Resources, open_metered
+from typedrag.experiments.results import MetricResult
+from typedrag.files.database import Tables
+from typedrag.lms.lm import default_spec, lm_provider, use_lm
+from typedrag.lms.replies import use_reply_store
+from typedrag.metrics import Metric
+from typedrag.programs import Options, Program
+from typedrag.programs.loading import ProgramSource
+from typedrag.retrieval import open_reranker
+from typedrag.retrieval.opening import brings_index
+from typedrag.retrieval.protocols import IndexRetriever
+
+_HEARTBEAT = 2.0
+"""Seconds between signs of life for claimed replies; those of a lost worker are released at once."""
+
+
+class Executor(Protocol):
+    """Answers questions and measures answers; called from many threads, each within its `track_cost`.
+
+    Errors are those of programs and metrics, wherever they run.
+    """
+
+    def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
+        """The answer to an example's question; of this type, if the asker says it."""
+        ...
+
+    def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult: ...
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """The executor `local`: this process, within the caller's `use_lm`; without a program it only measures."""
+
+    program: Program | None
+    metrics: Mapping[str, Metric]
+
+    def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
+        assert self.program, "all questions are answered"
+        with use_context(labels=example.toDict()):
+            return Answer.from_prediction(self.program(question=example.question, question_type=question_type))
+
+    def measure(self, metric: str, example: dspy.Example, answer: Answer) -> MetricResult:
+        return MetricResult(**self.metrics[metric](example, answer.to_prediction()))
+
+
+def ask_job(
+    source: ProgramSource,
+    options: Options,
+    *,
+    retriever: str | None,
+    index: Path | None,
+    identity: Mapping[str, Any],
+    reranker: str,
+    lm: LMConfig,
+) -> JobSpec:
+    """The job of answering a file of questions; `identity` is that of the retriever here, empty without one."""
+    return partial(
+        _open_asking, source, options, retriever, shared_index(retriever, index), identity, reranker, _fill_in(lm)
+    )
+
+
+@contextmanager
+def _open_asking(
+    source: ProgramSource,
+    options: Options,
+    retriever: str | None,
+    index: Path | None,
+    identity: Mapping[str, Any],
+    reranker: str,
+    lm: LMConfig,
+    tables: Tables,
+    worker: str,
+) -> Iterator[Executor]:
+    searched = source.open_retriever(index, retriever)
+    _check_same(searched, identity)
+    program = source.build(searched, open_reranker(reranker), options)
+    with use_lm(open_metered(lm)):
+        yield LocalExecutor(program, {})
+
+
+def evaluation_job(parts: Resources, program: ProgramConfig) -> JobSpec:
+    """The job of a program's run, with all that the environment of this machine says written out, but no key."""
+    source, scorer = parts.source(program), parts.config.scorer
+    changes = {
+        "programs": (program,),
+        "lm": _fill_in(parts.config.lm),
+        "scorer": scorer and _fill_in(scorer.inherit_address(parts.config.lm)),
+        "index": shared_index(program.retriever, parts.config.index),
+    }
+    identity = parts.retriever(program).identity if source.retrieves else {}
+    return partial(_open_evaluation, parts.config.model_copy(update=changes), source, identity)
+
+
+@contextmanager
+def _open_evaluation(
+    config: EvaluationConfig, source: ProgramSource, identity: Mapping[str, Any], tables: Tables, worker: str
+) -> Iterator[Executor]:
+    [program] = config.programs
+    parts = Resources(config, Path(), sources={program.program: source})
+    _check_same(parts.retriever(program) if source.retrieves else None, identity)
+    executor = LocalExecutor(parts.program(program), parts.metrics)
+    with use_lm(parts.lm), use_reply_store(tables, _HEARTBEAT, worker):
+        yield executor
+
+
+def _fill_in(lm: LMConfig) -> LMConfig:
+    """The LM with the spec and the address that the environment gives."""
+    spec = lm.spec or default_spec()
+    address = os.environ.get("TYPEDRAG_API_BASE") if lm_provider(spec) == "vllm" else None
+    return lm.model_copy(update={"spec": spec, "api_base": lm.api_base or address})
+
+
+def shared_index(retriever: str | None, index: Path | None) -> Path | None:
+    """The index that a retriever searches, as all machines find it; None for the sample's, which each machine has, and
+    where the retriever is the address of an index itself."""
+    named = None if brings_index(retriever or "") else index or os.environ.get("TYPEDRAG_INDEX")
+    return Path(named).resolve() if named else index
+
+
+def _check_same(retriever: IndexRetriever | None, identity: Mapping[str, Any]) -> None:
+    if retriever is not None and dict(retriever.identity) != dict(identity):
+        raise RetrievalError(
+            f"the index {retriever.place} of a worker is not the one where the run was begun",
+            "Let all machines have the same, or share it: typedrag index serve, and --retriever http://HOST:PORT",
+        )
