@@ -148,7 +148,7 @@ def error_paths() -> list[str]:
 
 def _variable(option: click.Option) -> str:
     """The environment variable of an option, without those of its former names."""
-    return option.envvar if isinstance(option.envvar, str) else list(option.envvar or [""])[0]
+    return option.envvar if isinstance(option.envvar, str) else next(iter(option.envvar or [""]))
 
 
 def _page(path: str) -> str:
