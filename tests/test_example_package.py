@@ -24,6 +24,9 @@ from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset, source_named
 from typedrag.metrics import build_metric, metric_names
 from typedrag.optimizers.compile.labelled_targets import find_target
+from tests.optimizers.tiny import Engine, request_for
+from typedrag.optimizers.compile.optimize import compile_module
+from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.optimizers.compile.targets import list_modules
 from typedrag.programs import build_program, program_names
 from typedrag.core.records import Passage
@@ -61,6 +64,10 @@ predictor.signature = predictor.signature.with_instructions("Be brief.")
 made = target.put_back(program, student)
 assert made.answer.predict.signature.instructions == "Be brief."
 assert list_modules(made) == list_modules(program) and signature_role(made.answer.predict.signature) == "answerer"
+optimizer = build_optimizer("styles", {"styles": ["Be kind.", "Be BETTER."]})
+outcome = compile_module(request_for(Path("compile"), Engine()), optimizer)
+assert outcome.best.answerers["cat"].signature.instructions.endswith("Be BETTER.")
+assert outcome.best_candidate.score > outcome.base_candidate.score
 cli(["datasets", "list"], standalone_mode=False)
 print("fine")
 """

@@ -8,7 +8,7 @@ from typedrag.core.errors import InputError, Unavailable
 from typedrag.core.records import CUT_OFF, Passage
 from typedrag.experiments.results import higher_is_better
 from typedrag.metrics import build_metric
-from typedrag.metrics.defects import contradictions_by
+from typedrag.metrics.defects import contradictions
 from typedrag.programs import RAG
 from typedrag.signatures.judging import SupportVerdict
 
@@ -71,12 +71,12 @@ def test_a_model_may_tell_contradictions() -> None:
 
     text = "Cats purr. An elephant is large. An elephant is tiny. Dogs bark."
     large, tiny, dogs = "An elephant is large.", "An elephant is tiny.", "Dogs bark."
-    assert contradictions_by(Grudging(), text) == [(large, tiny), (large, dogs)]
-    assert contradictions_by(Grudging(), "") == []
+    assert contradictions(text, support=Grudging()) == [(large, tiny), (large, dogs)]
+    assert contradictions("", support=Grudging()) == []
 
 
 def test_who_tells_contradictions_is_named(tmp_path) -> None:
-    with pytest.raises(InputError, match="cannot be told by 'lm'"):
+    with pytest.raises(InputError, match="'lm' is no way to find contradictions"):
         build_metric("defects", make="lm")
     nowhere = build_metric("defects", make=f"nli:{tmp_path / 'nowhere'}")
     with pytest.raises(Unavailable, match="nowhere"):

@@ -61,18 +61,18 @@ def drawn_splits(examples: Sequence[dspy.Example]) -> Splits:
     for example in sorted(examples, key=lambda e: str(e.id)):
         groups[question_group(example)].append(example.id)
         first.setdefault(question_group(example), example)  # its subset and type count for the question
-    return {
-        member: split
-        for key, stratum in stratify(list(first.values())).items()
-        for split, part in _parts(key, stratum).items()
-        for example in part
-        for member in groups[question_group(example)]
-    }
+    splits: dict[str, str] = {}
+    for key, stratum in stratify(list(first.values())).items():
+        offset = int(text_hash("/".join(key)), 16) / 16**64
+        ends = [0, *(int(len(stratum) * bound + offset) for bound in _BOUNDS), len(stratum)]
+        for split, start, end in zip(SPLITS, ends, ends[1:], strict=False):
+            splits |= {i: split for example in stratum[start:end] for i in groups[question_group(example)]}
+    return splits
 
 
 def given_splits(examples: Sequence[dspy.Example], field: str) -> Splits:
     """The splits named by a field of the examples; a question that is named for several is in the last of them."""
-    return _apart(examples, {e.id: _CALLED[e[field]] for e in examples})
+    return _keep_apart(examples, {e.id: _CALLED[e[field]] for e in examples})
 
 
 def official_splits(examples: Sequence[dspy.Example], field: str = "subset") -> Splits:
@@ -89,22 +89,16 @@ def official_splits(examples: Sequence[dspy.Example], field: str = "subset") -> 
         return given_splits(examples, field)
     drawn = drawn_splits([e for e in examples if named[e.id] == "train"])
     splits = {i: "validation" if drawn[i] == "validation" else "train" for i in drawn}
-    return _apart(examples, {i: splits.get(i, "test") for i in named})
+    return _keep_apart(examples, {i: splits.get(i, "test") for i in named})
 
 
-def _apart(examples: Sequence[dspy.Example], splits: Splits) -> Splits:
+def _keep_apart(examples: Sequence[dspy.Example], splits: Splits) -> Splits:
     """Splits without the examples of a question that is also in a later split: no test question is learned from."""
     last: dict[str, int] = {}
     for e in examples:
         if e.id in splits:
             last[question_group(e)] = max(last.get(question_group(e), 0), SPLITS.index(splits[e.id]))
     return {e.id: splits[e.id] for e in examples if e.id in splits and splits[e.id] == SPLITS[last[question_group(e)]]}
-
-
-def _parts(key: tuple[str, str], stratum: list[dspy.Example]) -> dict[str, list[dspy.Example]]:
-    offset = int(text_hash("/".join(key)), 16) / 16**64
-    first, second = (int(len(stratum) * bound + offset) for bound in _BOUNDS)
-    return dict(zip(SPLITS, (stratum[:first], stratum[first:second], stratum[second:]), strict=True))
 
 
 _DERIVED = ("predicted_type", "passage_texts")
@@ -172,20 +166,20 @@ class Dataset:
             return self.examples
         if name not in SPLITS:
             raise InputError(f"no split is called '{name}'", f"Splits: all, {', '.join(SPLITS)}")
-        return tuple(e for e in self.examples if self._placed.get(e.id) == name)
+        return tuple(e for e in self.examples if self._splits.get(e.id) == name)
 
     @property
     def default_split(self) -> str:
         """The split to measure on by default: `test` if the source publishes one, else `all`."""
-        return "test" if "test" in self._dealt.values() else "all"
+        return "test" if "test" in self._official.values() else "all"
 
     @cached_property
-    def _dealt(self) -> Splits:
+    def _official(self) -> Splits:
         return self.splits or official_splits(self.examples)
 
     @cached_property
-    def _placed(self) -> Splits:
-        return self._dealt or drawn_splits(self.examples)
+    def _splits(self) -> Splits:
+        return self._official or drawn_splits(self.examples)
 
     def strata(self) -> dict[tuple[str, str], list[dspy.Example]]:
         """The examples by subset and question type, each in the order of its ids' hashes."""
@@ -202,9 +196,6 @@ def sample(
 
     A larger limit adds to the examples of a smaller one. Strata take their turns so that a limit below their number
     still reaches each subset, with other types.
-
-    Args:
-        type_of: Tells an example's question type, which strata are formed by, besides the subset.
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
@@ -221,11 +212,7 @@ def sample(
 
 
 def plain(value: Any) -> Any:
-    """The JSON value of a record or enum in an example, for `json.dumps`.
-
-    Raises:
-        TypeError: If the value is neither.
-    """
+    """The JSON value of a record or enum in an example, for `json.dumps`."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Enum):
@@ -313,22 +300,12 @@ def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> D
 
 
 def example(**fields: object) -> dspy.Example:
-    """An example with these fields, of which `question` is the only input.
-
-    Example:
-        >>> example(id="1", question="Why?").inputs().toDict()
-        {'question': 'Why?'}
-    """
+    """An example with these fields, of which `question` is the only input."""
     return dspy.Example(**fields).with_inputs("question")
 
 
 def make_id(*parts: str) -> str:
-    """An id for a row that has none: a hash of the parts that identify it.
-
-    Example:
-        >>> make_id("Why is the sky blue?")
-        'fa57d61b4ef46453'
-    """
+    """An id for a row that has none: a hash of the parts that identify it."""
     return text_hash("\x1f".join(parts))[:16]
 
 

@@ -110,11 +110,15 @@ def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None
     named = renamed(entry, NAMES, fields)
     columns.update(dict.fromkeys(entry.value))
     row = parse(_Row, entry._replace(value={name: value for name, value in named.items() if value not in (None, "")}))
+    rows: Sequence[ReferenceRow | str] = row.references or ()
+    references = [
+        Reference(r, len(rows) - n) if isinstance(r, str) else Reference(r.text, r.label) for n, r in enumerate(rows, 1)
+    ]
     known: dict[str, Any] = {
         "question_type": row.question_type,
         "predicted_type": row.predicted_type,
         "subset": row.subset,
-        "references": _references(row.references or []),
+        "references": tuple(sorted(references, key=lambda r: -r.label)),
         "answers": all_listed(row.answers or ()),
         "passage_ids": tuple(row.passage_ids or ()),
         "sub_questions": tuple(SubQuestion(s.text, s.type) for s in row.sub_questions or ()),
@@ -128,23 +132,8 @@ def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None
     )
 
 
-def _references(rows: Sequence[ReferenceRow | str]) -> tuple[Reference, ...]:
-    labelled = [
-        Reference(r, len(rows) - n) if isinstance(r, str) else Reference(r.text, r.label) for n, r in enumerate(rows, 1)
-    ]
-    return tuple(sorted(labelled, key=lambda r: -r.label))
-
-
 def field_mapping(pairs: Iterable[str]) -> dict[str, str]:
-    """The mapping written as NAME=FIELD pairs.
-
-    Raises:
-        InputError: If a pair has another form.
-
-    Example:
-        >>> field_mapping(["question=query", "id=qid"])
-        {'question': 'query', 'id': 'qid'}
-    """
+    """The mapping written as NAME=FIELD pairs."""
     mapping = {}
     for pair in pairs:
         name, _, field = pair.partition("=")

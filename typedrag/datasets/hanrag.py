@@ -45,10 +45,6 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
     compound; `entity` is the entity of all of them. No entity is in two subsets.
 
     Args:
-        subset: train, validation or test, or several with commas between; None takes all.
-
-    Raises:
-        InputError: If a row does not fit, or no path is given.
     """
     if path is None:
         raise InputError("compound questions are read from a file", "Build one: typedrag datasets build compound")
@@ -143,9 +139,6 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
     `route`), decomposer (`question`; `sub_queries`), refiner (`question`, `solved`; `query`),
     relevance (`question`, `passage`; `relevant`), ending (`question`, `solved`; `ending`). `part`
     is train, validation or test; each question is in one part only; `origin` names the dataset.
-
-    Args:
-        subset: One of the roles, or several separated by commas; None takes all.
     """
     if path is None:
         raise InputError(

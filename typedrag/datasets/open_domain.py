@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 from pydantic import AliasChoices, Field
@@ -91,9 +91,6 @@ def read_single_hop(path: Path) -> Iterator[SingleHop]:
     A user's own rows have `question`, `answer` or `answers`, and perhaps `entity`. SQuAD's entity is the title
     of the article. DPR's positive contexts count as relevant, its hard negatives
     as noise.
-
-    Args:
-        path: A .jsonl, .csv, .tsv or .json file, also gzipped.
     """
     if path.name.removesuffix(".gz").endswith(".json"):
         whole = read_json(path)
@@ -146,13 +143,7 @@ class QuestionSet(NamedTuple):
 
 
 def read_question_set(where: str, subset: str | None = None) -> QuestionSet:
-    """Read questions with their gold answers.
-
-    Args:
-        where: DATASET, fetched from its home, or DATASET:PATH for a copy; or a file
-            that `read_single_hop` reads.
-        subset: A subset of the dataset, such as validation; None takes all there are.
-    """
+    """Read questions with their gold answers."""
     name, _, path = where.partition(":")
     if name in {source.name for source in sources()}:
         options = {"subset": subset} if subset else {}
@@ -177,10 +168,6 @@ def _stem(file: Path) -> str:
     return file.name.partition(".")[0] or file.name
 
 
-def _triviaqa_file(file: Path, part: str) -> Iterator[Entry]:
-    yield from members(Entry(read_json(file), str(file), part), "Data")
-
-
 def _squad_file(file: Path, part: str) -> Iterator[Entry]:
     for article in members(Entry(read_json(file), str(file), part), "data"):
         for paragraph in members(article, "paragraphs"):
@@ -188,16 +175,9 @@ def _squad_file(file: Path, part: str) -> Iterator[Entry]:
 
 
 class _NaturalQuestion(Layout):
+    id: ClassVar[str] = ""
     question: Text
     answer: list[Text]
-
-    @property
-    def id(self) -> str:
-        return make_id(self.question)
-
-    @property
-    def answers(self) -> list[str]:
-        return self.answer
 
 
 class _TriviaAnswer(Layout):
@@ -210,10 +190,6 @@ class _TriviaQuestion(Layout):
     question: Text = Field(validation_alias=AliasChoices("question", "Question"))
     answer: _TriviaAnswer = Field(validation_alias=AliasChoices("answer", "Answer"))
 
-    @property
-    def answers(self) -> list[str]:
-        return [self.answer.value, *self.answer.aliases]
-
 
 class _SquadHubAnswers(Layout):
     text: list[Text]
@@ -224,20 +200,12 @@ class _OpenSquadQuestion(Layout):
     question: Text
     marked: list[SquadAnswer] | _SquadHubAnswers = Field(validation_alias="answers")
 
-    @property
-    def answers(self) -> list[str]:
-        return [a.text for a in self.marked] if isinstance(self.marked, list) else self.marked.text
-
 
 class _MultiHopQuestion(WithContexts):
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: Text
     answer: Text
     answer_aliases: list[str] = Field(default=[])  # only MuSiQue has them
-
-    @property
-    def answers(self) -> list[str]:
-        return [self.answer, *self.answer_aliases]
 
 
 @dataclass(frozen=True)
@@ -249,6 +217,7 @@ class OpenDomainSet:
         columns: The hub's columns that are read.
         files: The names of its native files, by subset; the hub's splits have the names of the subsets.
         layout: The layout of a question, in the native files and on the hub.
+        answers: The answers of a row of this layout.
         config: One of the configurations that the hub lists, or None.
         questions: Reads the questions of a native file.
     """
@@ -260,6 +229,7 @@ class OpenDomainSet:
     columns: tuple[str, ...]
     files: dict[str, tuple[str, ...]]
     layout: type[Any]
+    answers: Callable[[Any], Iterable[str]]
     config: str | None = None
     questions: Callable[[Path, str], Iterable[Entry]] = read_rows
 
@@ -273,6 +243,7 @@ OPEN_DOMAIN_SETS = (
         columns=("question", "answer"),
         files={"train": ("NQ-open.train.jsonl",), "validation": ("NQ-open.dev.jsonl",)},
         layout=_NaturalQuestion,
+        answers=lambda row: row.answer,
     ),
     OpenDomainSet(
         name="triviaqa",
@@ -286,7 +257,8 @@ OPEN_DOMAIN_SETS = (
             "validation": ("unfiltered-web-dev.json", "wikipedia-dev.json", "web-dev.json"),
         },
         layout=_TriviaQuestion,
-        questions=_triviaqa_file,
+        answers=lambda row: (row.answer.value, *row.answer.aliases),
+        questions=lambda file, part: members(Entry(read_json(file), str(file), part), "Data"),
     ),
     OpenDomainSet(
         name="squad",
@@ -296,6 +268,7 @@ OPEN_DOMAIN_SETS = (
         columns=("id", "question", "answers"),
         files={"train": ("train-v1.1.json",), "validation": ("dev-v1.1.json",)},
         layout=_OpenSquadQuestion,
+        answers=lambda row: [a.text for a in row.marked] if isinstance(row.marked, list) else row.marked.text,
         questions=_squad_file,
     ),
     OpenDomainSet(
@@ -306,6 +279,7 @@ OPEN_DOMAIN_SETS = (
         columns=("id", "question", "answer", "answer_aliases", "paragraphs"),
         files={"train": ("musique_ans_v1.0_train.jsonl",), "validation": ("musique_ans_v1.0_dev.jsonl",)},
         layout=_MultiHopQuestion,
+        answers=lambda row: (row.answer, *row.answer_aliases),
     ),
     OpenDomainSet(
         name="hotpotqa",
@@ -319,6 +293,7 @@ OPEN_DOMAIN_SETS = (
             "validation": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json"),
         },
         layout=_MultiHopQuestion,
+        answers=lambda row: (row.answer, *row.answer_aliases),
     ),
     OpenDomainSet(
         name="2wikimultihopqa",
@@ -328,6 +303,7 @@ OPEN_DOMAIN_SETS = (
         columns=("id", "question", "answer", "context", "supporting_facts"),
         files={"train": ("train.json",), "validation": ("dev.json",)},
         layout=_MultiHopQuestion,
+        answers=lambda row: (row.answer, *row.answer_aliases),
     ),
 )
 
@@ -342,24 +318,29 @@ def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str 
     Args:
         data: One of `OPEN_DOMAIN_SETS`.
         path: A native file, or a folder of them.
-        subset: train or validation; None takes all there are.
     """
-    if path:
-        entries = (e for part, file in find_files(path, data.files, subset) for e in data.questions(file, part))
-        return build_dataset(data.name, entries, partial(_example, layout=data.layout), source=str(path))
     splits = {part: part for part in data.files}
-    rows = hub_rows(data.hub, splits, config=data.config, subset=subset, columns=data.columns)
-    return build_dataset(data.name, rows, partial(_example, layout=data.layout), source=data.hub)
+    entries: Iterator[Entry] = (
+        (e for part, file in find_files(path, data.files, subset) for e in data.questions(file, part))
+        if path
+        else hub_rows(data.hub, splits, config=data.config, subset=subset, columns=data.columns)
+    )
+    return build_dataset(data.name, entries, partial(_example, data=data), source=str(path or data.hub))
 
 
-def _example(entry: Entry, *, layout: type[Any]) -> dspy.Example | str:
-    row = parse(layout, entry)
-    answers = all_listed(row.answers)
+def _example(entry: Entry, *, data: OpenDomainSet) -> dspy.Example | str:
+    row = parse(data.layout, entry)
+    answers = all_listed(data.answers(row))
     if not answers:
         return "it has no answer"
     needed = row.passage_ids if isinstance(row, WithContexts) else ()
-    labels = {"passage_ids": needed} if needed else {}
-    return example(id=row.id, question=row.question, subset=entry.subset, answers=answers, **labels)
+    return example(
+        id=row.id or make_id(row.question),
+        question=row.question,
+        subset=entry.subset,
+        answers=answers,
+        **({"passage_ids": needed} if needed else {}),
+    )
 
 
 for _data in OPEN_DOMAIN_SETS:

@@ -68,8 +68,6 @@ def load_webgpt(
     Args:
         path: The authors' comparisons.jsonl, where a line is a list of two records, or the hub's
             rows as JSONL, where the records' fields end in _0 and _1; or the folder.
-        subset: One of the datasets that the questions come from, such as eli5, or several separated by commas; None
-            takes all there are.
         first_words: Only questions that begin with one of these words, such as `why,how`; by default all.
         least_words: The fewest words that both answers have.
     """
@@ -95,19 +93,18 @@ def load_webgpt(
 
 
 def _comparisons(file: Path) -> Iterator[Entry]:
+    """Yield the rows in the hub's layout: the two records of a line as one row."""
     for entry in read_rows(file, kind=".jsonl"):
-        yield entry._replace(value=_joined(entry)) if isinstance(entry.value, list) else entry
-
-
-def _joined(entry: Entry) -> dict[str, object]:
-    """The two records of a line as one row in the hub's layout."""
-    records = entry.value
-    if len(records) != 2 or not all(isinstance(record, dict) for record in records):
-        raise misfit(entry.place, "it is no list of two records")
-    if records[0].get("question") != records[1].get("question"):
-        raise misfit(entry.place, "its two records have different questions")
-    fields = {f"{name}_{n}": value for n, record in enumerate(records) for name, value in record.items()}
-    return {"question": records[0].get("question"), **fields}
+        records = entry.value
+        if not isinstance(records, list):
+            yield entry
+            continue
+        if len(records) != 2 or not all(isinstance(record, dict) for record in records):
+            raise misfit(entry.place, "it is no list of two records")
+        if records[0].get("question") != records[1].get("question"):
+            raise misfit(entry.place, "its two records have different questions")
+        fields = {f"{name}_{n}": value for n, record in enumerate(records) for name, value in record.items()}
+        yield entry._replace(value={"question": records[0].get("question"), **fields})
 
 
 def _webgpt_example(entry: Entry) -> dspy.Example | str:

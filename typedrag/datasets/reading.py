@@ -50,26 +50,24 @@ class Entry(NamedTuple):
     subset: str = ""
 
 
-def _text(value: str) -> str:
+def _check_text(value: str) -> str:
     if not value.strip():
         raise ValueError("it is blank")
     return whole(value)
 
 
-def _short(value: str) -> str:
-    if len(value) > LONGEST_ID:
+def _check_id(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if isinstance(value, str) and len(value) > LONGEST_ID:
         raise ValueError(f"it has {len(value):,} characters, where {LONGEST_ID:,} are allowed")
     return value
 
 
-def _number_as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-Text = Annotated[str, AfterValidator(_text)]
+Text = Annotated[str, AfterValidator(_check_text)]
 """A text that is not blank."""
 
-Id = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_text), AfterValidator(_short)]
+Id = Annotated[str, BeforeValidator(_check_id), AfterValidator(_check_text)]
 """A text of at most `LONGEST_ID` characters; a whole number is read as its text."""
 
 TypeName = Annotated[QuestionType, Field(strict=False)]
@@ -109,12 +107,7 @@ def parse(layout: type[L], entry: Entry) -> L:
 
 
 def listed(text: str) -> list[str]:
-    """The texts of a list written as one text, in JSON or Python; else the text alone.
-
-    Example:
-        >>> listed("['pitot tube', 'Pitot probe']"), listed("[Verse 1]")
-        (['pitot tube', 'Pitot probe'], ['[Verse 1]'])
-    """
+    """The texts of a list written as one text, in JSON or Python; else the text alone."""
     if not text.lstrip().startswith("["):
         return [text]
     for read in (parse_json, ast.literal_eval):
@@ -133,12 +126,7 @@ def all_listed(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def renamed(entry: Entry, names: Sequence[str], fields: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a user's row, by our names of the fields; None for a field that the row lacks.
-
-    Args:
-        names: Our names of the fields.
-        fields: The row's names of some of them.
-    """
+    """The values of a user's row, by our names of the fields; None for a field that the row lacks."""
     row = entry.value
     if not isinstance(row, dict):
         raise misfit(entry.place, "it is no object with fields")
@@ -174,17 +162,12 @@ def read_subsets(path: Path, files: Mapping[str, Sequence[str]], subset: str | N
 
 
 def read_rows(path: Path, subset: str = "", *, kind: str = "") -> Iterator[Entry]:
-    """Yield the rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped.
-
-    Args:
-        subset: The subset that the rows are given.
-        kind: The file's kind, such as `.csv`, if its name does not tell.
-    """
+    """Yield the rows of a JSONL, CSV or TSV file, or the members of a JSON file's list; also gzipped."""
     kind = kind or Path(_bare(path)).suffix.lower()
     if kind in (".jsonl", ".ndjson"):
-        rows = _json_lines(path)
+        rows = _read_json_lines(path)
     elif kind in TABLES:
-        rows = _table(path, TABLES[kind])
+        rows = _read_table(path, TABLES[kind])
     elif kind == ".json":
         rows = members(Entry(read_json(path), str(path)))
     else:
@@ -215,18 +198,15 @@ def members(entry: Entry, field: str = "") -> Iterator[Entry]:
 
 
 def find_files(path: Path, files: Mapping[str, Sequence[str]], subset: str | None = None) -> list[tuple[str, Path]]:
-    """The files of the subsets, as pairs of subset and file.
-
-    Args:
-        path: A file, or a folder that holds some of them.
-        files: The names that each subset's file may have, relative to the folder.
-        subset: One of the subsets, or several separated by commas; None takes all that are there.
-    """
+    """The files of the subsets, as pairs of subset and file."""
     subsets = choose_subsets(list(files), subset)
     if path.is_dir():
-        there = [(name, _first(path, files[name])) for name in subsets]
-        present = [(name, file) for name, file in there if file is not None]
-        missing = [name for name, file in there if file is None]
+        there = {}
+        for name in subsets:
+            candidates = (path / f"{file}{ending}" for file in files[name] for ending in ("", ".gz"))
+            there[name] = next((file for file in candidates if file.is_file()), None)
+        present = [(name, file) for name, file in there.items() if file is not None]
+        missing = [name for name, file in there.items() if file is None]
         if not present or (subset and missing):
             names = " or ".join(files[missing[0]])
             raise InputError(f"folder {path} holds no file of subset '{missing[0]}'", f"It should be called {names}")
@@ -242,12 +222,7 @@ def find_files(path: Path, files: Mapping[str, Sequence[str]], subset: str | Non
 
 
 def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
-    """The subsets in a comma-separated list; all known ones if there is no list.
-
-    Example:
-        >>> choose_subsets(["nq", "squad", "trivia"], "trivia,nq")
-        ['trivia', 'nq']
-    """
+    """The subsets in a comma-separated list; all known ones if there is no list."""
     subsets = [name.strip() for name in subset.split(",")] if subset else list(known)
     for name in subsets:
         if name not in known:
@@ -255,16 +230,11 @@ def choose_subsets(known: Sequence[str], subset: str | None) -> list[str]:
     return subsets
 
 
-def _first(folder: Path, names: Sequence[str]) -> Path | None:
-    candidates = (folder / f"{name}{ending}" for name in names for ending in ("", ".gz"))
-    return next((file for file in candidates if file.is_file()), None)
-
-
 def _bare(path: Path) -> str:
     return path.name.removesuffix(".gz")
 
 
-def _json_lines(path: Path) -> Iterator[Entry]:
+def _read_json_lines(path: Path) -> Iterator[Entry]:
     with open_text(path) as lines:
         for number, line in enumerate(usable_lines(lines, str(path)), 1):
             if line.strip():
@@ -272,12 +242,7 @@ def _json_lines(path: Path) -> Iterator[Entry]:
 
 
 def decode(text: str, source: str, line: int = 0) -> Any:
-    """The value of a JSON text.
-
-    Args:
-        source: The name of its file.
-        line: Its line there; 0 if it is the whole file.
-    """
+    """The value of a JSON text."""
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:
@@ -287,7 +252,7 @@ def decode(text: str, source: str, line: int = 0) -> Any:
         raise misfit(f"{source}, line {line or 1}", str(error)) from None
 
 
-def _table(path: Path, delimiter: str) -> Iterator[Entry]:
+def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
     csv.field_size_limit(LONGEST_LINE)
     with open_text(path) as lines:
         rows = csv.reader(usable_lines(lines, str(path)), delimiter=delimiter, strict=True)
@@ -322,17 +287,18 @@ def hub_rows(
     subset: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[Entry]:
-    """Yield the rows of a dataset on the Hugging Face hub.
+    """Yield the rows of a dataset on the Hugging Face hub."""
+    require("datasets")
+    import datasets
 
-    Args:
-        splits: The hub's name of the split for each subset.
-        config: One of the configurations that the hub lists for the dataset.
-        subset: One of the subsets, or several separated by commas; None takes all.
-        columns: The columns to read, if rows have much besides.
-    """
     for part in choose_subsets(list(splits), subset):
         place = f"{name} ({splits[part]})"
-        for number, row in enumerate(_split(name, config, splits[part], columns), 1):
+        try:
+            rows = datasets.load_dataset(name, config, split=splits[part])
+            rows = rows.select_columns(list(columns)) if columns else rows
+        except Exception as error:  # for many causes: no connection, no such dataset, config, split or column
+            raise _fetch_error(f"dataset {name} of the Hugging Face hub", error) from error
+        for number, row in enumerate(rows, 1):
             yield Entry(row, f"{place}, row {number}", part)
 
 
@@ -345,7 +311,7 @@ def download(url: str, *, extract: bool = False) -> Path:
     try:
         return Path(manager.download_and_extract(url) if extract else manager.download(url))
     except Exception as error:  # the kind of error depends on the protocol
-        raise _unreachable(url, error) from error
+        raise _fetch_error(url, error) from error
 
 
 def cache_folder() -> Path:
@@ -356,18 +322,7 @@ def cache_folder() -> Path:
     return Path(datasets.config.HF_DATASETS_CACHE)
 
 
-def _split(name: str, config: str | None, split: str, columns: Sequence[str] | None) -> Any:
-    require("datasets")
-    import datasets
-
-    try:
-        rows = datasets.load_dataset(name, config, split=split)
-        return rows.select_columns(list(columns)) if columns else rows
-    except Exception as error:  # for many causes: no connection, no such dataset, config, split or column
-        raise _unreachable(f"dataset {name} of the Hugging Face hub", error) from error
-
-
-def _unreachable(what: str, error: Exception) -> Unavailable:
+def _fetch_error(what: str, error: Exception) -> Unavailable:
     message = str(error).partition("\n")[0]
     reason = f": {message}" if message and message != what else ""
     return Unavailable(f"{what} cannot be fetched{reason}", "Check the connection, or name a copy: --path")

@@ -137,9 +137,13 @@ def musique_chains(path: Path) -> Iterator[ReasoningChain]:
         answers: list[str] = []
         steps = []
         for hop in row.question_decomposition:
-            query = _with_answers(hop.question, answers)
+            query = hop.question
+            for number in range(len(answers), 0, -1):  # #12 before #1
+                query = query.replace(f"#{number}", answers[number - 1])
+            subject, arrow, relation = query.partition(">>")
+            query = relation_question(subject, relation) if arrow else query.strip()
             support = passages.get(hop.paragraph_support_idx) if hop.paragraph_support_idx is not None else None
-            steps.append(ChainStep(_as_question(query), hop.answer, (support,) if support else ()))
+            steps.append(ChainStep(query, hop.answer, (support,) if support else ()))
             answers.append(hop.answer)
         noise = tuple(passages[p.idx] for p in row.paragraphs if not p.is_supporting)
         yield ReasoningChain(row.id, row.question, tuple(steps), noise)
@@ -219,22 +223,6 @@ _QUESTIONS: Mapping[str, str] = {
 
 
 def relation_question(subject: str, relation: str) -> str:
-    """The question for the object of a relation with this subject.
-
-    Example:
-        >>> relation_question("Heonjong of Joseon", "father"), relation_question("UHF", "genre")
-        ('Who is the father of Heonjong of Joseon?', 'What is the genre of UHF?')
-    """
+    """The question for the object of a relation with this subject."""
     known = _QUESTIONS.get(" ".join(relation.lower().split()), f"What is the {relation.strip()} of {{}}?")
     return known.format(subject.strip())
-
-
-def _as_question(query: str) -> str:
-    subject, arrow, relation = query.partition(">>")
-    return relation_question(subject, relation) if arrow else query.strip()
-
-
-def _with_answers(query: str, answers: list[str]) -> str:
-    for number in range(len(answers), 0, -1):  # #12 before #1
-        query = query.replace(f"#{number}", answers[number - 1])
-    return query

@@ -65,7 +65,6 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
 
     Args:
         path: A .jsonl file whose name holds train, dev or test, or a folder with at most one such file for each.
-        subset: train, dev or test, or several separated by commas; None takes all there are.
     """
     if path is None:
         raise InputError("dataset 'richrag' is read from files of its authors", f"Fetch them from {HOME}: --path")
@@ -143,8 +142,6 @@ def load_wikiasp(path: Path | None = None, subset: str | None = None, per_domain
     Args:
         path: The folder of all domains, the folder of one (with train.jsonl, valid.jsonl,
             test.jsonl), or one such file.
-        subset: A domain, such as Album, or several separated by commas, for a folder of all domains; None
-            takes all there are.
         per_domain: Draw at most so many articles of each domain, whatever their part, and deal them out 10:1:1
             to train, validation and test; 517 make RichRAG's 10,339. By default all articles, in the authors' split.
     """
@@ -156,7 +153,8 @@ def load_wikiasp(path: Path | None = None, subset: str | None = None, per_domain
             f"Name a copy whose rows have a field 'title', or that has a file {TITLES}: --path",
         )
     titles_file = (path if path.is_dir() else path.parent) / TITLES
-    titles = dict(_titles(titles_file)) if titles_file.exists() else {}
+    rows = (parse(_Title, entry) for entry in read_rows(titles_file)) if titles_file.exists() else ()
+    titles = {row.exid: row.title for row in rows}
     dataset = build_dataset(
         "wikiasp", _wikiasp_rows(path, subset), partial(_wikiasp_example, titles=titles), source=str(path)
     )
@@ -182,12 +180,6 @@ def _wikiasp_rows(path: Path, subset: str | None) -> Iterator[Entry]:
             domain = file.parent.name
             for row in read_rows(file, domain if domain in DOMAINS else ""):
                 yield row._replace(value={**row.value, "part": part}) if isinstance(row.value, dict) else row
-
-
-def _titles(file: Path) -> Iterator[tuple[str, str]]:
-    for entry in read_rows(file):
-        row = parse(_Title, entry)
-        yield row.exid, row.title
 
 
 def _wikiasp_example(entry: Entry, *, titles: dict[str, str]) -> dspy.Example | str:
@@ -235,7 +227,6 @@ def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> D
 
     Args:
         path: The unpacked folder, or one of its .tsv files, with document_passages.json beside it.
-        subset: train, dev or test, or several separated by commas; None takes all there are.
     """
     folder = path or next(
         (p.parent for p in download(WIKIPASSAGEQA_HOME, extract=True).rglob(PASSAGES)), Path(PASSAGES)

@@ -32,12 +32,7 @@ class SampleQuestion:
 
 
 def sample_questions() -> list[SampleQuestion]:
-    """The 24 sample questions, four of each non-factoid type.
-
-    Example:
-        >>> sample_questions()[0].question
-        'How do vaccines protect the body against disease?'
-    """
+    """The 24 sample questions, four of each non-factoid type."""
     rows = map(json.loads, (FOLDER / "questions.jsonl").read_text("utf-8").splitlines())
     return [
         SampleQuestion(r["id"], r["question"], QuestionType(r["question_type"]), tuple(r["passage_ids"])) for r in rows

@@ -131,7 +131,6 @@ def load_researchy_questions(path: Path | None = None, subset: str | None = None
 
     Args:
         path: A file `researchy_questions.train.jsonl` or `.test.jsonl`, or their folder.
-        subset: train or test; None takes all there are.
     """
     splits, columns = {part: part for part in RESEARCHY_FILES}, ("id", "question", "DocStream")
     rows = (

@@ -67,32 +67,26 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
         path: A file of the authors' repository, a folder with `SUBSET.jsonl` or
             `SUBSET/annotated_odqa_nf_test.jsonl` files, or a file that `typedrag datasets build
             wiki-nfqa` made, whose rows name their subsets.
-        subset: One of nq, squad, trivia, hotpotqa, musique and 2wikimultihopqa, or of the subsets that the rows
-            name, or several separated by commas; None takes all there are.
     """
     if path:
-        return build_dataset("wiki-nfqa", _rows_at(path, subset), _wiki_nfqa_example, source=str(path))
+        return build_dataset("wiki-nfqa", _read_rows(path, subset), _wiki_nfqa_example, source=str(path))
     subsets = choose_subsets(SUBSETS, subset)
     rows = hub_rows(WIKI_NFQA_HUB, {"test": "test"}, config="reference_answer_list")
-    placed = (row._replace(subset=_subset_of(row)) for row in rows)
+    placed = (row._replace(subset=_hub_subset(row)) for row in rows)
     return build_dataset(
         "wiki-nfqa", (row for row in placed if row.subset in subsets), _wiki_nfqa_example, source=WIKI_NFQA_HUB
     )
 
 
-def _rows_at(path: Path, subset: str | None) -> Iterable[Entry]:
+def _read_rows(path: Path, subset: str | None) -> Iterable[Entry]:
     """The rows of a file if all of them name their subset, else those of the authors' files."""
     if path.is_file():
-        named = [row._replace(subset=_named(row)) for row in read_rows(path)]
+        rows = [(row, row.value.get("subset") if isinstance(row.value, dict) else None) for row in read_rows(path)]
+        named = [row._replace(subset=name if isinstance(name, str) else "") for row, name in rows]
         if named and all(row.subset for row in named):
             subsets = choose_subsets(sorted({row.subset for row in named}), subset)
             return [row for row in named if row.subset in subsets]
     return read_subsets(path, WIKI_NFQA_FILES, subset)
-
-
-def _named(entry: Entry) -> str:
-    subset = entry.value.get("subset") if isinstance(entry.value, dict) else None
-    return subset if isinstance(subset, str) else ""
 
 
 def _wiki_nfqa_example(entry: Entry) -> dspy.Example | str:
@@ -102,27 +96,22 @@ def _wiki_nfqa_example(entry: Entry) -> dspy.Example | str:
     if len(set(row.answer_label)) < 2:
         return "all its answers have the same label"
     order = sorted(range(len(row.answer_label)), key=lambda n: -row.answer_label[n])
-    authors = _authors(row)
+    by_author = (row.answer_dict or {}).items()
+    written = [(author, text) for author, texts in by_author for text in (texts or {}).values() if text]
+    is_complete = [text for _, text in written] == row.answer_list
     answers = row.answers or [text for text in ((row.answer_dict or {}).get("ground_truth") or {}).values() if text]
     return example(
         id=row.question_id,
         question=row.question_text,
         subset=entry.subset,
         references=tuple(Reference(row.answer_list[n], row.answer_label[n]) for n in order),
-        reference_authors=tuple(authors[n] for n in order) if authors else (),
+        reference_authors=tuple(written[n][0] for n in order) if is_complete else (),
         answers=all_listed(answers),
         **({"predicted_type": row.predicted_type} if row.predicted_type else {}),
     )
 
 
-def _authors(row: _WikiNfqaRow) -> list[str]:
-    """The author of each answer; empty if the source does not name all of them."""
-    by_author = (row.answer_dict or {}).items()
-    written = [(author, text) for author, texts in by_author for text in (texts or {}).values() if text]
-    return [author for author, _ in written] if [text for _, text in written] == row.answer_list else []
-
-
-def _subset_of(entry: Entry) -> str:
+def _hub_subset(entry: Entry) -> str:
     """The dataset that a question comes from, told by the form of the id in the hub's row."""
     identifier = parse(_WikiNfqaRow, entry).question_id
     if identifier.startswith("single_"):
@@ -239,7 +228,6 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
 
     Args:
         path: A file train.csv, valid.csv or test.csv, or their folder.
-        subset: train, valid or test, or several separated by commas; None takes all there are.
     """
     if path:
         files = find_files(path, NF_CATS_FILES, subset)

@@ -17,7 +17,7 @@ from typedrag.experiments import formats
 from typedrag.experiments.compare import COSTS, Stratum, belongs
 from typedrag.experiments.results import METRIC, JudgeTally, MetricResult, QuestionResult, Run, higher_is_better
 from typedrag.metrics.estimate import bootstrap_estimate
-from typedrag.metrics.judges.linkage import Convention, chance_mpr, chance_mrr
+from typedrag.metrics.judges.linkage import Convention, chance_measures
 from typedrag.metrics.sub_question_coverage import Judged, Scenario, scenarios
 from typedrag.text.words import question_key
 
@@ -259,13 +259,13 @@ def only_columns(grid: Grid, parts: Sequence[Stratum]) -> Grid:
 
 
 def _chance(runs: Sequence[Run], measure: str, parts: Sequence[Stratum]) -> tuple[float | None, ...]:
-    levels = {MRR: chance_mrr, MPR: chance_mpr}
+    names = {MRR: "mrr", MPR: "mpr"}
     by_question: dict[str, tuple[QuestionResult, float]] = {}
-    for q in (q for run in runs if measure in levels for q in run.questions):
+    for q in (q for run in runs if measure in names for q in run.questions):
         details = q.metrics[_LINKAGE].details if _LINKAGE in q.metrics else {}
         if labels := details.get("labels"):
             convention = Convention(details.get("convention", Convention.TYPED_RAG))
-            by_question[q.id] = (q, levels[measure](len(labels), convention))
+            by_question[q.id] = (q, chance_measures(len(labels), convention)[names[measure]])
     levels_by_part = [[level for q, level in by_question.values() if belongs(q, part)] for part in parts]
     return tuple(fmean(part) if part else None for part in levels_by_part) if by_question else ()
 

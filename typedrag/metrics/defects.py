@@ -1,17 +1,22 @@
-"""Faults of an answer that show without knowing the right answer."""
+"""Faults of an answer that show without knowing the right answer.
+
+Contradictions are found by the words of sentences and without an LM: precise rather than complete. Two sentences
+exclude each other if they have the same words, but one is negated, has another number or swaps two things; in English
+also if each of two things is said to be more than the other, or one to be both more and less.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import ClassVar, NamedTuple
 
 import dspy
 import regex
 
-from typedrag.core.errors import InputError
 from typedrag.core.records import CUT_OFF, Passage
+from typedrag.core.registry import SpecGrammar
 from typedrag.metrics.judges.support import Support, open_support
 from typedrag.metrics.metric import Metric, Scored, listed, metric, quoted
 from typedrag.signatures.judging import SupportVerdict
@@ -56,21 +61,42 @@ class Claim(NamedTuple):
 
 
 def claims(sentence: str) -> list[Claim]:
-    """The claims of a sentence; parts joined by "and" share the subject.
-
-    Example:
-        >>> [(sorted(c.subject), c.attribute, c.more) for c in claims("Cats are cheaper and less loud, but shy.")]
-        [(['cat'], 'cheap', True), (['cat'], 'loud', False)]
-    """
+    """The claims of a sentence; parts joined by "and" share the subject."""
     results = []
     for clause in _CLAUSES.split(sentence):
         subject: frozenset[str] = frozenset()
         for part in _PARTS.split(clause):
-            if claim := _claim(split_words(part)):
+            if claim := _read_claim(split_words(part)):
                 subject = claim.subject or subject
                 if subject:
                     results.append(claim._replace(subject=subject))
     return results
+
+
+def _read_claim(words: list[str]) -> Claim | None:
+    """The claim of the first comparative among some words."""
+    for place, word in enumerate(words):
+        before = words[place - 1] if place else ""
+        following = words[place + 1] if place + 1 < len(words) else ""
+        in_er = word.endswith("er") and len(word) > 4 and word not in _NOUNS
+        if word in ("more", "less") and content_words(following):
+            attribute, more, after = following, word == "more", words[place + 2 :]
+        elif word in _IRREGULAR and _IRREGULAR[word][0]:
+            attribute, more, after = *_IRREGULAR[word], words[place + 1 :]
+        elif word not in _IRREGULAR and in_er and (before in _BEFORE or following == "than"):
+            base = word[:-2]
+            is_doubled = len(base) > 2 and base[-1] == base[-2] and base[-1] not in "lsf"
+            attribute, more, after = base[:-1] if is_doubled else base, True, words[place + 1 :]
+        else:
+            continue
+        end = next((n for n, other in enumerate(after) if other in _REASON), len(after))
+        than = after.index("than") if "than" in after[:end] else end
+        subject, rest, other = (
+            content_words(" ".join(word for word in text if word not in _BEFORE))
+            for text in (words[:place], after[:than], after[than + 1 : end])
+        )
+        return Claim(subject, next(iter(content_words(attribute)), attribute).rstrip("e"), more, rest, other)
+    return None
 
 
 def exclude(one: Claim, other: Claim, compared: frozenset[str]) -> bool:
@@ -88,41 +114,6 @@ def exclude(one: Claim, other: Claim, compared: frozenset[str]) -> bool:
     return others <= (one.than or (compared if mine <= compared else frozenset())) and mine <= (
         other.than or (compared if others <= compared else frozenset())
     )
-
-
-def _claim(words: list[str]) -> Claim | None:
-    for place, word in enumerate(words):
-        following = words[place + 1] if place + 1 < len(words) else ""
-        if word in ("more", "less") and content_words(following):
-            return _made(words[:place], _stem(following), word == "more", words[place + 2 :])
-        if _compares(word, words[place - 1] if place else "", following):
-            attribute, more = _IRREGULAR.get(word, (_positive(word), True))
-            return _made(words[:place], _stem(attribute), more, words[place + 1 :])
-    return None
-
-
-def _made(subject: list[str], attribute: str, more: bool, after: list[str]) -> Claim:
-    end = next((place for place, word in enumerate(after) if word in _REASON), len(after))
-    than = after.index("than") if "than" in after[:end] else end
-    texts = (subject, after[:than], after[than + 1 : end])
-    about, rest, other = (content_words(" ".join(word for word in text if word not in _BEFORE)) for text in texts)
-    return Claim(about, attribute, more, rest, other)
-
-
-def _compares(word: str, before: str, following: str) -> bool:
-    if word in _IRREGULAR:
-        return bool(_IRREGULAR[word][0])
-    return word.endswith("er") and len(word) > 4 and word not in _NOUNS and (before in _BEFORE or following == "than")
-
-
-def _positive(word: str) -> str:
-    """The base form of a comparative, without an e at its end."""
-    stem = word[:-2]
-    return stem[:-1] if len(stem) > 2 and stem[-1] == stem[-2] and stem[-1] not in "lsf" else stem
-
-
-def _stem(word: str) -> str:
-    return next(iter(content_words(word)), word).rstrip("e")
 
 
 _NEGATIONS = frozenset(
@@ -145,8 +136,6 @@ class _Sentence(NamedTuple):
 
     Attributes:
         words: Its words in their order, each number as `_ANY`.
-        numbers: Its numbers in their order.
-        negated: Whether it has a negation.
         content: Its content words, without negations.
         claims: Its comparative claims.
     """
@@ -159,41 +148,30 @@ class _Sentence(NamedTuple):
     claims: list[Claim]
 
 
-def contradictions(text: str, question: str = "") -> list[tuple[str, str]]:
+def contradictions(text: str, question: str = "", support: Support | None = None) -> list[tuple[str, str]]:
     """Pairs of sentences that exclude each other: the earliest such sentence, and the later one (or itself).
 
-    Args:
-        text: An answer.
-        question: Its question. If it compares two things, "X is safer" and "Y is safer" exclude each other.
-
-    Example:
-        >>> contradictions("Nuclear power is safer. Wind power is safer.", "Is nuclear or wind power safer?")
-        [('Nuclear power is safer.', 'Wind power is safer.')]
-        >>> contradictions("Yeast makes gas. It's old. Yeast doesn't make gas."), contradictions("面包不好。面包很好。")
-        ([('Yeast makes gas.', "Yeast doesn't make gas.")], [])
+    If the question compares two things, "X is safer" and "Y is safer" exclude each other. With `support`, a model
+    judges each later sentence against each earlier one.
     """
-    statements = [_read(s) for s in dict.fromkeys(sentences(text)) if not ends_in_question_mark(s)]
-    compared = content_words(question)
     excluded_by: dict[str, str] = {}
+    texts = list(dict.fromkeys(sentences(text)))
+    if support:
+        for place, first in enumerate(texts[:-1], 1):
+            verdicts = support.verdicts(question, texts[place:], [first])
+            for second, verdict in zip(texts[place:], verdicts, strict=True):
+                if verdict is SupportVerdict.CONTRADICTED:
+                    excluded_by.setdefault(second, first)
+        return [(excluded_by[sentence], sentence) for sentence in texts if sentence in excluded_by]
+    statements = [_read(sentence) for sentence in texts if not ends_in_question_mark(sentence)]
+    compared = content_words(question)
     for sentence in statements:
         if any(exclude(*pair, compared) for pair in combinations(sentence.claims, 2)):
             excluded_by.setdefault(sentence.text, sentence.text)
-    for first, second in combinations(statements, 2):
-        if _excludes(first, second, compared):
-            excluded_by.setdefault(second.text, first.text)
+    for one, other in combinations(statements, 2):
+        if _excludes(one, other, compared):
+            excluded_by.setdefault(other.text, one.text)
     return [(excluded_by[s.text], s.text) for s in statements if s.text in excluded_by]
-
-
-def contradictions_by(support: Support, text: str, question: str = "") -> list[tuple[str, str]]:
-    """Pairs as of `contradictions`, by a model that judges each later sentence against each earlier one."""
-    statements = list(dict.fromkeys(sentences(text)))
-    excluded_by: dict[str, str] = {}
-    for place, first in enumerate(statements[:-1], 1):
-        verdicts = support.verdicts(question, statements[place:], [first])
-        for second, verdict in zip(statements[place:], verdicts, strict=True):
-            if verdict is SupportVerdict.CONTRADICTED:
-                excluded_by.setdefault(second, first)
-    return [(excluded_by[sentence], sentence) for sentence in statements if sentence in excluded_by]
 
 
 def _read(sentence: str) -> _Sentence:
@@ -206,26 +184,18 @@ def _read(sentence: str) -> _Sentence:
 
 
 def _excludes(first: _Sentence, second: _Sentence, compared: frozenset[str]) -> bool:
-    return (
-        _is_negated(first, second)
-        or _has_another_number(first, second)
-        or _is_swapped(first.words, second.words)
-        or any(exclude(one, other, compared) for one in first.claims for other in second.claims)
+    is_same = first.content == second.content and first.numbers == second.numbers
+    if is_same and len(first.content) > 1 and first.negated != second.negated:
+        return True
+    if first.words == second.words and len(first.words) >= _LEAST_WORDS and len(first.numbers) == len(second.numbers):
+        places = [place for place, word in enumerate(first.words) if word == _ANY]
+        numbers = zip(places, first.numbers, second.numbers, strict=True)
+        other = [place for place, one, another in numbers if one != another]
+        if len(other) == 1 and other[0] > 1:  # the number at the start is a year or a step: the sentence's subject
+            return True
+    return _is_swapped(first.words, second.words) or any(
+        exclude(one, another, compared) for one in first.claims for another in second.claims
     )
-
-
-def _is_negated(first: _Sentence, second: _Sentence) -> bool:
-    same = first.content == second.content and first.numbers == second.numbers
-    return same and len(first.content) > 1 and first.negated != second.negated
-
-
-def _has_another_number(first: _Sentence, second: _Sentence) -> bool:
-    """True if exactly one number differs, and not the one at the start, which is a year or a step: its subject."""
-    if first.words != second.words or len(first.words) < _LEAST_WORDS or len(first.numbers) != len(second.numbers):
-        return False
-    places = [place for place, word in enumerate(first.words) if word == _ANY]
-    other = [place for place, *pair in zip(places, first.numbers, second.numbers, strict=True) if pair[0] != pair[1]]
-    return len(other) == 1 and other[0] > 1
 
 
 def _is_swapped(first: Sequence[str], second: Sequence[str]) -> bool:
@@ -233,39 +203,26 @@ def _is_swapped(first: Sequence[str], second: Sequence[str]) -> bool:
     if len(first) < _LEAST_WORDS or first == second or sorted(first) != sorted(second):
         return False
     different = [place for place, words in enumerate(zip(first, second, strict=True)) if words[0] != words[1]]
-    start, end = different[0], different[-1] + 1
-    between = next(_between(first[start:end], second[start:end]), ())
-    return bool(between) and not _EITHER_ORDER.intersection(between)
-
-
-def _between(first: Sequence[str], second: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the words between two parts that have changed places, if there are any."""
-    length = len(first)
+    ours, theirs = (words[different[0] : different[-1] + 1] for words in (first, second))
+    length = len(ours)
     for one in range(1, length):
-        if first[:one] == second[length - one :]:
-            for other in range(1, length - one + 1):
-                if (
-                    second[:other] == first[length - other :]
-                    and first[one : length - other] == second[other : length - one]
-                ):
-                    yield first[one : length - other]
+        if ours[:one] != theirs[length - one :]:
+            continue
+        for other in range(1, length - one + 1):
+            between = ours[one : length - other]
+            if theirs[:other] == ours[length - other :] and between == theirs[other : length - one]:
+                return bool(between) and not _EITHER_ORDER.intersection(between)
+    return False
 
 
 BY_WORDS = "words"
+_MAKES = SpecGrammar("way to find contradictions", BY_WORDS, "nli:NAME")
 _QUOTED = 20
 """The number of words of a sentence to quote."""
 
 
 def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[Passage], question: str) -> list[str]:
-    """The ids of the passages that an answer cites without using them; empty if its language differs from theirs.
-
-    Example:
-        >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]
-        >>> unused_citations("Because old yeast makes little gas.", ["yeast", "cats"], passages, "Why is it dense?")
-        ['cats']
-        >>> unused_citations("Weil alte Hefe nur wenig Gas bildet.", ["yeast"], passages, "Why is it dense?")
-        []
-    """
+    """The ids of the passages that an answer cites without using them; empty if its language differs from theirs."""
     cited = list({p.id: p for p in passages if p.id in citations}.values())
     used = used_passages(answer, cited, question)
     if cited and not used and detect_language(answer) != detect_main_language(p.text for p in cited):
@@ -295,31 +252,28 @@ class Defects(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.make != BY_WORDS and not self.make.startswith("nli:"):
-            raise InputError(f"contradictions cannot be told by '{self.make}'", f"Write {BY_WORDS} or nli:NAME")
-        self._support = None if self.make == BY_WORDS else open_support(self.make)
+        self._support = None if _MAKES.parse(self.make).kind == BY_WORDS else open_support(self.make)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Count the faults of an answer and of its program's fallbacks."""
         answer, question = prediction.answer, example.question
         repeated = repeated_sentences(answer)
-        support = self._support
-        excluding = contradictions_by(support, answer, question) if support else contradictions(answer, question)
+        excluding = contradictions(answer, question, self._support)
         unused = unused_citations(answer, prediction.get("citations") or (), prediction.get("passages") or (), question)
         cut_off = CUT_OFF in (prediction.get("fallback") or "")
+        messages = []
+        if repeated:
+            messages.append(f"It says again: {listed(repeated, words=_QUOTED)}.")
+        for first, second in excluding[:1]:
+            messages.append(
+                f"It contradicts itself in {quoted(first, _QUOTED)}."
+                if first == second
+                else f"It says {quoted(first, _QUOTED)} and {quoted(second, _QUOTED)}, which exclude each other."
+            )
+        if unused:
+            messages.append(f"It cites, and uses nothing of: {', '.join(unused)}.")
+        if cut_off:
+            messages.append("A reply was cut off before its end.")
         counts = (len(repeated), len(excluding), len(unused), cut_off)
-        messages = (
-            f"It says again: {listed(repeated, words=_QUOTED)}." if repeated else "",
-            *(_on(first, second) for first, second in excluding[:1]),
-            f"It cites, and uses nothing of: {', '.join(unused)}." if unused else "",
-            "A reply was cut off before its end." if cut_off else "",
-        )
         measures = {name: float(count) for name, count in zip(self.measures, counts, strict=True)}
         details = {"repeated": repeated, "contradictions": [list(pair) for pair in excluding], "unused": unused}
-        return Scored(1 / (1 + sum(counts)), " ".join(filter(None, messages)), measures, details)
-
-
-def _on(first: str, second: str) -> str:
-    if first == second:
-        return f"It contradicts itself in {quoted(first, _QUOTED)}."
-    return f"It says {quoted(first, _QUOTED)} and {quoted(second, _QUOTED)}, which exclude each other."
+        return Scored(1 / (1 + sum(counts)), " ".join(messages), measures, details)

@@ -1,4 +1,9 @@
-"""Estimates by bootstrap, and the agreement of a judge with people."""
+"""Estimates by bootstrap, and the agreement of a judge with people: correlations, order of pairs and accuracy.
+
+Higher scores and higher labels are always better: negate ranks. `groups` names the question
+that each observation belongs to; observations of one question are resampled together. A value is
+None if it is undefined, such as the correlation of a judge whose scores are all the same.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,12 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from typedrag.core.records import Estimate
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 RESAMPLES = 2000
 """Enough for the ends of a 95 % interval to move by less than a tenth of its width between seeds."""
@@ -62,27 +65,33 @@ def bootstrap_estimate(
         >>> bootstrap_estimate(np.median, []) is None
         True
     """
-    import numpy as np
     from scipy.stats import DegenerateDataWarning, bootstrap
 
     n = len(samples[0])
-    lengths = [len(s) for s in (*samples, *([groups] if groups is not None else []))]
-    if any(length != n for length in lengths):
-        raise ValueError(f"samples of {', '.join(map(str, lengths))} observations are not paired")
+    sizes = [len(s) for s in (*samples, *([groups] if groups is not None else []))]
+    if any(size != n for size in sizes):
+        raise ValueError(f"samples of {', '.join(map(str, sizes))} observations are not paired")
     if n == 0:
         return None
     arrays = [np.asarray(sample) for sample in samples]
     value = float(statistic(*arrays))
     if isnan(value):
         return None
-    units = _Units(groups) if groups is not None and len(set(groups)) < n else None
-    count = n if units is None else len(units)
-    number = None if count == n else count
+    is_grouped = groups is not None and len(set(groups)) < n
+    codes: dict[Any, int] = {}
+    unit = np.array([codes.setdefault(g, len(codes)) for g in groups or ()]) if is_grouped else np.arange(n)
+    members, lengths = np.argsort(unit, kind="stable"), np.bincount(unit)
+    count = len(lengths)
+    number = count if is_grouped else None
     if count < FEWEST_UNITS:
         return Estimate(value, None, None, n, number)
 
-    def of_resample(drawn: Any) -> float:
-        chosen = drawn if units is None else units.members(drawn)
+    def resampled(drawn: NDArray[np.int64]) -> float:
+        chosen = drawn
+        if is_grouped:  # all members of the units that are drawn
+            drawn_lengths = lengths[drawn]
+            from_end = np.arange(drawn_lengths.sum()) - np.repeat(drawn_lengths.cumsum(), drawn_lengths)
+            chosen = members[np.repeat(lengths.cumsum()[drawn], drawn_lengths) + from_end]
         return statistic(*(array[chosen] for array in arrays))
 
     with warnings.catch_warnings():
@@ -90,7 +99,7 @@ def bootstrap_estimate(
         warnings.simplefilter("ignore", DegenerateDataWarning)
         done = bootstrap(
             [np.arange(count)],
-            of_resample,
+            resampled,
             n_resamples=resamples,
             method="percentile",
             vectorized=False,
@@ -102,12 +111,7 @@ def bootstrap_estimate(
 
 
 def percentiles(units: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The shares of the bootstrap distribution of a mean below the ends of an interval.
-
-    Example:
-        >>> [round(percentiles(units)[0], 4) for units in (10, 40, 1000)]
-        [0.0086, 0.0203, 0.0248]
-    """
+    """The shares of the bootstrap distribution of a mean below the ends of an interval."""
     from scipy.stats import norm, t
 
     outside = float(norm.cdf(t.ppf((1 - confidence) / 2, units - 1) * (units / (units - 1)) ** 0.5))
@@ -122,12 +126,7 @@ def mean_estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate | None:
-    """The mean of values with its interval; None without values. See `bootstrap_estimate`.
-
-    Example:
-        >>> print(mean_estimate([0.0, 1.0] * 50, seed=1), mean_estimate([0.5]), sep="; ")
-        0.500 [0.400, 0.600]; 0.500 (n = 1 question)
-    """
+    """The mean of values with its interval; None without values. See `bootstrap_estimate`."""
     return next(
         iter(mean_estimates(values, seed=seed, groups=groups, confidence=confidence, resamples=resamples)), None
     )
@@ -141,8 +140,6 @@ def mean_estimates(
     resamples: int = RESAMPLES,
 ) -> list[Estimate]:
     """The mean of each row of values, which belong to the same units, over the same resamples; none without values."""
-    import numpy as np
-
     n = len(rows[0])
     lengths = [len(row) for row in (*rows, *([groups] if groups is not None else []))]
     if any(length != n for length in lengths):
@@ -162,43 +159,13 @@ def mean_estimates(
 
 
 def sums_by_group(values: Sequence[float], groups: Sequence[Hashable] | None) -> list[float]:
-    """The sums of each group's values, in the order of their first values; without groups, the values themselves.
-
-    Example:
-        >>> sums_by_group([1, 2, 3], ["a", "b", "a"])
-        [4, 2]
-    """
+    """The sums of each group's values, in the order of their first values; without groups, the values themselves."""
     if groups is None:
         return list(values)
     sums: dict[Hashable, float] = {}
     for value, group in zip(values, groups, strict=True):
         sums[group] = sums.get(group, 0) + value
     return list(sums.values())
-
-
-class _Units:
-    """The positions of each group's members, with groups in the order of their first members."""
-
-    def __init__(self, groups: Sequence[Hashable]) -> None:
-        import numpy as np
-
-        positions: dict[Hashable, list[int]] = {}
-        for place, group in enumerate(groups):
-            positions.setdefault(group, []).append(place)
-        self._lengths = np.array([len(places) for places in positions.values()])
-        self._ends = self._lengths.cumsum()
-        self._places = np.concatenate([np.array(places) for places in positions.values()])
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def members(self, drawn: Any) -> Any:
-        """The positions of the members of all groups that are drawn."""
-        import numpy as np
-
-        lengths = self._lengths[drawn]
-        within = np.arange(lengths.sum()) - np.repeat(lengths.cumsum(), lengths)  # from -length to -1
-        return self._places[np.repeat(self._ends[drawn], lengths) + within]
 
 
 _NAN = float("nan")
@@ -212,14 +179,7 @@ def _rank_correlation(
     groups: Sequence[Any] | None = None,
     seed: int = 0,
 ) -> Estimate | None:
-    """SciPy's rank correlation over all observations, from -1 to 1.
-
-    Example:
-        >>> round(spearman([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
-        0.8
-        >>> round(kendall([0.1, 0.4, 0.3, 0.9], [1, 2, 3, 4]).value, 3)
-        0.667
-    """
+    """SciPy's rank correlation over all observations, from -1 to 1."""
     from scipy import stats
 
     def correlation(x: NDArray[Any], y: NDArray[Any]) -> float:
@@ -242,67 +202,41 @@ def pairwise_order_accuracy(
     units: Sequence[Any] | None = None,
     seed: int = 0,
 ) -> Estimate | None:
-    """The share of a question's pairs that the scores put in the labels' order; 0.5 is chance.
+    """The share of pairs that the scores put in the labels' order; 0.5 is chance, n the number of such pairs.
 
     Only answers to the same question, as `groups` names it, make a pair; all pairs count the same.
     Pairs with equal labels have no order and are left out. Pairs with equal scores count half, as
-    if the judge had guessed.
-
-    Args:
-        scores: The judge's scores.
-        labels: People's labels.
-        groups: The group of each observation; pairs are made within groups.
-        units: The units to resample, such as the question of several groups; by default the groups.
-        seed: The seed of the resampling.
-
-    Returns:
-        An estimate whose n is the number of pairs that have an order.
-
-    Example:
-        >>> pairwise_order_accuracy([0.9, 0.5, 0.5, 0.1], [3, 3, 2, 1], groups="qqqq").value
-        0.9
+    if the judge had guessed. `units` are resampled, such as the question of several groups; by default the groups.
     """
     unit_of = dict(zip(groups, units if units is not None else groups, strict=True))
-    counts: dict[Any, tuple[float, int]] = {}
-    for group, (right, of) in ordered_pairs(scores, labels, groups).items():
-        before = counts.get(unit_of[group], (0.0, 0))
-        counts[unit_of[group]] = (before[0] + right, before[1] + of)
-    return share_estimate(list(counts.values()), seed)
+    right: dict[Any, float] = dict.fromkeys(unit_of.values(), 0.0)
+    ordered: dict[Any, int] = dict.fromkeys(unit_of.values(), 0)
+    for group, (in_order, pairs) in ordered_pairs(scores, labels, groups).items():
+        right[unit_of[group]] += in_order
+        ordered[unit_of[group]] += pairs
+    counts = list(right.values()), list(ordered.values())
+    estimate = bootstrap_estimate(lambda r, o: _ratio(r.sum(), o.sum()), *counts, seed=seed)
+    return estimate and replace(estimate, n=sum(counts[1]), units=len(ordered))
 
 
 def ordered_pairs(
     scores: Sequence[float], labels: Sequence[float], groups: Sequence[Any]
 ) -> dict[Any, tuple[float, int]]:
-    """The number of pairs that the scores put in the labels' order, and of pairs that have one, by question.
+    """The number of pairs that the scores put in the labels' order, and of pairs that have one, by group.
 
     See `pairwise_order_accuracy`.
     """
-    import numpy as np
-
-    members: dict[Any, list[int]] = {}
+    places: dict[Any, list[int]] = {}
     for place, (group, _, _) in enumerate(zip(groups, scores, labels, strict=True)):
-        members.setdefault(group, []).append(place)
-    score, label = np.asarray(scores), np.asarray(labels)
-    return {group: _count_pairs(score[places], label[places]) for group, places in members.items()}
-
-
-def share_estimate(counts: Sequence[tuple[float, int]], seed: int = 0) -> Estimate | None:
-    """The share that is right over all questions.
-
-    Args:
-        counts: Of each question the number of items that are right, and of all items.
-        seed: The seed of the resampling.
-
-    Returns:
-        An estimate whose n is the number of all items.
-
-    Example:
-        >>> share_estimate([(1, 1), (1, 3)]).value
-        0.5
-    """
-    right, of = [c[0] for c in counts], [c[1] for c in counts]
-    estimate = bootstrap_estimate(lambda r, o: _ratio(r.sum(), o.sum()), right, of, seed=seed)
-    return estimate and replace(estimate, n=sum(of), units=len(of))
+        places.setdefault(group, []).append(place)
+    counts = {}
+    for group, members in places.items():
+        score, label = np.asarray(scores)[members], np.asarray(labels)[members]
+        by_score, by_label = (np.sign(values[:, None] - values[None, :]) for values in (score, label))
+        has_order = by_label != 0
+        # each pair is counted from both sides, and ties of scores are half right
+        counts[group] = float((by_score * by_label + 1)[has_order].sum()) / 4, int(has_order.sum()) // 2
+    return counts
 
 
 def label_agreement(
@@ -311,18 +245,11 @@ def label_agreement(
     """`accuracy` and `macro_f1` of a judge's labels; see `typedrag.metrics.labels`.
 
     Macro-F1 is over the labels that occur in the sample or resample.
-
-    Example:
-        >>> agreement = label_agreement(["a", "b", "a"], ["a", "a", "a"])
-        >>> round(agreement["accuracy"].value, 3), agreement["macro_f1"].value
-        (0.667, 0.4)
     """
     names = {str(name): code for code, name in enumerate(dict.fromkeys([*actual, *predicted]))}
     codes = [[names[str(label)] for label in side] for side in (actual, predicted)]
 
     def macro_f1(y: NDArray[np.int64], guess: NDArray[np.int64]) -> float:
-        import numpy as np
-
         # counted here: scikit-learn's checks would take minutes over thousands of resamples
         right, many = np.bincount(y[y == guess], minlength=len(names)), np.bincount(y, minlength=len(names))
         either = many + np.bincount(guess, minlength=len(names))
@@ -342,11 +269,6 @@ def binary_agreement(
 
     Undefined ones are left out: precision if the judge never says yes, recall if people never do, F1 if
     neither does.
-
-    Example:
-        >>> agreement = binary_agreement([True, True, False, False], [True, False, True, False])
-        >>> {name: estimate.value for name, estimate in agreement.items()}
-        {'accuracy': 0.5, 'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
     """
     measures: dict[str, Callable[..., float]] = {
         "accuracy": lambda y, guess: float((y == guess).mean()),
@@ -357,17 +279,6 @@ def binary_agreement(
     sides = [list(map(bool, side)) for side in (actual, predicted)]
     estimates = {name: bootstrap_estimate(m, *sides, groups=groups, seed=seed) for name, m in measures.items()}
     return {name: estimate for name, estimate in estimates.items() if estimate is not None}
-
-
-def _count_pairs(scores: NDArray[Any], labels: NDArray[Any]) -> tuple[float, int]:
-    """The number of pairs in the labels' order, ties of scores counting half, and of pairs that have one."""
-    import numpy as np
-
-    by_score = np.sign(scores[:, None] - scores[None, :])
-    by_label = np.sign(labels[:, None] - labels[None, :])
-    ordered = by_label != 0
-    # each pair is counted from both sides
-    return float((by_score * by_label + 1)[ordered].sum()) / 4, int(ordered.sum()) // 2
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -18,27 +18,17 @@ from typedrag.metrics.overlap import token_f1
 
 
 def accuracy(actual: Sequence[str], predicted: Sequence[str]) -> float:
-    """The share of labels that are right.
-
-    Example:
-        >>> accuracy(["reason", "debate", "reason"], ["reason", "reason", "reason"])
-        0.6666666666666666
-    """
+    """The share of labels that are right."""
     from sklearn.metrics import accuracy_score
 
-    return float(accuracy_score(*_checked(actual, predicted)))
+    return float(accuracy_score(*_paired(actual, predicted)))
 
 
 def macro_f1(actual: Sequence[str], predicted: Sequence[str]) -> float:
-    """The mean F1 of all labels that occur in either; a label that is never right has 0.
-
-    Example:
-        >>> macro_f1(["reason", "debate", "reason"], ["reason", "reason", "reason"])
-        0.4
-    """
+    """The mean F1 of all labels that occur in either; a label that is never right has 0."""
     from sklearn.metrics import f1_score
 
-    return float(f1_score(*_checked(actual, predicted), average="macro", zero_division=0.0))
+    return float(f1_score(*_paired(actual, predicted), average="macro", zero_division=0.0))
 
 
 @dataclass(frozen=True)
@@ -54,12 +44,7 @@ class ConfusionTable:
     counts: tuple[tuple[int, ...], ...]
 
     def mistakes(self) -> list[tuple[str, str, int]]:
-        """The right label, the wrong one and the count of each mistake, most frequent first.
-
-        Example:
-            >>> confusion(["a", "b", "b"], ["a", "a", "a"]).mistakes()
-            [('b', 'a', 2)]
-        """
+        """The right label, the wrong one and the count of each mistake, most frequent first."""
         pairs = Counter(
             {
                 (right, predicted): count
@@ -72,20 +57,10 @@ class ConfusionTable:
 
 
 def confusion(actual: Sequence[str], predicted: Sequence[str], labels: Sequence[str] | None = None) -> ConfusionTable:
-    """The confusion table of predicted labels.
-
-    Args:
-        actual: The right labels.
-        predicted: The predicted labels, in the same order.
-        labels: The labels of rows and columns; by default all that occur, in alphabetical order.
-
-    Example:
-        >>> confusion(["reason", "debate", "reason"], ["reason", "reason", "reason"])
-        ConfusionTable(labels=('debate', 'reason'), counts=((0, 1), (0, 2)))
-    """
+    """The confusion table of labels; its rows and columns are by default all that occur, in alphabetical order."""
     from sklearn.metrics import confusion_matrix
 
-    actual, predicted = _checked(actual, predicted)
+    actual, predicted = _paired(actual, predicted)
     order = sorted({*actual, *predicted}) if labels is None else [str(label) for label in labels]
     if unknown := {*actual, *predicted} - set(order):
         raise ValueError(f"not among the labels: {', '.join(sorted(unknown))}")
@@ -96,7 +71,7 @@ def confusion(actual: Sequence[str], predicted: Sequence[str], labels: Sequence[
     return ConfusionTable(tuple(order), tuple(tuple(int(c) for c in row) for row in counts))
 
 
-def _checked(actual: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], list[str]]:
+def _paired(actual: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], list[str]]:
     # plain strings: NumPy truncates the members of a StrEnum in an array
     if len(actual) != len(predicted) or not actual:
         raise ValueError(f"{len(actual)} right labels and {len(predicted)} given ones do not compare")
@@ -123,39 +98,32 @@ class LabelMatch(Metric):
     definitions: Mapping[str, str] | None = None
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example has no such label."""
         if example.get(self.field) is None:
-            raise NotMeasurable(f"the question has no labelled {_as_words(self.field)}")
+            raise NotMeasurable(f"the question has no labelled {self.field.replace('_', ' ')}")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the labels; raise `NotMeasurable` if one of the two is unknown."""
         self.require(example)
-        actual, predicted = str(example[self.field]), prediction.get(self.field)
+        what, actual, predicted = self.field.replace("_", " "), str(example[self.field]), prediction.get(self.field)
         if predicted is None or predicted == "":
-            raise NotMeasurable(f"the program names no {_as_words(self.field)}")
-        value = float(actual == str(predicted))
-        details = {"actual": actual, "given": str(predicted)}
-        return Scored(value, self._in_words(actual, str(predicted)), {"accuracy": value}, details)
+            raise NotMeasurable(f"the program names no {what}")
+        predicted = str(predicted)
+        if actual == predicted:
+            feedback = f"The {what} is {actual}, as it was named."
+        else:
+            known = self.definitions or {}
+            defined = (f"{label}: {known[label]}." for label in (actual, predicted) if label in known)
+            feedback = " ".join((f"The {what} is {actual}, taken for {predicted}.", *defined))
+        value = float(actual == predicted)
+        return Scored(value, feedback, {"accuracy": value}, {"actual": actual, "given": predicted})
 
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The general feedback, for the predictor that outputs the label."""
         return scored.feedback if self.field in call.outputs else ""
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The macro-F1 of all labels, as `macro_f1`."""
         actual, predicted = ([s.details[side] for s in scored] for side in ("actual", "given"))
         return {"macro_f1": macro_f1(actual, predicted)}
-
-    def _in_words(self, actual: str, predicted: str) -> str:
-        what = _as_words(self.field)
-        if actual == predicted:
-            return f"The {what} is {actual}, as it was named."
-        messages = [f"The {what} is {actual}, taken for {predicted}."]
-        known = self.definitions or {}
-        messages += [f"{label}: {known[label]}." for label in (actual, predicted) if label in known]
-        return " ".join(messages)
 
 
 @metric
@@ -169,20 +137,10 @@ class QuestionTypeMatch(LabelMatch):
         super().__init__(scorer, field="question_type", definitions=definitions)
 
 
-def _as_words(field: str) -> str:
-    return field.replace("_", " ")
-
-
 def query_match(written: Sequence[str], expected: Sequence[str]) -> float:
     """The mean word F1 of written and expected queries, paired one to one so that the sum is highest.
 
     Queries without a partner, on either side, count as 0.
-
-    Example:
-        >>> query_match(["How long is it?", "When was it built?"], ["When was it built?", "How long is it?"])
-        1.0
-        >>> query_match(["When was it built?"], ["When was it built?", "How long is it?"])
-        0.5
     """
     if not written or not expected:
         return 0.0
@@ -208,27 +166,24 @@ class QueryMatch(Metric):
     field: str = "sub_queries"
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example has no queries."""
         if not example.get(self.field):
             raise NotMeasurable(f"the question has no {self.field} to compare with")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the queries; raise `NotMeasurable` if example or prediction has none."""
         self.require(example)
         written = prediction.get(self.field)
         if written is None:
             raise NotMeasurable(f"the program names no {self.field}")
-        expected, own = _texts(example[self.field]), _texts(written)
+        expected, own = _query_texts(example[self.field]), _query_texts(written)
         value = query_match(own, expected)
         return Scored(value, f"Wanted: {listed(expected, most=None)}. Written: {listed(own)}.", {"query_match": value})
 
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The general feedback, for the predictor that writes the queries."""
         return scored.feedback if self.field in call.outputs else ""
 
 
-def _texts(value: Any) -> list[str]:
+def _query_texts(value: Any) -> list[str]:
     value = getattr(value, "root", value)
     return [value] if isinstance(value, str) else [str(text) for text in value]

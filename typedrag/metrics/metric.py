@@ -52,17 +52,13 @@ def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int 
 
     A text touches a sentence if it has half of its content words, leaving out the question's, which all texts have.
     The most important texts come first.
-
-    Example:
-        >>> untouched(["Yeast makes gas. Gluten holds the bubbles."], ["Gas comes from yeast."], "Why does bread rise?")
-        ['Gluten holds the bubbles.']
     """
     topic = content_words(question)
     known = [content_words(text) for text in by]
     results: list[str] = []
     for sentence in (s for text in texts for s in sentences(text)):
         words = content_words(sentence) - topic
-        if len(words) < 2 or any(_touches(other, words) for other in known):
+        if len(words) < 2 or any(len(words & other) >= _TOUCHED * len(words) for other in known):
             continue
         known.append(words)
         results.append(sentence)
@@ -72,39 +68,20 @@ def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int 
 
 
 def touched(sentence: str, by: Iterable[str], question: str) -> bool:
-    """True if one of the texts touches a sentence or a sub-question; see `untouched`.
-
-    Example:
-        >>> touched("What holds the gas?", ["The gas is held by gluten."], "Why does bread rise?")
-        True
-    """
+    """True if one of the texts touches a sentence or a sub-question; see `untouched`."""
     words = content_words(sentence) - content_words(question)
-    return bool(words) and any(_touches(content_words(text), words) for text in by)
+    return bool(words) and any(len(words & content_words(text)) >= _TOUCHED * len(words) for text in by)
 
 
 def quoted(text: str, most: int = 40) -> str:
-    """The first words of a text, in quotes.
-
-    Example:
-        >>> quoted("Yeast makes gas.", most=2)
-        '«Yeast makes …»'
-    """
+    """The first words of a text, in quotes."""
     return f"«{beginning(text, most)}»"
 
 
 def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25) -> str:
-    """The first texts, quoted, and the number of the others; all of them if `most` is None.
-
-    Example:
-        >>> listed(["What is yeast?", "What is gas?"], most=1)
-        '«What is yeast?» and 1 more'
-    """
+    """The first texts, quoted, and the number of the others; all of them if `most` is None."""
     more = f" and {len(texts) - most} more" if most is not None and len(texts) > most else ""
     return " ".join(quoted(text, words) for text in texts[:most]) + more
-
-
-def _touches(text: frozenset[str], words: frozenset[str]) -> bool:
-    return len(words & text) >= _TOUCHED * len(words)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Objective:
         weights = {metric.name: weight for metric, weight in self.metrics}
         _check(weights, len(self.metrics))
         self.name = ",".join(f"{name}={weight:g}" for name, weight in weights.items())
-        self._counts = Counts()
+        self.counts = Counts()
         self._lock = threading.Lock()
 
     def __call__(
@@ -96,19 +96,16 @@ class Objective:
             metric.predictor_feedback(call, gold, pred, scored) if call else scored.feedback
             for metric, _, scored in measured
         ]
-        texts = [t for t in (*texts, _on_call(call, pred) if call else _on_program(pred)) if t]
+        texts = [text for text in (*texts, _general_feedback(call, pred)) if text]
+        parts = ", ".join(f"{metric.name} {scored.score:.2f}" for metric, _, scored in measured)
+        head = f"Score {score:.2f} of 1 ({parts})." if len(measured) > 1 else f"Score {score:.2f} of 1."
         if call and not texts:
             texts = ["Nothing in it can be laid to this step."]
         return dspy.Prediction(
             score=min(score, 1.0),  # rounding
-            feedback=_joined(_on_score(score, measured), texts, FEEDBACK_WORDS),
+            feedback=_join_within(FEEDBACK_WORDS, head, texts),
             scores={metric.name: scored.score for metric, _, scored in measured},
         )
-
-    @property
-    def counts(self) -> Counts:
-        """The counts so far, since DSPy gives every failed prediction a score of 0."""
-        return self._counts
 
     def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
         """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
@@ -138,7 +135,7 @@ class Objective:
 
     def _count(self, **more: int) -> None:
         with self._lock:
-            self._counts = replace(self._counts, **{name: getattr(self._counts, name) + n for name, n in more.items()})
+            self.counts = replace(self.counts, **{name: getattr(self.counts, name) + n for name, n in more.items()})
 
 
 def parse_objective(spec: str) -> dict[str, float]:
@@ -155,12 +152,7 @@ def parse_objective(spec: str) -> dict[str, float]:
 
 
 def written_weights(spec: str) -> dict[str, float | None]:
-    """The weights that a spec gives to the metrics it names; None where it gives none.
-
-    Example:
-        >>> written_weights("linkage,coverage=0.5")
-        {'linkage': None, 'coverage': 0.5}
-    """
+    """The weights that a spec gives to the metrics it names; None where it gives none."""
     weights: dict[str, float | None] = {}
     parts = [part.strip() for part in spec.split(",")]
     for part in parts:
@@ -175,14 +167,7 @@ def written_weights(spec: str) -> dict[str, float | None]:
 
 
 def objective_risk(metrics: Iterable[str]) -> str:
-    """The known risk of optimizing these metrics, in a line; empty if there is none, or truthfulness is among them.
-
-    Example:
-        >>> objective_risk(["linkage", "truthfulness"]), objective_risk(["f1"])
-        ('', '')
-        >>> objective_risk(["coverage"])
-        'coverage without truthfulness pays for fabrications: what is made up covers sub-questions; add truthfulness=1'
-    """
+    """The known risk of optimizing these metrics, in a line; empty if there is none, or truthfulness is among them."""
     names = dict.fromkeys(metrics)
     risky = [name for name in names if name in _WON_BY_FABRICATIONS]
     if TRUTHFULNESS in names or not risky:
@@ -238,34 +223,21 @@ def missing_input(metric: Metric, example: dspy.Example) -> str:
     return ""
 
 
-def _on_score(score: float, measured: Sequence[tuple[Metric, float, Scored]]) -> str:
-    parts = ", ".join(f"{metric.name} {scored.score:.2f}" for metric, _, scored in measured)
-    return f"Score {score:.2f} of 1 ({parts})." if len(measured) > 1 else f"Score {score:.2f} of 1."
-
-
-def _on_program(pred: dspy.Prediction) -> str:
+def _general_feedback(call: PredictorCall | None, pred: dspy.Prediction) -> str:
+    """The feedback on a call, or else on the program, that does not depend on the metric."""
+    if call and call.role is Role.SEARCHER:
+        steps: Sequence[Step] = pred.get("steps") or ()
+        dropped = [text for step in steps for s in step.walk() if s.name == "decompose" for text in s.dropped]
+        empty = [s.input for s in query_steps(steps) if not s.passage_ids]
+        messages = [f"Dropped before the search: {listed(dropped)}."] if dropped else []
+        messages += [f"Nothing was found for: {listed(empty)}."] if empty else []
+        return " ".join(messages)
+    if call and call.role is not Role.CLASSIFIER:  # a strategy may have failed because of the wrong type
+        return ""
     return f"What went wrong: {pred.fallback}." if pred.get("fallback") else ""
 
 
-def _on_call(call: PredictorCall, pred: dspy.Prediction) -> str:
-    """The feedback on a call that does not depend on the metric."""
-    if call.role is Role.SEARCHER:
-        return _on_queries(pred)
-    if call.role is Role.CLASSIFIER:  # a strategy may have failed because of the wrong type
-        return _on_program(pred)
-    return ""
-
-
-def _on_queries(pred: dspy.Prediction) -> str:
-    steps: Sequence[Step] = pred.get("steps") or ()
-    dropped = [text for step in steps for s in step.walk() if s.name == "decompose" for text in s.dropped]
-    empty = [s.input for s in query_steps(steps) if not s.passage_ids]
-    messages = [f"Dropped before the search: {listed(dropped)}."] if dropped else []
-    messages += [f"Nothing was found for: {listed(empty)}."] if empty else []
-    return " ".join(messages)
-
-
-def _joined(head: str, texts: Sequence[str], words: int) -> str:
+def _join_within(words: int, head: str, texts: Sequence[str]) -> str:
     """Join texts within a word limit; words that one text leaves unused pass on to the next."""
     left = words - len(head.split())
     parts = [head]

@@ -1,5 +1,5 @@
-"""Rankings of passages, by labels of relevance and by the coverage of sub-answers
-(RichRAG, appendix C), and the cycles of its search (HANRAG, section 5).
+"""Rankings of passages, by labels of relevance and by the coverage of sub-answers (RichRAG, appendix C), and the
+cycles of a search (HANRAG, section 5).
 
 Measures by labels come from ir-measures, which takes them from trec_eval.
 """
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import dspy
+import numpy as np
+from numpy.typing import NDArray
 
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.extras import import_extras
@@ -22,11 +24,6 @@ from typedrag.metrics.similarity import Part, rouge
 from typedrag.retrieval import reciprocal_rank_fusion
 from typedrag.signatures.roles import Role
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-
 _AT_ONCE = "sub-queries"
 """The step whose sub-steps run at once."""
 
@@ -36,47 +33,29 @@ def retrieval_cycles(steps: Iterable[Step]) -> int:
 
     Queries that are retrieved for at once are one cycle, and of sub-queries that are answered at
     once only the longest counts (HANRAG, table 8: two parallel retrievals are one step).
-
-    Example:
-        >>> way = Step("sub-query", steps=(Step("retrieve"), Step("answer"), Step("retrieve"), Step("answer")))
-        >>> retrieval_cycles([Step("retrieve"), Step("sub-queries", steps=(way, way))])
-        3
     """
-    return sum(_cycles(step) for step in steps)
-
-
-def _cycles(step: Step) -> int:
-    if step.name == "retrieve":
-        return 1
-    if step.name == _AT_ONCE:
-        return max((_cycles(way) for way in step.steps), default=0)
-    return retrieval_cycles(step.steps)
-
-
-def knows_steps(prediction: dspy.Prediction) -> bool:
-    """False if an answer was made elsewhere, so that nothing is known of its making.
-
-    Example:
-        >>> knows_steps(dspy.Prediction(steps=(Step(ELSEWHERE),))), knows_steps(dspy.Prediction(steps=()))
-        (False, True)
-    """
-    return all(step.name != ELSEWHERE for step in prediction.get("steps") or ())
+    cycles = 0
+    for step in steps:
+        if step.name == "retrieve":
+            cycles += 1
+        elif step.name == _AT_ONCE:
+            cycles += max((retrieval_cycles([way]) for way in step.steps), default=0)
+        else:
+            cycles += retrieval_cycles(step.steps)
+    return cycles
 
 
 def knows_passages(prediction: dspy.Prediction) -> bool:
     """False if an answer was made elsewhere and does not tell its passages."""
-    return bool(prediction.get("passages")) or knows_steps(prediction)
+    return bool(prediction.get("passages")) or _knows_steps(prediction)
 
 
-def require_passages(prediction: dspy.Prediction) -> None:
-    """Raise `NotMeasurable` if an answer that was made elsewhere does not tell its passages."""
-    if not knows_passages(prediction):
-        raise NotMeasurable("the answer was made elsewhere, and does not tell which passages it was written from")
+def _knows_steps(prediction: dspy.Prediction) -> bool:
+    return all(step.name != ELSEWHERE for step in prediction.get("steps") or ())
 
 
-def require_steps(prediction: dspy.Prediction) -> None:
-    """Raise `NotMeasurable` if an answer was made elsewhere."""
-    if not knows_steps(prediction):
+def _require_steps(prediction: dspy.Prediction) -> None:
+    if not _knows_steps(prediction):
         raise NotMeasurable("the answer was made elsewhere, and does not tell how it was searched for")
 
 
@@ -91,27 +70,16 @@ class Steps(Metric):
     measures = ("steps",)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Count the cycles in the steps that the program recorded."""
-        require_steps(prediction)
+        _require_steps(prediction)
         cycles = retrieval_cycles(prediction.get("steps") or ())
         return Scored(1 / (1 + cycles), f"{cycles} retrieval-generation cycles", {"steps": float(cycles)})
 
 
 def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int = 10) -> dict[str, float]:
-    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k.
+    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k, each from 0 to 1.
 
-    Args:
-        ranked: Ids of passages, best first. If an id comes twice, the first place counts.
-        relevance: Labels by id; passages with a label above 0 are relevant, and nDCG uses it as gain.
-            Passages without a label are not relevant.
-        k: The cutoff of all but MAP.
-
-    Returns:
-        The measures `recall`, `mrr`, `map` and `ndcg`, each from 0 to 1.
-
-    Example:
-        >>> ranking_measures(["a", "b", "c"], {"b": 1, "z": 1}, k=2)
-        {'recall': 0.5, 'mrr': 0.5, 'map': 0.25, 'ndcg': 0.38685280723454163}
+    If an id is ranked twice, the first place counts. Passages with a label above 0 are relevant, and nDCG uses it as
+    gain; those without a label are not.
     """
     with import_extras("ir_measures"):
         from ir_measures import AP, RR, R, calc_aggregate, nDCG
@@ -126,30 +94,16 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
 
 
 def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Part = "recall") -> NDArray[np.float64]:
-    """The coverage of each sub-answer by each passage: the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
+    """The coverage of each sub-answer (column) by each passage (row): the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
 
     The paper does not say which part of ROUGE; here it is recall, as for `com_rouge`.
-
-    Returns:
-        A row for each passage, a column for each sub-answer.
     """
-    import numpy as np
-
     table = [[fmean(rouge(passage, answer, part).values()) for answer in sub_answers] for passage in passages]
     return np.array(table, dtype=float).reshape(len(passages), len(sub_answers))
 
 
 def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
-    """The sum of what each ranked row of a `coverage_table` adds where earlier rows cover least (eq. 13).
-
-    Example:
-        >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.0, 0.5]])  # the second counts in full
-        1.5
-        >>> comprehensiveness([0, 1], [[1.0, 0.0], [0.5, 0.0]])  # the second not at all
-        1.0
-    """
-    import numpy as np
-
+    """The sum of what each ranked row of a `coverage_table` adds where earlier rows cover least (eq. 13)."""
     rows = np.asarray(table, dtype=float)
     covered = np.zeros(rows.shape[1])
     total = 0.0
@@ -160,15 +114,7 @@ def comprehensiveness(ranking: Sequence[int], table: Any) -> float:
 
 
 def greedy_ranking(table: Any, k: int) -> list[int]:
-    """The silver list: at each place the passage that adds most, with ties broken by row (eq. 8).
-
-    Example:
-        >>> table = [[0.2, 0.1], [0.9, 0.0], [0.8, 0.1]]
-        >>> greedy_ranking(table, k=2), round(comprehensiveness([1, 0], table), 3)
-        ([1, 0], 1.0)
-    """
-    import numpy as np
-
+    """The silver list: at each place the passage that adds most, with ties broken by row (eq. 8)."""
     rows = np.asarray(table, dtype=float)
     covered = np.zeros(rows.shape[1])
     chosen: list[int] = []
@@ -185,10 +131,6 @@ def ncom(ranking: Sequence[int], table: Any) -> float | None:
 
     It can exceed 1, since greedy choice does not always find the best list. None if nothing in the
     `coverage_table` of the pool covers anything.
-
-    Example:
-        >>> ncom([0, 1], [[1.0, 0.0], [0.5, 0.0], [0.0, 0.5]])
-        0.6666666666666666
     """
     if len(set(ranking)) < len(ranking):
         raise ValueError("a passage is ranked twice")
@@ -237,7 +179,6 @@ class _FoundPassages(Metric):
         raise NotImplementedError
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the ids; the feedback names the missing ones."""
         needed = list(needed_passages(example))
         ranking = self.ranking(prediction)
         relevance = dict.fromkeys(needed, 1)
@@ -252,7 +193,6 @@ class _FoundPassages(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The passages that its queries should have found, by their texts if known."""
         missing = scored.details["missing"]
         if call.role is not Role.SEARCHER or not missing:
             return ""
@@ -268,8 +208,8 @@ class Retrieval(_FoundPassages):
     name: ClassVar[str] = "retrieval"
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """The ids of the passages that the answer was written from, in their order."""
-        require_passages(prediction)
+        if not knows_passages(prediction):
+            raise NotMeasurable("the answer was made elsewhere, and does not tell which passages it was written from")
         return [passage.id for passage in prediction.get("passages") or ()]
 
 
@@ -284,31 +224,16 @@ class Rewrite(_FoundPassages):
     name: ClassVar[str] = "rewrite"
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        """The fused rankings of all queries."""
-        require_steps(prediction)
+        _require_steps(prediction)
         return [p.id for p in reciprocal_rank_fusion([[Passage(i, "") for i in ids] for ids in searches(prediction)])]
 
 
 def searches(prediction: dspy.Prediction) -> list[tuple[str, ...]]:
-    """The ids of the passages that each query of a program found, best first.
-
-    Example:
-        >>> queries = (Step("query", "yeast", passage_ids=("a", "b")), Step("query", "gas", passage_ids=("c",)))
-        >>> steps = (Step("retrieve", "2 queries", steps=queries), Step("retrieve", "bread", passage_ids=("d",)))
-        >>> searches(dspy.Prediction(steps=steps))
-        [('a', 'b'), ('c',), ('d',)]
-    """
-    steps: Sequence[Step] = prediction.get("steps") or ()
-    return [s.passage_ids for s in query_steps(steps)]
+    """The ids of the passages that each query of a program found, best first."""
+    return [s.passage_ids for s in query_steps(prediction.get("steps") or ())]
 
 
 def query_steps(steps: Sequence[Step]) -> list[Step]:
-    """The steps of single queries to a retriever, or to a part of one.
-
-    Example:
-        >>> parts = (Step("bm25", "yeast", passage_ids=("a",)), Step("dense", "why bread rises", passage_ids=("b",)))
-        >>> [s.input for s in query_steps((Step("retrieve", "2 queries", steps=parts), Step("answer", "Why?")))]
-        ['yeast', 'why bread rises']
-    """
+    """The steps of single queries to a retriever, or to a part of one."""
     retrieved = [s for step in steps for s in step.walk() if s.name == "retrieve"]
     return [query for step in retrieved for query in (step.steps or (step,))]

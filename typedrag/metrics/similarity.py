@@ -34,23 +34,9 @@ def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = Fa
     """ROUGE-2 and ROUGE-L of a text against a reference.
 
     Recall is the share of the reference that the text has. With a stemmer, words with the same Porter stem are equal.
-
-    Example:
-        >>> rouge("the sky is blue today", "the sky is grey", part="recall")["rougeL"]
-        0.75
-        >>> round(rouge("the sky is blue today", "the sky is grey")["rouge2"], 3)
-        0.571
     """
     scores = rouge_scorer(KINDS, stemmer).score(reference, text)
     return {kind: float(getattr(scores[kind], part)) for kind in KINDS}
-
-
-def best_rouge(
-    text: str, references: Sequence[str], part: Part = "fmeasure", stemmer: bool = False
-) -> dict[str, float]:
-    """ROUGE-2 and ROUGE-L, each against the reference that fits best."""
-    scores = [rouge(text, reference, part, stemmer) for reference in references]
-    return {kind: max(s[kind] for s in scores) for kind in KINDS}
 
 
 def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer: bool = False) -> dict[str, float]:
@@ -59,10 +45,6 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
     The weight of a sub-answer is its share of the words of all. The paper does not say which part of
     ROUGE it means. Here it is recall, as in its authors' code: the F-measure of a text that covers all
     sub-answers would fall with their number.
-
-    Example:
-        >>> com_rouge("leaves turn red", ["leaves turn red", "the days grow shorter then too"])
-        {'rouge2': 0.3333333333333333, 'rougeL': 0.3333333333333333}
     """
     lengths = [len(answer.split()) for answer in answers]
     if not sum(lengths):
@@ -106,22 +88,22 @@ class _Rouge(Metric):
 
     stemmer: bool = False
 
-    def _scored(self, values: dict[str, float], feedback: str) -> Scored:
-        return Scored(fmean(values.values()), feedback, values)
-
 
 @metric
 class Rouge(_Rouge):
-    """F-measures of ROUGE against the gold answers, or else the best references. Measures: `rouge2`, `rougeL`."""
+    """F-measures of ROUGE against the gold answers, or else the best references. Measures: `rouge2`, `rougeL`.
+
+    Each is that against the text that fits best.
+    """
 
     name: ClassVar[str] = "rouge"
     needs = gold_texts
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare an answer with the text that fits best."""
         texts = gold_texts(example)
-        values = best_rouge(prediction.answer, texts, stemmer=self.stemmer)
-        return self._scored(values, f"A good answer: {texts[0]}")
+        scores = [rouge(prediction.answer, text, stemmer=self.stemmer) for text in texts]
+        values = {kind: max(s[kind] for s in scores) for kind in KINDS}
+        return Scored(fmean(values.values()), f"A good answer: {texts[0]}", values)
 
 
 @metric
@@ -132,11 +114,10 @@ class ComRouge(_Rouge):
     needs = sub_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare with each sub-answer; the feedback names the least covered one."""
         answers = sub_answers(example)
         values = com_rouge(prediction.answer, answers, stemmer=self.stemmer)
         least = min(answers, key=lambda a: rouge(prediction.answer, a, "recall", self.stemmer)["rougeL"])
-        return self._scored(values, f"Least covered: {least}")
+        return Scored(fmean(values.values()), f"Least covered: {least}", values)
 
 
 MODEL = "roberta-large"
@@ -149,13 +130,6 @@ def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: i
     """Precision, recall and F1 of BERTScore against the reference that fits best.
 
     Not rescaled by a baseline. A model reads only the first tokens, often 512. An empty text scores 0.
-
-    Args:
-        text: The text to measure.
-        references: At least one.
-        model: One that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
-        layer: The layer whose embeddings are compared; by default the one that bert-score recommends
-            for the model, or the last.
     """
     references = [r for r in references if r.strip()]
     if not references or not text.strip():
@@ -188,7 +162,10 @@ class BERTScore(Metric):
 
     The score is F1, or 0 if that is negative. Measures: `precision`, `recall`, `f1`.
 
-    Its options are those of `bertscore`.
+    Args:
+        model: One that `typedrag models` knows, a folder, or a name of the Hugging Face hub.
+        layer: The layer whose embeddings are compared; by default the one that bert-score recommends
+            for the model, or the last.
     """
 
     name: ClassVar[str] = "bertscore"
@@ -199,14 +176,13 @@ class BERTScore(Metric):
     layer: int | None = None
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare an answer with the text that fits best."""
         texts = gold_texts(example)
         values = bertscore(prediction.answer, texts, self.model, self.layer)
         return Scored(min(max(values["f1"], 0.0), 1.0), f"A good answer: {texts[0]}", values)
 
 
 def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
-    """The cosine between the embeddings of two texts; see `cosines`."""
+    """The cosine between the embeddings of two texts."""
     return cosines(text, [other], model)[0]
 
 
@@ -224,12 +200,10 @@ class Similarity(Metric):
     model: str = BI_ENCODER
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` for the measure `reference` if there is no reference."""
         if measure == "reference" and not best_references(example):
             raise NotMeasurable("the question has no references")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the texts."""
         measures = {"question": cosine(example.question, prediction.answer, self.model)}
         if references := best_references(example):
             measures["reference"] = max(cosine(r, prediction.answer, self.model) for r in references)

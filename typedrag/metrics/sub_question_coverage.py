@@ -8,7 +8,7 @@ is None if its denominator is 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -18,7 +18,7 @@ import dspy
 
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.question_types import SubQuestionType
-from typedrag.core.records import Passage, SubQuestion
+from typedrag.core.records import SubQuestion
 from typedrag.lms.trace import run_concurrently
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric, touched
 from typedrag.metrics.ranking import knows_passages
@@ -69,120 +69,52 @@ class Scenario(StrEnum):
 
 
 def scenarios(judged: Sequence[Judged], type: SubQuestionType) -> dict[Scenario, float] | None:
-    """The share of each scenario among the sub-questions of a type; the four sum to 1 (table 1).
-
-    Example:
-        >>> core = [Judged(CORE, True, (True, False)), Judged(CORE, False, (False, False))]
-        >>> {s.value: share for s, share in scenarios(core, CORE).items()}
-        {'neither': 0.5, 'retrieved-only': 0.0, 'answered-only': 0.0, 'both': 0.5}
-    """
-    counts = Counter(j.scenario for j in _of(judged, type))
-    if not counts:
-        return None
-    return {scenario: counts[scenario] / counts.total() for scenario in Scenario}
+    """The share of each scenario among the sub-questions of a type; the four sum to 1 (table 1)."""
+    counts = Counter(j.scenario for j in judged if j.type == type)
+    return {scenario: counts[scenario] / counts.total() for scenario in Scenario} if counts else None
 
 
 def answer_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float | None:
-    """Metric 1: the share of a type's sub-questions that the answers cover.
-
-    Example:
-        >>> answer_coverage([Judged(CORE, True), Judged(CORE, False), Judged(FOLLOW_UP, True)], CORE)
-        0.5
-        >>> answer_coverage([Judged(CORE, True)], BACKGROUND) is None
-        True
-    """
-    return _share(_of(judged, type), lambda j: j.answered)
-
-
-def retrieval_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float | None:
-    """Metric 2: the share of a type's sub-questions that at least one passage covers.
-
-    Example:
-        >>> retrieval_coverage([Judged(CORE, False, (False, True)), Judged(CORE, False, (False, False))], CORE)
-        0.5
-    """
-    return _share(_of(judged, type), lambda j: any(j.retrieved))
-
-
-def knowledge_identification(judged: Sequence[Judged]) -> float | None:
-    """Metric 3: the share that answers cover of the core sub-questions that passages cover.
-
-    Example:
-        >>> seen = [Judged(CORE, True, (True,)), Judged(CORE, False, (True,)), Judged(CORE, True, (False,))]
-        >>> knowledge_identification(seen)
-        0.5
-    """
-    return _share([j for j in _of(judged, CORE) if any(j.retrieved)], lambda j: j.answered)
-
-
-def retrieval_potential(judged: Sequence[Judged]) -> float | None:
-    """Metric 4: the share that no passage covers of the core sub-questions that answers leave open.
-
-    Better retrieval could close these. The share is 1 if nothing was retrieved.
-
-    Example:
-        >>> retrieval_potential([Judged(CORE, False, (True,)), Judged(CORE, False, (False,)), Judged(CORE, True)])
-        0.5
-    """
-    return _share([j for j in _of(judged, CORE) if not j.answered], lambda j: not any(j.retrieved))
-
-
-def frequency_correlation(judged: Sequence[Judged]) -> float | None:
-    """Metric 5: the difference in covering passages between core sub-questions that answers cover and others.
-
-    The mean share of covering passages over the answered core sub-questions, less that over the
-    others; from -1 to 1. Sub-questions for which nothing was retrieved are left out.
-
-    Example:
-        >>> frequency_correlation([Judged(CORE, True, (True, True)), Judged(CORE, False, (True, False))])
-        0.5
-    """
-    with_passages = [j for j in _of(judged, CORE) if j.retrieved]
-    covered = [fmean(j.retrieved) for j in with_passages if j.answered]
-    not_covered = [fmean(j.retrieved) for j in with_passages if not j.answered]
-    return fmean(covered) - fmean(not_covered) if covered and not_covered else None
-
-
-def position_alignment(judged: Sequence[Judged]) -> float | None:
-    """Metric 6: the distance by which answers address follow-up sub-questions later than the others.
-
-    The mean position of follow-up, less the mean of the positions of core and background; from -1 to 1.
-    None unless answers address all three types.
-
-    Example:
-        >>> places = {CORE: 0.2, BACKGROUND: 0.4, FOLLOW_UP: 0.9}
-        >>> round(position_alignment([Judged(t, True, position=p) for t, p in places.items()]), 3)
-        0.6
-    """
-    positions = {
-        type: [j.position for j in _of(judged, type) if j.answered and j.position is not None]
-        for type in SubQuestionType
-    }
-    if not all(positions.values()):
-        return None
-    mean = {type: fmean(values) for type, values in positions.items()}
-    return mean[FOLLOW_UP] - (mean[CORE] + mean[BACKGROUND]) / 2
+    """Metric 1: the share of a type's sub-questions that the answers cover."""
+    return _mean([j.answered for j in judged if j.type == type])
 
 
 def coverage_measures(judged: Sequence[Judged]) -> dict[str, float]:
-    """Metrics 1 to 6 by name, without those that are undefined.
+    """Metrics 1 to 6 of section 3.2 by name, without those that are undefined.
 
-    Metric 1 is `answered_core`, `answered_background`, `answered_follow_up`; metric 2 is
-    `retrieved_core` and so on; the others have the names of their functions.
-
-    Example:
-        >>> coverage_measures([Judged(CORE, True, (False,)), Judged(FOLLOW_UP, False, (True,))])
-        {'answered_core': 1.0, 'answered_follow_up': 0.0, 'retrieved_core': 0.0, 'retrieved_follow_up': 1.0}
+    1. `answered_core`, `answered_background`, `answered_follow_up`: the shares of sub-questions that answers cover.
+    2. `retrieved_core` and so on: the shares of those that at least one passage covers.
+    3. `knowledge_identification`: of the core ones that passages cover, the share that answers cover.
+    4. `retrieval_potential`: of the core ones that answers leave open, the share that no passage covers, so that
+       better retrieval could close them; 1 if nothing was retrieved.
+    5. `frequency_correlation`: the mean share of passages that cover an answered core one, less that of the others;
+       from -1 to 1. Sub-questions for which nothing was retrieved are left out.
+    6. `position_alignment`: the mean position at which answers address follow-up ones, less the mean of those of core
+       and background; from -1 to 1, and undefined unless answers address all three types.
     """
-    values = {
-        **{f"answered_{type.name.lower()}": answer_coverage(judged, type) for type in SubQuestionType},
-        **{f"retrieved_{type.name.lower()}": retrieval_coverage(judged, type) for type in SubQuestionType},
-        "knowledge_identification": knowledge_identification(judged),
-        "retrieval_potential": retrieval_potential(judged),
-        "frequency_correlation": frequency_correlation(judged),
-        "position_alignment": position_alignment(judged),
+    by_type = {type: [j for j in judged if j.type == type] for type in SubQuestionType}
+    core = by_type[CORE]
+    values = {f"answered_{type.name.lower()}": answer_coverage(judged, type) for type in SubQuestionType}
+    values |= {f"retrieved_{t.name.lower()}": _mean([any(j.retrieved) for j in some]) for t, some in by_type.items()}
+    values["knowledge_identification"] = _mean([j.answered for j in core if any(j.retrieved)])
+    values["retrieval_potential"] = _mean([not any(j.retrieved) for j in core if not j.answered])
+    with_passages = [(fmean(j.retrieved), j.answered) for j in core if j.retrieved]
+    covered = _mean([share for share, answered in with_passages if answered])
+    not_covered = _mean([share for share, answered in with_passages if not answered])
+    if covered is not None and not_covered is not None:
+        values["frequency_correlation"] = covered - not_covered
+    places = {
+        type: _mean([j.position for j in some if j.answered and j.position is not None])
+        for type, some in by_type.items()
     }
+    mean = {type: place for type, place in places.items() if place is not None}
+    if len(mean) == len(SubQuestionType):
+        values["position_alignment"] = mean[FOLLOW_UP] - (mean[CORE] + mean[BACKGROUND]) / 2
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = WEIGHTS) -> float | None:
@@ -190,12 +122,6 @@ def rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = 
 
     Only answers to the same question compare, since they share its sub-questions. Types without a
     sub-question or without a weight are left out. None if that leaves no type.
-
-    Example:
-        >>> rating([Judged(CORE, True), Judged(CORE, False), Judged(FOLLOW_UP, True)])
-        -0.5
-        >>> rating([Judged(CORE, True), Judged(FOLLOW_UP, True)], weights={CORE: 1.0})
-        1.0
     """
     covered = _covered(judged, weights)
     return sum(weights[type] * share for type, share in covered.items()) if covered else None
@@ -205,12 +131,6 @@ def scaled_rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, fl
     """The rating as a score: 0 is the worst that the question's sub-questions allow, 1 the best.
 
     The best covers all sub-questions whose weight is positive and none whose weight is negative.
-
-    Example:
-        >>> scaled_rating([Judged(CORE, True), Judged(CORE, False), Judged(FOLLOW_UP, True)])
-        0.25
-        >>> scaled_rating([Judged(FOLLOW_UP, False)])
-        1.0
     """
     covered = _covered(judged, weights)
     worst = sum(min(weights[type], 0.0) for type in covered)
@@ -225,14 +145,6 @@ def scaled_rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, fl
 def _covered(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float]) -> dict[SubQuestionType, float]:
     shares = {type: answer_coverage(judged, type) for type in weights}
     return {type: share for type, share in shares.items() if share is not None}
-
-
-def _of(judged: Sequence[Judged], type: SubQuestionType) -> list[Judged]:
-    return [j for j in judged if j.type == type]
-
-
-def _share(judged: Sequence[Judged], holds: Callable[[Judged], bool]) -> float | None:
-    return fmean(holds(j) for j in judged) if judged else None
 
 
 @metric
@@ -302,30 +214,28 @@ class SubQuestionCoverage(Metric):
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Check that there is a scorer if the judge asks an LM; see `Metric.check_scorer`."""
         judge = options.get("judge")  # a judge, or the folder of a compiled one, which asks an LM
         if getattr(judge, "asks_lm", True) if judge else asks_lm(options.get("cite", DEFAULT_CITE)):
             super().check_scorer(scorer)
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example has no sub-questions, and no scorer writes them."""
         if self.scorer is None and not example.get("sub_questions"):
             raise NotMeasurable("the question has no sub-questions, and no scorer is named that would write them")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Score an answer by the sub-questions that it and its passages cover."""
         self.require(example)
         sub_questions = self.sub_questions(example)
         if not any(self.weights[s.type] for s in sub_questions):
             raise NotMeasurable(f"question '{example.get('id')}' has no sub-question of a type that has a weight")
-        verdicts = self._find(sub_questions, prediction)
+        verdicts = self._judge_texts(sub_questions, prediction)
         judged = [_judged(f) for f in verdicts]
         known = knows_passages(prediction)
+        of_one_answer = _rename_measures(coverage_measures(judged), self.passages and known)
         return Scored(
             score=scaled_rating(judged, self.weights) or 0.0,
             feedback=_in_words(verdicts, self.passages),
             measures={
-                **self._of_one_answer(judged, self.passages and known),
+                **{name: value for name, value in of_one_answer.items() if name in self.measures},
                 "rating": rating(judged, self.weights) or 0.0,
                 "invalid": fmean(f["invalid"] for f in verdicts),
             },
@@ -335,12 +245,6 @@ class SubQuestionCoverage(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The core sub-questions that this predictor left open.
-
-        Those that no passage answers were left open by the predictors that search; those that a predictor's
-        sources answer, by that predictor. If passages are not judged, all predictors that write are told of
-        all open ones.
-        """
         judged = [(s["text"], _judged(s)) for s in scored.details["sub_questions"]]
         core = [(text, j) for text, j in judged if j.type is SubQuestionType.CORE]
         covered = f"The answer covers {sum(j.answered for _, j in core)} of {len(core)} core sub-questions."
@@ -354,55 +258,49 @@ class SubQuestionCoverage(Metric):
         if call.role is Role.TELLER or not self.passages:
             if left := [text for text, j in core if not j.answered]:
                 messages.append(f"It leaves these open: {listed(left, _MOST_NAMED)}.")
-        elif lost := _lost_by(call, core, prediction.get("passages") or (), example.question):
-            messages.append(f"Its sources answer these, but what it wrote does not: {listed(lost, _MOST_NAMED)}.")
+        else:
+            lost = [(text, j) for text, j in core if j.scenario is Scenario.RETRIEVED_ONLY]
+            if call.role is Role.COMBINER:
+                known = [text for text, _ in lost if touched(text, call.sources, example.question)]
+            else:  # a prompt shows the first words of a passage
+                shown = [" ".join(source.split()) for source in call.sources if source.strip()]
+                passages = [" ".join(passage.text.split()) for passage in prediction.get("passages") or ()]
+                was_shown = [any(passage.startswith(text) for text in shown) for passage in passages]
+                known = [text for text, j in lost if any(map(all, zip(was_shown, j.retrieved, strict=True)))]
+            if known:
+                messages.append(f"Its sources answer these, but what it wrote does not: {listed(known, _MOST_NAMED)}.")
         follow_up = [text for text, j in judged if j.answered and j.type is SubQuestionType.FOLLOW_UP]
         if self.weights[SubQuestionType.FOLLOW_UP] < 0 and follow_up:
             messages.append(f"It goes into what was not asked: {listed(follow_up, _MOST_NAMED)}.")
         return " ".join(messages)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """Metrics 1 to 6 and the scenarios, over the sub-questions of all questions (section 3.2).
-
-        Metrics 1 and 2 are named `pooled_core`, `pooled_retrieved_core`, and so on, since a single answer has
-        them too; shares of scenarios `core_neither`, `core_retrieved_only`, and so on. Undefined measures are
-        left out, as are those that need judged passages without them. Answers that do not tell their passages
-        count in measures of answers alone.
-        """
-        judged = _all_judged(scored)
-        known = _all_judged([one for one in scored if one.details.get("passages_known", True)])
+        with_passages = [one for one in scored if one.details.get("passages_known", True)]
+        judged, known = (
+            [_judged(s) for one in answers for s in one.details["sub_questions"]] for answers in (scored, with_passages)
+        )
         passages = self.passages and any(j.retrieved for j in known)
-        of_answers = self._renamed(coverage_measures(judged), passages=False)
-        of_passages = {n: v for n, v in coverage_measures(known).items() if n in _BY_PASSAGES} if passages else {}
-        shares = {type: scenarios(known, type) for type in SubQuestionType} if passages else {}
-        return {
-            **{
-                f"pooled_{name}" if name in self.measures else name: value
-                for name, value in {**of_answers, **of_passages}.items()
-            },
-            **{
-                f"{type.name.lower()}_{scenario.name.lower()}": share
-                for type, table in shares.items()
-                for scenario, share in (table or {}).items()
-            },
-        }
+        measures = _rename_measures(coverage_measures(judged), passages=False)
+        if passages:
+            measures |= {n: v for n, v in coverage_measures(known).items() if n in _BY_PASSAGES}
+        pooled = {f"pooled_{name}" if name in self.measures else name: value for name, value in measures.items()}
+        for type in SubQuestionType if passages else ():
+            for scenario, share in (scenarios(known, type) or {}).items():
+                pooled[f"{type.name.lower()}_{scenario.name.lower()}"] = share
+        return pooled
 
     def sub_questions(self, example: dspy.Example) -> tuple[SubQuestion, ...]:
-        """The example's own sub-questions, or else its question decomposed and typed.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-        """
+        """The example's own sub-questions, or else its question decomposed and typed."""
         if own := example.get("sub_questions"):
             return tuple(own)
         texts = self.decomposer(question=example.question).sub_questions
         types = self.typer(question=example.question, sub_questions=texts).types
         return tuple(SubQuestion(text, type) for text, type in zip(texts, types, strict=True))
 
-    def _find(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
+    def _judge_texts(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
         """Each sub-question with its verdicts as JSON values: the words of the answer that cover it, and whether each
-        passage does."""
+        passage does.
+        """
         passages = [p.titled for p in prediction.get("passages") or ()] if self.passages else []
         texts = [s.text for s in sub_questions]
         answer, *behind = run_concurrently(
@@ -424,13 +322,10 @@ class SubQuestionCoverage(Metric):
             for sub_question, by_answer, *by_passages in zip(sub_questions, answer, *behind, strict=True)
         ]
 
-    def _of_one_answer(self, judged: Sequence[Judged], passages: bool) -> dict[str, float]:
-        measures = self._renamed(coverage_measures(judged), passages)
-        return {name: value for name, value in measures.items() if name in self.measures}
 
-    def _renamed(self, measures: Mapping[str, float], passages: bool) -> dict[str, float]:
-        defined = measures if passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
-        return {name.removeprefix("answered_"): value for name, value in defined.items()}
+def _rename_measures(measures: Mapping[str, float], passages: bool) -> dict[str, float]:
+    defined = measures if passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
+    return {name.removeprefix("answered_"): value for name, value in defined.items()}
 
 
 _OF_ONE_ANSWER = tuple(type.name.lower() for type in SubQuestionType)
@@ -446,27 +341,6 @@ _BY_PASSAGES = {
 
 _MOST_NAMED = 4
 """The most sub-questions of a kind that feedback names."""
-
-
-def _lost_by(
-    call: PredictorCall, core: Sequence[tuple[str, Judged]], passages: Sequence[Passage], question: str
-) -> list[str]:
-    """The core sub-questions that the call's sources answer and the answer does not."""
-    lost = [(text, j) for text, j in core if j.scenario is Scenario.RETRIEVED_ONLY]
-    if call.role is Role.COMBINER:
-        return [text for text, _ in lost if touched(text, call.sources, question)]
-    shown = [_is_seen(passage, call.sources) for passage in passages]
-    return [text for text, j in lost if any(s and r for s, r in zip(shown, j.retrieved, strict=True))]
-
-
-def _is_seen(passage: Passage, sources: Sequence[str]) -> bool:
-    # a prompt shows the first words of a passage
-    text = " ".join(passage.text.split())
-    return any(source.strip() and text.startswith(" ".join(source.split())) for source in sources)
-
-
-def _all_judged(scored: Sequence[Scored]) -> list[Judged]:
-    return [_judged(s) for one in scored for s in one.details["sub_questions"]]
 
 
 def _judged(one: Mapping[str, Any]) -> Judged:

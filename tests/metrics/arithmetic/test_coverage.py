@@ -11,12 +11,7 @@ from typedrag.metrics.sub_question_coverage import (
     Scenario,
     answer_coverage,
     coverage_measures,
-    frequency_correlation,
-    knowledge_identification,
-    position_alignment,
     rating,
-    retrieval_coverage,
-    retrieval_potential,
     scaled_rating,
     scenarios,
 )
@@ -89,19 +84,20 @@ def test_measures_are_bounded_whatever_the_order(judged: list[Judged], random) -
 
 @given(judgments())
 def test_metrics_are_those_of_the_scenarios(judged: list[Judged]) -> None:
+    measures = coverage_measures(judged)
     for type in SubQuestionType:
         shares = scenarios(judged, type)
         if shares is None:
-            assert answer_coverage(judged, type) is retrieval_coverage(judged, type) is None
+            assert answer_coverage(judged, type) is measures.get(f"retrieved_{type.name.lower()}") is None
             continue
         assert sum(shares.values()) == pytest.approx(1)
         answered = shares[Scenario.BOTH] + shares[Scenario.ANSWERED_ONLY]
         retrieved = shares[Scenario.BOTH] + shares[Scenario.RETRIEVED_ONLY]
         assert answer_coverage(judged, type) == pytest.approx(answered)
-        assert retrieval_coverage(judged, type) == pytest.approx(retrieved)
+        assert measures[f"retrieved_{type.name.lower()}"] == pytest.approx(retrieved)
         if type is CORE:
-            assert (knowledge_identification(judged) or 0) * retrieved == pytest.approx(shares[Scenario.BOTH])
-            assert (retrieval_potential(judged) or 0) * (1 - answered) == pytest.approx(shares[Scenario.NEITHER])
+            assert measures.get("knowledge_identification", 0) * retrieved == pytest.approx(shares[Scenario.BOTH])
+            assert measures.get("retrieval_potential", 0) * (1 - answered) == pytest.approx(shares[Scenario.NEITHER])
 
 
 def test_pooled_is_not_the_mean_of_questions() -> None:
@@ -119,8 +115,8 @@ def test_frequency_of_passages() -> None:
         Judged(BACKGROUND, False, (True,) * 4),
         Judged(CORE, True, ()),
     ]
-    assert frequency_correlation(judged) == 0.5
-    assert frequency_correlation(judged[:2]) is None
+    assert coverage_measures(judged)["frequency_correlation"] == 0.5
+    assert "frequency_correlation" not in coverage_measures(judged[:2])
 
 
 def test_positions_of_three_types() -> None:
@@ -132,8 +128,8 @@ def test_positions_of_three_types() -> None:
         Judged(BACKGROUND, True, position=0.4),
         Judged(FOLLOW_UP, True, position=1.0),
     ]
-    assert position_alignment(judged) == pytest.approx(1.0 - (0.2 + 0.4) / 2)
-    assert position_alignment(judged[:-1]) is None
+    assert coverage_measures(judged)["position_alignment"] == pytest.approx(1.0 - (0.2 + 0.4) / 2)
+    assert "position_alignment" not in coverage_measures(judged[:-1])
 
 
 def test_a_position_is_that_of_a_fragment_by_words() -> None:

@@ -23,7 +23,7 @@ from typedrag.metrics.estimate import kendall, pairwise_order_accuracy, spearman
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Relevance
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import QUALITY, Convention, Linkage, draw_references
-from typedrag.metrics.judges.preference import PairwiseJudge, compare_in_both_orders, points_of_first
+from typedrag.metrics.judges.preference import POINTS_OF_FIRST, PairwiseJudge, compare_in_both_orders
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.similarity import BERTScore, Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
@@ -126,9 +126,9 @@ def compare_pairs(
     points = {
         "pairwise, both orders": [verdicts.outcome.points for _, verdicts in judged.judgments],
         "pairwise, one order": [
-            points_of_first(verdicts.forward)
+            POINTS_OF_FIRST[verdicts.forward]
             if int(text_hash(f"{pair.better}:{pair.worse}"), 16) % 2 == 0
-            else 1 - points_of_first(verdicts.backward)
+            else 1 - POINTS_OF_FIRST[verdicts.backward]
             for pair, verdicts in judged.judgments
         ],
     }

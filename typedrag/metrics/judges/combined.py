@@ -42,14 +42,6 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
 
     A reference's worth is its label's place between the worst, 0, and the best, 1. Words of the question
     count for `topic` only. Names are words with a capital, and numbers.
-
-    Args:
-        question: The question.
-        answer: The answer to it.
-        references: References with two labels or more.
-
-    Returns:
-        Numbers by name; NaN if there is nothing to compare, as in an answer without names.
     """
     references = [r for r in references if r.text.strip()]
     worth_of = worths(references)
@@ -57,7 +49,7 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
     texts = tuple(r.text for r in references)
     near = cosines(answer, texts)
     nearest = max(near[i] for i in good)
-    to_good = _nearness_to(texts, tuple(good))
+    to_good = _nearness(texts, tuple(good))
     say = [math.exp(cosine / _NEARNESS) for cosine in near]
 
     topic = content_words(question)
@@ -93,22 +85,12 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
 
 
 def names(text: str) -> Words:
-    """The words of a text that have a capital or begin with a digit, stemmed.
-
-    Example:
-        >>> sorted(names("In 1793 the French conscripted men."))
-        ['1793', 'french']
-    """
+    """The words of a text that have a capital or begin with a digit, stemmed."""
     return content_words(" ".join(word for word in text.split() if any(c.isupper() or c.isdigit() for c in word)))
 
 
 def worths(references: Sequence[Reference]) -> list[float]:
-    """The place of each reference's label between the worst, 0, and the best, 1.
-
-    Example:
-        >>> worths([Reference("Yeast.", 4), Reference("Flour.", 1), Reference("Gas.", 2)])
-        [1.0, 0.0, 0.3333333333333333]
-    """
+    """The place of each reference's label between the worst, 0, and the best, 1."""
     labels = [r.label for r in references]
     if len(set(labels)) < 2:
         raise NotMeasurable("references of one label do not tell good answers from bad ones")
@@ -117,7 +99,7 @@ def worths(references: Sequence[Reference]) -> list[float]:
 
 
 @lru_cache(maxsize=1024)
-def _nearness_to(texts: tuple[str, ...], good: tuple[int, ...]) -> list[float]:
+def _nearness(texts: tuple[str, ...], good: tuple[int, ...]) -> list[float]:
     """The highest cosine of each text with another good one; NaN if there is no other."""
     cosine = {i: cosines(texts[i], texts) for i in good}
     return [max((cosine[j][i] for j in good if j != i), default=math.nan) for i in range(len(texts))]

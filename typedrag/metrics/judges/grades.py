@@ -40,7 +40,6 @@ class GradeJudge(dspy.Module):
         self._retries = retries
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """A prediction with the `grade`, from the signature's inputs."""
         return dspy.Prediction(grade=ask("grade", self.give, retries=self._retries, **inputs).prediction.grade)
 
 
@@ -71,14 +70,12 @@ class Grade(Metric):
         self.judge = GradeJudge(self.signature, self.retries)
 
     def judge_inputs(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
-        """The judge's inputs besides question and answer: the gold answers, if the metric needs them."""
         if self.needs is None:
             return {}
         texts = gold_texts(example)
         return {"gold_answers": texts if example.get("answers") else texts[:1]}  # references are long: one
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Grade an answer."""
         answer = prediction.answer
         if self.answer_words:
             answer = first_words(" ".join(answer.split()), self.answer_words)
@@ -139,7 +136,6 @@ class Faithfulness(Grade):
     passage_words: int | None = None
 
     def judge_inputs(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
-        """The passages, numbered."""
         passages = prediction.get("passages")
         if not passages:
             raise NotMeasurable("faithfulness needs the passages that an answer was written from, and it has none")

@@ -21,8 +21,6 @@ from typedrag.datasets.dataset import text_hash
 from typedrag.metrics.estimate import ordered_pairs
 from typedrag.metrics.judges.linkage import Convention, draw_references, expected_rank
 from typedrag.metrics.metric import MOST_QUOTED, Metric, PredictorCall, Scored, quoted
-from typedrag.signatures.fields import Verdict
-from typedrag.sub_questions.coverage_judge import Coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +45,23 @@ class LabelledAnswer:
 
 
 def labelled_answers(example: dspy.Example, seed: int = 0) -> list[LabelledAnswer]:
-    """The labelled answers to a question that LINKAGE does not draw as references, in random order.
-
-    Example:
-        >>> answers = [Reference("Yeast.", 2), Reference("Flour.", 0), Reference("Gas.", 2), Reference("Dough.", 0)]
-        >>> drawn = labelled_answers(dspy.Example(id="q1", question="Why does bread rise?", references=answers))
-        >>> sorted((case.candidate.label, case.rank) for case in drawn)
-        [(0, 2), (2, 1)]
-    """
+    """The labelled answers to a question that LINKAGE does not draw as references, in random order."""
     drawn = draw_references(example, seed)
     shown = {r.text for r in drawn}
     others = {r.text: r for r in example.references if r.text.strip() and r.text not in shown}
     by_lot = sorted(others.values(), key=lambda r: text_hash(f"candidate {example.id}:{r.text}", seed))
     first = {r.label: r.text for r in reversed(by_lot)}
 
-    def known(candidate: Reference) -> dspy.Example:
+    cases = []
+    for candidate in by_lot:
         hidden = {**first, candidate.label: candidate.text}.values()
-        return example.copy(references=tuple(r for r in example.references if r.text not in hidden))
-
-    return [LabelledAnswer(known(r), r, drawn) for r in by_lot]
+        known = tuple(r for r in example.references if r.text not in hidden)
+        cases.append(LabelledAnswer(example.copy(references=known), candidate, drawn))
+    return cases
 
 
 def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:
-    """The type that most annotators chose; None if there is a tie.
-
-    Example:
-        >>> core, background = SubQuestionType.CORE, SubQuestionType.BACKGROUND
-        >>> majority([core, background, core]), majority([core, background])
-        (<SubQuestionType.CORE: 'core'>, None)
-    """
+    """The type that most annotators chose; None if there is a tie."""
     counts = Counter(types).most_common(2)
     if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
         return None
@@ -89,17 +75,14 @@ class HumanLabels(Metric):
     """The field of the judge's predictor that is measured."""
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
-        """The share of what was judged of a question that people say, too."""
         return fmean(self.score(*judged).score for judged in zip(cases, judgments, strict=True))
 
     def comparable(self, cases: Sequence[dspy.Example]) -> bool:
-        """True if the labels of a question are enough for an agreement."""
         return True
 
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The feedback for the judge's predictor; empty for other predictors."""
         return scored.feedback if self.output in call.outputs else ""
 
 
@@ -124,8 +107,7 @@ class RankLabels(HumanLabels):
         self.convention = convention
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare the ranks."""
-        predicted, right = _expected(prediction), example.rank
+        predicted, right = _expect_rank(prediction), example.rank
         both = self.convention is Convention.LINKAGE and example.tied
         off = max(right - predicted, predicted - right - both, 0)
         worst = self.convention.worst_rank(len(example.references))
@@ -136,11 +118,9 @@ class RankLabels(HumanLabels):
         return Scored(1 - off / (worst - 1), f"{text}; {judged}.", {"off": float(off)})
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
-        """The share of pairs that are ranked as people do; ties count half."""
-        return _ordered([-_expected(j) for j in judgments], [c.label for c in cases], [""] * len(cases))
+        return _ordered_share([-_expect_rank(j) for j in judgments], [c.label for c in cases], [""] * len(cases))
 
     def comparable(self, cases: Sequence[dspy.Example]) -> bool:
-        """True if there are two labels."""
         return len({case.label for case in cases}) > 1
 
 
@@ -156,26 +136,27 @@ class VerdictLabels(HumanLabels):
     output: ClassVar[str] = "verdicts"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare verdict by verdict."""
         people, predicted = list(example.verdicts.values()), prediction.verdicts
         right = [p.answered == g.answered for p, g in zip(people, predicted, strict=True)]
         shares = [[r for r, p in zip(right, people, strict=True) if p.answered is kind] for kind in (True, False)]
-        wrong = [
-            _on_verdict(text, p, g)
-            for text, p, g, r in zip(example.sub_questions.values(), people, predicted, right, strict=True)
-            if not r
-        ]
+        wrong = []
+        for text, p, g, r in zip(example.sub_questions.values(), people, predicted, right, strict=True):
+            if r:
+                continue
+            if p.answered:
+                missed = " (the words quoted do not stand in the text)" if g.invalid else ""
+                wrong.append(f"{quoted(text)} is answered by {quoted(p.fragment, 25)}{missed}.")
+            else:
+                wrong.append(f"{quoted(text)} is not answered; {quoted(g.fragment, 25)} does not do so.")
         score = fmean(fmean(share) for share in shares if share)
-        return Scored(score, _on_wrong(wrong, len(right)), {"accuracy": fmean(right)})
+        return Scored(score, _list_wrong(wrong, len(right)), {"accuracy": fmean(right)})
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
-        """The share of pairs on a text that are judged as people do; ties count half."""
         people = [int(verdict.answered) for case in cases for verdict in case.verdicts.values()]
         judged = [int(verdict.answered) for judgment in judgments for verdict in judgment.verdicts]
-        return _ordered(judged, people, [case.text for case in cases for _ in case.verdicts])
+        return _ordered_share(judged, people, [case.text for case in cases for _ in case.verdicts])
 
     def comparable(self, cases: Sequence[dspy.Example]) -> bool:
-        """True if a text has both kinds of sub-questions."""
         kinds: dict[str, set[bool]] = defaultdict(set)
         for case in cases:
             kinds[case.text] |= {verdict.answered for verdict in case.verdicts.values()}
@@ -192,13 +173,12 @@ class TypeLabels(HumanLabels):
     output: ClassVar[str] = "types"
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare type by type."""
         compared = list(zip(example.sub_questions.values(), example.types.values(), prediction.types, strict=True))
         wrong = [
             f"{quoted(text)} is {people}, taken for {guess}." for text, people, guess in compared if people != guess
         ]
         share = 1 - len(wrong) / len(compared)
-        return Scored(share, _on_wrong(wrong, len(compared)), {"accuracy": share})
+        return Scored(share, _list_wrong(wrong, len(compared)), {"accuracy": share})
 
 
 class Agreement(Metric):
@@ -216,28 +196,20 @@ class Agreement(Metric):
         self.labels = labels
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Compare all judgments of the question."""
         return Scored(self.labels.agreement(example.cases, prediction.judgments))
 
 
-def _ordered(scores: Sequence[float], labels: Sequence[float], groups: Sequence[str]) -> float:
+def _ordered_share(scores: Sequence[float], labels: Sequence[float], groups: Sequence[str]) -> float:
     counts = ordered_pairs(scores, labels, groups).values()
     return sum(right for right, _ in counts) / sum(of for _, of in counts)
 
 
-def _expected(prediction: dspy.Prediction) -> float:
+def _expect_rank(prediction: dspy.Prediction) -> float:
     probabilities: Mapping[int, float] | None = prediction.get("probabilities")
     return expected_rank(probabilities) if probabilities else float(prediction.rank)
 
 
-def _on_verdict(sub_question: str, people: Verdict, predicted: Coverage) -> str:
-    if people.answered:
-        missed = " (the words quoted do not stand in the text)" if predicted.invalid else ""
-        return f"{quoted(sub_question)} is answered by {quoted(people.fragment, 25)}{missed}."
-    return f"{quoted(sub_question)} is not answered; {quoted(predicted.fragment, 25)} does not do so."
-
-
-def _on_wrong(wrong: Sequence[str], count: int) -> str:
+def _list_wrong(wrong: Sequence[str], count: int) -> str:
     if not wrong:
         return "All as people have it."
     more = f" And {len(wrong) - MOST_QUOTED} more." if len(wrong) > MOST_QUOTED else ""

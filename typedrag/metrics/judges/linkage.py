@@ -1,9 +1,15 @@
-"""LINKAGE: the rank of an answer among references in descending order of quality (Typed-RAG, section 4)."""
+"""LINKAGE: the rank of an answer among references in descending order of quality (Typed-RAG, section 4).
+
+Ranks count from 1, the best. The worst rank among n references depends on the convention: n, as in
+Typed-RAG, where the candidate shares a place with the worst reference, or n + 1, as in the LINKAGE
+paper, where it can come after all of them. Ranks of the two conventions do not compare. Expected
+ranks need not be whole.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from statistics import fmean
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -24,12 +30,7 @@ from typedrag.text.words import content_words
 
 
 class Convention(StrEnum):
-    """A convention of the ranks that an answer can have among n references.
-
-    Example:
-        >>> [c.worst_rank(4) for c in Convention]
-        [4, 5]
-    """
+    """A convention of the ranks that an answer can have among n references."""
 
     TYPED_RAG = "typed-rag"
     LINKAGE = "linkage"
@@ -39,109 +40,39 @@ class Convention(StrEnum):
         return references if self is Convention.TYPED_RAG else references + 1
 
 
-def reciprocal_rank(rank: float) -> float:
-    """The reciprocal of a rank: 1 for the best.
-
-    Example:
-        >>> reciprocal_rank(4)
-        0.25
-    """
-    _check_rank(rank)
-    return 1 / rank
-
-
 def percentile_rank(rank: float, references: int) -> float:
     """A rank's place within a list of references, in percent: 100 for the best (eq. 4, one term).
 
     Of n references, rank n gets 100/n, and rank n + 1 gets 0.
-
-    Example:
-        >>> [percentile_rank(rank, references=4) for rank in (1, 2, 4, 5)]
-        [100.0, 75.0, 25.0, 0.0]
     """
-    _check_rank(rank)
-    if rank > references + 1:
-        raise ValueError(f"rank {rank} is beyond {references} references")
+    if not 1 <= rank <= references + 1:
+        raise ValueError(f"rank {rank} is beyond {references} references: ranks count from 1")
     return (1 - (rank - 1) / references) * 100
 
 
-def mrr(ranks: Iterable[float]) -> float:
-    """Mean reciprocal rank, from 0 to 1 (eq. 3).
-
-    Example:
-        >>> mrr([1, 2, 4])
-        0.5833333333333334
-    """
-    return fmean(reciprocal_rank(rank) for rank in ranks)
-
-
-def mpr(ranks: Iterable[tuple[float, int]]) -> float:
-    """Mean percentile rank, from 0 to 100 (eq. 4).
-
-    Args:
-        ranks: Ranks, each with the number of references it is among.
-
-    Example:
-        >>> mpr([(1, 4), (2, 2)])
-        75.0
-    """
-    return fmean(percentile_rank(rank, references) for rank, references in ranks)
-
-
-def chance_mrr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
-    """The mean reciprocal rank of a judge who draws ranks at random.
-
-    Example:
-        >>> round(chance_mrr(4), 3), round(chance_mrr(4, Convention.LINKAGE), 3)
-        (0.521, 0.457)
-    """
-    return mrr(_all_ranks(references, convention))
-
-
-def chance_mpr(references: int, convention: Convention = Convention.TYPED_RAG) -> float:
-    """The mean percentile rank of a judge who draws ranks at random.
-
-    Example:
-        >>> chance_mpr(4), chance_mpr(4, Convention.LINKAGE)
-        (62.5, 50.0)
-    """
-    return mpr((rank, references) for rank in _all_ranks(references, convention))
+def chance_measures(references: int, convention: Convention = Convention.TYPED_RAG) -> dict[str, float]:
+    """The mean measures of a judge who draws ranks at random: `mrr` (eq. 3), `mpr` (eq. 4) and `rank`."""
+    if references < 1:
+        raise ValueError(f"{references} references leave nothing to rank among")
+    ranks = range(1, convention.worst_rank(references) + 1)
+    return {
+        "mrr": fmean(1 / rank for rank in ranks),
+        "mpr": fmean(percentile_rank(rank, references) for rank in ranks),
+        "rank": (1 + ranks[-1]) / 2,
+    }
 
 
 def expected_rank(probabilities: Mapping[int, float]) -> float:
-    """The mean of the allowed ranks, weighted by the judge's probabilities of them.
-
-    Args:
-        probabilities: The probabilities of the allowed ranks. They need not sum to 1, since other tokens
-            have probabilities too: they are scaled to do so.
-
-    Example:
-        >>> expected_rank({1: 0.5, 2: 0.25, 4: 0.25})
-        2.0
-        >>> expected_rank({1: 0.3, 2: 0.1})
-        1.25
-    """
+    """The mean of the allowed ranks, weighted by the judge's probabilities of them."""
     for rank, probability in probabilities.items():
-        _check_rank(rank)
-        if probability < 0:
-            raise ValueError(f"rank {rank} has the probability {probability}")
+        if not rank >= 1 or probability < 0:
+            raise ValueError(f"rank {rank} has the probability {probability}: ranks count from 1")
     # scaled by the greatest first, so that tiny probabilities are not lost in the sum
     greatest = max(probabilities.values(), default=0.0)
     if not greatest > 0:
         raise ValueError("no allowed rank has a probability above 0")
     weights = {rank: probability / greatest for rank, probability in probabilities.items()}
     return sum(rank * weight for rank, weight in weights.items()) / sum(weights.values())
-
-
-def _all_ranks(references: int, convention: Convention) -> range:
-    if references < 1:
-        raise ValueError(f"{references} references leave nothing to rank among")
-    return range(1, convention.worst_rank(references) + 1)
-
-
-def _check_rank(rank: float) -> None:
-    if not rank >= 1:
-        raise ValueError(f"{rank} is no rank: ranks count from 1")
 
 
 MOST_REFERENCES = 8
@@ -163,10 +94,11 @@ _LOOKED_THROUGH = 30
 
 
 class LinkageJudge(dspy.Module):
-    """Ranks a candidate among references.
+    """Ranks a candidate among references, given best first: its `rank`, and the `probabilities` of all ranks if known.
 
-    The type of the field that the LM fills allows only the ranks among these references. The signature
-    that is compiled and saved allows any rank.
+    `draw` 0 asks at the LM's own temperature; each other number draws another answer at Typed-RAG's temperature. The
+    type of the field that the LM fills allows only the ranks among these references. The signature that is compiled
+    and saved allows any rank.
 
     Args:
         convention: Whether the worst rank among n references is n or n + 1.
@@ -188,19 +120,6 @@ class LinkageJudge(dspy.Module):
         self.rank = predictor(_SIGNATURES[self.convention])
 
     def forward(self, question: str, references: Sequence[str], candidate: str, draw: int = 0) -> dspy.Prediction:
-        """A prediction with the `rank`, from 1, and the `probabilities` of all ranks.
-
-        Args:
-            question: The question.
-            references: Answers, best first; their `convention.worst_rank` is below 10.
-            candidate: The answer to rank.
-            draw: 0 asks at the LM's own temperature; each other number draws another answer at
-                Typed-RAG's temperature, 0.8.
-
-        Returns:
-            Prediction: `probabilities` is None for drawn answers, and if the LM's server gives no token
-                probabilities.
-        """
         worst = self.convention.worst_rank(len(references))
         settings: dict[str, Any] = {}
         if draw:
@@ -228,11 +147,6 @@ def draw_references(
     The draw among references of one label depends only on the example's id, their texts and the seed,
     so that all programs get the same list on every machine. If there are more labels than
     `max_references`, the best, the worst and others evenly between them are kept.
-
-    Example:
-        >>> answers = [Reference("Yeast.", 2), Reference("Gas from yeast.", 3), Reference("Flour.", 0)]
-        >>> [r.label for r in draw_references(dspy.Example(id="q1", references=answers))]
-        [3, 2, 0]
     """
     by_label: dict[int, list[Reference]] = defaultdict(list)
     for reference in example.get("references") or ():
@@ -331,43 +245,45 @@ class Linkage(Metric):
 
     @classmethod
     def takes_scorer(cls, options: Mapping[str, Any]) -> bool:
-        """True if its make asks an LM."""
         return options.get("make") != "combined"
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example's references have fewer than two labels."""
         draw_references(example, self.seed, self.max_references)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Rank an answer among the references drawn for its question, or compare it with all of them."""
         references = draw_references(example, self.seed, self.max_references)
         if self.make == "lm":
-            return self._ranked(example, prediction, references)
+            return self._rank(example, prediction, references)
         value = quality(example.question, prediction.answer, example.references)
-        feedback = _on_quality(value, references, example.question, prediction.answer)
+        feedback = _quality_feedback(value, references, example.question, prediction.answer)
         if self.make == "combined":
             return Scored(value, feedback, {QUALITY: value})
-        by_lm = self._ranked(example, prediction, references)
+        by_lm = self._rank(example, prediction, references)
         return Scored(value, f"{feedback} {by_lm.feedback}", {**by_lm.measures, QUALITY: value}, by_lm.details)
 
-    def _ranked(self, example: dspy.Example, prediction: dspy.Prediction, references: Sequence[Reference]) -> Scored:
+    def _rank(self, example: dspy.Example, prediction: dspy.Prediction, references: Sequence[Reference]) -> Scored:
         inputs = {
             "question": example.question,
             "references": [r.text for r in references],
             "candidate": prediction.answer,
         }
-        rank, probabilities = self._judge(inputs)
+        first = self.judge(**inputs)
+        rank: int = first.rank
         worst = self.convention.worst_rank(len(references))
+        probabilities: dict[int, float] = first.probabilities
+        if not probabilities:
+            drawn = [rank, *(self.judge(**inputs, draw=n).rank for n in range(1, self.draws))]
+            probabilities = {rank: drawn.count(rank) / len(drawn) for rank in range(1, worst + 1)}
         expected = expected_rank(probabilities)
         return Scored(
             score=(worst - expected) / (worst - 1),
-            feedback=_in_words(rank, expected, worst, references, example.question, prediction.answer),
+            feedback=_rank_feedback(rank, expected, worst, references, example.question, prediction.answer),
             measures={
                 "rank": float(rank),
-                "mrr": reciprocal_rank(rank),
+                "mrr": 1 / rank,
                 "mpr": percentile_rank(rank, len(references)),
                 "expected_rank": expected,
-                "expected_mrr": sum(p * reciprocal_rank(k) for k, p in probabilities.items()),
+                "expected_mrr": sum(p / k for k, p in probabilities.items()),
             },
             details={
                 "convention": self.convention.value,
@@ -379,11 +295,6 @@ class Linkage(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The content of better references that the answer lacks, for the predictor that lost it.
-
-        Content that no passage has was lost by the predictor that searched; content that a predictor's
-        sources have, but its text has not, by that predictor.
-        """
         references, question = draw_references(example, self.seed, self.max_references), example.question
         if QUALITY in scored.measures:
             better = _better(references, scored.measures[QUALITY])
@@ -411,25 +322,10 @@ class Linkage(Metric):
         return " ".join(messages)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The measures of chance for these numbers of references: `chance_mrr`, `chance_mpr`, `chance_rank`."""
         if self.make == "combined":
             return {}
-        lengths = [len(s.details["labels"]) for s in scored]
-        return {
-            "chance_mrr": fmean(chance_mrr(n, self.convention) for n in lengths),
-            "chance_mpr": fmean(chance_mpr(n, self.convention) for n in lengths),
-            "chance_rank": fmean((1 + self.convention.worst_rank(n)) / 2 for n in lengths),
-        }
-
-    def _judge(self, inputs: dict[str, Any]) -> tuple[int, dict[int, float]]:
-        """The rank that the judge names, and the probability of each rank, in their order."""
-        first = self.judge(**inputs)
-        worst = self.convention.worst_rank(len(inputs["references"]))
-        if first.probabilities:
-            return first.rank, first.probabilities
-        drawn = [first.rank, *(self.judge(**inputs, draw=n).rank for n in range(1, self.draws))]
-        frequencies = Counter(drawn)
-        return first.rank, {rank: frequencies[rank] / len(drawn) for rank in range(1, worst + 1)}
+        chances = [chance_measures(len(s.details["labels"]), self.convention) for s in scored]
+        return {f"chance_{name}": fmean(one[name] for one in chances) for name in ("mrr", "mpr", "rank")}
 
 
 def _better(references: Sequence[Reference], value: float) -> list[str]:
@@ -441,7 +337,7 @@ def _place(value: float) -> str:
     return f"The answer is worth {value:.2f}, where the worst references are worth 0 and the best 1."
 
 
-def _on_quality(value: float, references: Sequence[Reference], question: str, answer: str) -> str:
+def _quality_feedback(value: float, references: Sequence[Reference], question: str, answer: str) -> str:
     messages = [_place(value)]
     better = _better(references, value)
     if better:
@@ -456,7 +352,7 @@ def _on_quality(value: float, references: Sequence[Reference], question: str, an
     return " ".join(messages)
 
 
-def _in_words(
+def _rank_feedback(
     rank: int, expected: float, worst: int, references: Sequence[Reference], question: str, answer: str
 ) -> str:
     messages = [

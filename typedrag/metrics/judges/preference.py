@@ -25,7 +25,7 @@ from typedrag.signatures.judging import CompareAnswers, Verdict
 from typedrag.text.words import question_key
 
 TIED = 0.5
-_POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}
+POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0}
 
 
 class PairwiseOutcome(StrEnum):
@@ -52,7 +52,7 @@ class PairwiseOutcome(StrEnum):
 
 
 class PairwiseJudge(dspy.Module):
-    """Says which of two answers is better, in one order.
+    """Says which of two answers is better, in one order: its `verdict`, and the `probabilities` of all three if known.
 
     Judges favour a place, mostly the first: use `compare_in_both_orders`.
 
@@ -69,11 +69,6 @@ class PairwiseJudge(dspy.Module):
         self.token_probabilities = token_probabilities
 
     def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
-        """A prediction with the `verdict`, first, second or tie, and the `probabilities` of all three.
-
-        Returns:
-            Prediction: `probabilities` is None if the LM's server gives no token probabilities.
-        """
         settings = logprob_settings() if self.token_probabilities else {}
         reply = ask(
             "compare",
@@ -107,10 +102,6 @@ class Verdicts(NamedTuple):
         """The outcome for the one answer: a win if it is preferred in both orders, a loss if the other is, else a tie.
 
         A preference that changes with the order is for a place, not for an answer.
-
-        Example:
-            >>> Verdicts("first", "second").outcome, Verdicts("first", "first").outcome
-            (<PairwiseOutcome.WIN: 'win'>, <PairwiseOutcome.TIE: 'tie'>)
         """
         both = (self.forward, self.backward)
         if both == ("first", "second"):
@@ -128,27 +119,20 @@ class Verdicts(NamedTuple):
         return TIED if self.preference == TIED else float(self.preference > TIED)
 
 
-def points_of_first(verdict: Verdict) -> float:
-    """The points of a verdict for the answer in the first place."""
-    return _POINTS_OF_FIRST[verdict]
-
-
 def compare_in_both_orders(judge: dspy.Module, question: str, answer: str, other: str) -> Verdicts:
     """Compare two answers in both orders. Equal answers are a tie; no LM is asked."""
     if answer == other:
         return Verdicts("tie", "tie", TIED)
     forward = judge(question=question, first_answer=answer, second_answer=other)
     backward = judge(question=question, first_answer=other, second_answer=answer)
-    for_one, for_other = _expected_points(forward.probabilities), _expected_points(backward.probabilities)
-    preference = None if for_one is None or for_other is None else (for_one + 1 - for_other) / 2
+    preference = None
+    if forward.probabilities and backward.probabilities:
+        for_one, for_other = (
+            sum(POINTS_OF_FIRST[verdict] * probability for verdict, probability in reply.probabilities.items())
+            for reply in (forward, backward)
+        )
+        preference = (for_one + 1 - for_other) / 2
     return Verdicts(forward.verdict, backward.verdict, preference)
-
-
-def _expected_points(probabilities: Mapping[str, float] | None) -> float | None:
-    """The expected points of the answer in the first place; None without probabilities."""
-    if not probabilities:
-        return None
-    return sum(_POINTS_OF_FIRST[verdict] * probability for verdict, probability in probabilities.items())
 
 
 Array = NDArray[np.float64]
@@ -160,20 +144,7 @@ _EQUAL = 1e-9
 
 
 def points(differences: Array, weights: Array) -> Array:
-    """The points of weights for each pair: 1 if they predict it, 0 if not, 0.5 for equal ratings.
-
-    Args:
-        differences: [pairs, 3] The coverage of the better answer less that of the worse, for each type.
-        weights: [n, 3]
-
-    Returns:
-        [n, pairs]
-
-    Example:
-        >>> weights = np.array([[1.0, 0.5, -1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-        >>> points(np.array([[0.5, 0.0, -0.5]]), weights).tolist()
-        [[1.0], [0.5], [0.0]]
-    """
+    """The points of weights for each pair: 1 if they predict it, 0 if not, 0.5 for equal ratings."""
     ratings = np.asarray(weights) @ np.asarray(differences).T
     return np.where(np.abs(ratings) < _EQUAL, 0.5, ratings > 0)
 
@@ -181,9 +152,6 @@ def points(differences: Array, weights: Array) -> Array:
 def best_weights(differences: Array, weights: Array = GRID) -> Array:
     """The weights that predict most pairs; of equally good ones, those nearest to their mean, which are least likely
     to be good by chance.
-
-    Returns:
-        [3]
     """
     accuracies = points(differences, weights).mean(axis=1)
     equals = weights[accuracies >= accuracies.max() - _EQUAL]
@@ -192,12 +160,7 @@ def best_weights(differences: Array, weights: Array = GRID) -> Array:
 
 
 def cross_validated(differences: Array, questions: Sequence[str], folds: int = 5) -> float | None:
-    """The share of pairs that weights predict which were found without the pair's question; None with one question.
-
-    Args:
-        differences: [pairs, 3]
-        questions: [pairs] The question of each pair, whose pairs are all in one fold.
-    """
+    """The share of pairs that weights predict which were found without the pair's question; None with one question."""
     fold_of = {question: n % folds for n, question in enumerate(sorted(set(questions)))}
     if len(fold_of) < 2:
         return None
@@ -214,7 +177,7 @@ class Preference(Metric):
     """Prefers by the rating, and compares with what people prefer among the dataset's own answers to a question.
 
     It measures the weights of the rating, whatever a program answers: `evaluate` it with the program `reference`, or
-    `sweep` over the knobs `rating.core`, `rating.background` and `rating.follow_up`. Two answers to a question are
+    `sweep` over the parameters `rating.core`, `rating.background` and `rating.follow_up`. Two answers to a question are
     compared if the dataset says which is better (`webgpt`, `pairs`); where references have labels, one of each label,
     all with all.
 
@@ -256,20 +219,26 @@ class Preference(Metric):
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Check that there is a scorer if a judge asks an LM; see `Metric.check_scorer`."""
         if options.get("lm_judge"):
             super().check_scorer(scorer)
         SubQuestionCoverage.check_scorer(scorer, **(options.get("coverage") or {}))
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Raise `NotMeasurable` if the example has no answers to compare, or nothing knows its sub-questions."""
         _rated_answers(example, self.candidates, self.seed)
         self.coverage.require(example)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Score the rating by the pairs of the example's answers; the prediction is not looked at."""
         answers = _rated_answers(example, self.candidates, self.seed)
-        covered = self._coverage(example, [text for text, _ in answers])
+        sub_questions = self.coverage.sub_questions(example)
+        judged = run_concurrently(
+            lambda text: self.coverage.judge(text=text, sub_questions=[s.text for s in sub_questions]).verdicts,
+            [text for text, _ in answers],
+            self.coverage.threads,
+        )
+        covered = []  # the shares of each type's sub-questions that each answer covers; 0 of a type without any
+        for verdicts in judged:
+            one = [Judged(s.type, v.answered) for s, v in zip(sub_questions, verdicts, strict=True)]
+            covered.append(np.array([answer_coverage(one, type_) or 0.0 for type_ in SubQuestionType]))
         pairs = [
             (i, j) if answers[i][1] > answers[j][1] else (j, i)
             for i, j in combinations(range(len(answers)), 2)
@@ -292,11 +261,9 @@ class Preference(Metric):
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """Nothing: no predictor changes the dataset's answers."""
         return ""
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The best weights of the paper's grid, and the accuracy that such a search reaches on other questions."""
         differences = np.array([pair for one in scored for pair in one.details["differences"]])
         questions = [one.details["question"] for one in scored for _ in one.details["differences"]]
         accuracy = cross_validated(differences, questions)
@@ -305,20 +272,6 @@ class Preference(Metric):
             **({} if accuracy is None else {"cross_validated": accuracy}),
             **{f"best_{type_.name.lower()}": weight for type_, weight in best.items()},
         }
-
-    def _coverage(self, example: dspy.Example, texts: Sequence[str]) -> list[np.ndarray[Any, Any]]:
-        """The shares of each type's sub-questions that each text covers; 0 of a type without any."""
-        coverage = self.coverage
-        sub_questions = coverage.sub_questions(example)
-        judged = run_concurrently(
-            lambda text: coverage.judge(text=text, sub_questions=[s.text for s in sub_questions]).verdicts,
-            texts,
-            coverage.threads,
-        )
-        covered = (
-            [Judged(s.type, v.answered) for s, v in zip(sub_questions, verdicts, strict=True)] for verdicts in judged
-        )
-        return [np.array([answer_coverage(one, type_) or 0.0 for type_ in SubQuestionType]) for one in covered]
 
 
 def _rated_answers(example: dspy.Example, most: int, seed: int) -> list[tuple[str, float]]:

@@ -63,37 +63,42 @@ class Truthfulness(Metric):
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Refuse the make `lm` without a scorer; the other makes need none."""
         if options.get("make") == "lm" and scorer is None:
             raise InputError("truthfulness by make 'lm' needs a scorer", "Name one: --scorer SPEC")
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        """Score an answer; raise `NotMeasurable` if there is no gold answer, good reference or passage."""
         golds = [answer for answer in example.get("answers") or () if answer.strip()]
         short = [gold for gold in golds if is_short(gold)]
-        if _does_not_say(prediction):
-            right_answer = f" A right answer says {_either(golds)}." if golds else ""
+        answered = Answered(prediction.get("answered") or Answered.PASSAGES)
+        if answered is Answered.NOTHING or not sentences(prediction.answer):
+            right_answer = f" A right answer says {_join_golds(golds)}." if golds else ""
             feedback = f"It says that it does not know, which is better than being wrong.{right_answer}"
             return _scored(0, 0, "answered", feedback, 1)
         if short and (right := says(prediction.answer, short)) is not None:
-            return _scored(right, not right, "gold", _on_gold(right, short))
+            return _scored(right, not right, "gold", _gold_feedback(right, short))
         if golds and self._equivalence:
             graded = self._equivalence.score(example, prediction)
             wrong = graded.score == 0
             return _scored(graded.score, wrong, "equivalence", f"{graded.feedback}{f' {_BETTER_NOT}' * wrong}")
         if short:  # neither yes nor no
-            return _scored(0, 1, "gold", _on_gold(False, short))
-        return self._by_support(example.question, prediction.answer, golds or _sources(example, prediction))
+            return _scored(0, 1, "gold", _gold_feedback(False, short))
+        sources = golds
+        if not sources:
+            passages: Sequence[Passage] = prediction.get("passages") or ()
+            cited = [passage for passage in passages if passage.id in (prediction.get("citations") or ())]
+            sources = [text for p in cited or passages if (text := p.titled.strip())]
+            sources += [text for text in good_references(example) if text.strip()]
+        if not sources:
+            raise NotMeasurable("the question has no gold answer and no good reference, and the answer no passage")
+        return self._score_support(example.question, prediction.answer, sources)
 
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The general feedback for predictors that write, and whether their sources have a right answer; for those that
-        search, the gold answer that no passage has."""
         short = [gold for gold in example.get("answers") or () if gold.strip() and is_short(gold)]
         if not short or scored.measures["right"] == 1:
             return scored.feedback if call.role.writes else ""
-        gold = _either(short)
+        gold = _join_golds(short)
         if call.role is Role.SEARCHER:
             in_passages = any(says(passage.text, short) for passage in prediction.get("passages") or ())
             return "" if in_passages else f"A right answer says {gold}; no passage found says it."
@@ -104,9 +109,7 @@ class Truthfulness(Metric):
         known = any(says(source, short) for source in call.sources)
         return f"{scored.feedback} Its sources {'say' if known else 'do not say'} what is right."
 
-    def _by_support(self, question: str, answer: str, sources: Sequence[str]) -> Scored:
-        if not sources:
-            raise NotMeasurable("the question has no gold answer and no good reference, and the answer no passage")
+    def _score_support(self, question: str, answer: str, sources: Sequence[str]) -> Scored:
         texts = sentences(answer)
         verdicts = self._support.verdicts(question, texts, sources)
         of_kind = {kind: [s for s, v in zip(texts, verdicts, strict=True) if v is kind] for kind in SupportVerdict}
@@ -121,24 +124,12 @@ class Truthfulness(Metric):
         return _scored(right, wrong, "support", " ".join(messages), sentences=pairs)
 
 
-def _does_not_say(prediction: dspy.Prediction) -> bool:
-    answered = Answered(prediction.get("answered") or Answered.PASSAGES)
-    return answered is Answered.NOTHING or not sentences(prediction.answer)
-
-
-def _sources(example: dspy.Example, prediction: dspy.Prediction) -> list[str]:
-    passages: Sequence[Passage] = prediction.get("passages") or ()
-    cited = [passage for passage in passages if passage.id in (prediction.get("citations") or ())]
-    texts = [p.titled.strip() for p in cited or passages]
-    return [text for text in (*texts, *good_references(example)) if text.strip()]
-
-
-def _on_gold(right: bool, golds: Sequence[str]) -> str:
-    gold = _either(golds)
+def _gold_feedback(right: bool, golds: Sequence[str]) -> str:
+    gold = _join_golds(golds)
     return f"Right: it says {gold}." if right else f"Wrong: a right answer says {gold}. {_BETTER_NOT}"
 
 
-def _either(golds: Sequence[str]) -> str:
+def _join_golds(golds: Sequence[str]) -> str:
     return " or ".join(golds[:MOST_QUOTED])
 
 
