@@ -154,7 +154,7 @@ def build_compound(
     shares = {"validation": settings.validation_share, "test": settings.test_share}
 
     def join(group: Sequence[SingleHop]) -> tuple[bool, str]:
-        """Whether the questions can be joined, and the joined one (table 16)."""
+        """A truth value, of whether the questions can be joined, and the joined one (table 16)."""
         questions = [single.question for single in group]
         reply = ask("join", predict, retries=settings.retries, entity=group[0].entity, questions=questions).prediction
         return reply.joinable, reply.question.root

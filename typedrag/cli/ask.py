@@ -157,8 +157,8 @@ def command(
 
 def _refuse(mistakes: tuple[tuple[Any, str, str], ...]) -> None:
     """Refuse the first mistake that was made: what is true then, its name and the hint."""
-    for made, problem, hint in mistakes:
-        if made:
+    for mistaken, problem, hint in mistakes:
+        if mistaken:
             raise InputError(problem, hint)
 
 

@@ -117,8 +117,8 @@ def fetch(name: str, *, subset: Subset = None) -> None:
 def _open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[str, str]) -> Dataset:
     from typedrag.datasets import load_dataset
 
-    given = {"subset": subset, "fields": fields}
-    return load_dataset(name, path, **{option: value for option, value in given.items() if value})
+    loading = {"subset": subset, "fields": fields}
+    return load_dataset(name, path, **{option: value for option, value in loading.items() if value})
 
 
 @options.command(group=command)
@@ -155,13 +155,13 @@ class _Builders(click.Group):
         fields = options.field_options(builder, *builder.model_fields, under="settings", whole=True)
         caps = options.field_options(SpendingCaps, *options.CAPS, under="caps") if builder.asks_lm else []
         without = [] if builder.asks_lm else ["lm", "api_base", "threads", "replies"]
-        made = options.command(
+        command = options.command(
             fields, caps, name=cmd_name, timeout=builder.asks_lm, old={"--store": "--replies"},
             without=[*without, *builder.model_fields],
         )(_build)  # fmt: skip
-        made.help = cleandoc(builder.__doc__ or "") + _KEPT * builder.asks_lm
-        options.read_environment(made, f"TYPEDRAG_DATASETS_BUILD_{options.variable(cmd_name)}")
-        return made
+        command.help = cleandoc(builder.__doc__ or "") + _KEPT * builder.asks_lm
+        options.read_environment(command, f"TYPEDRAG_DATASETS_BUILD_{options.variable(cmd_name)}")
+        return command
 
 
 @command.command(cls=_Builders)
@@ -189,9 +189,9 @@ def _build(
     from typedrag.runs.work import Stages
 
     claim_file(out)
-    given = {name: value for name, value in values.get("settings", {}).items() if value not in (None, (), {})}
+    settings = {name: value for name, value in values.get("settings", {}).items() if value not in (None, (), {})}
     try:
-        builder: Builder = BUILDERS[ctx.info_name or ""](**given)
+        builder: Builder = BUILDERS[ctx.info_name or ""](**settings)
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}", "See --help") from None

@@ -88,12 +88,12 @@ def check(
             checks = [
                 (f, s, check_saved_judge(f, datasets, s, settings, listener=shown.show)) for f in compiled for s in lms
             ]
-            for folder, scorer, found in checks:
-                better = "better" if found.is_better else "not shown to be better"
-                say(f"{folder}, {scorer.name}: {better}: {found}")
+            for folder, scorer, agreement in checks:
+                better = "better" if agreement.is_better else "not shown to be better"
+                say(f"{folder}, {scorer.name}: {better}: {agreement}")
             if as_json:
-                print_json(*({"folder": str(folder), **asdict(found)} for folder, _, found in checks))
-            ctx.exit(0 if checks and all(found.is_better for _, _, found in checks) else 1)
+                print_json(*({"folder": str(folder), **asdict(agreement)} for folder, _, agreement in checks))
+            ctx.exit(0 if checks and all(agreement.is_better for _, _, agreement in checks) else 1)
         report = check_judges(datasets, lms, settings, listener=shown.show)
     page = judges_page(report, _command_line(ctx))
     if out:

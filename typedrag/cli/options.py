@@ -57,7 +57,7 @@ _JOINED = ("subset", "modules")
 
 
 class Metavar(str):
-    """What an option's value is called in the help."""
+    """The name of an option's value in the help."""
 
     __slots__ = ()
 
@@ -259,22 +259,22 @@ def command(
         own = [_make_parameter(p, hints[p.name]) for p in parameters.values() if p.name not in left_out]
         waiting = [make_option("timeout", Annotated[float, click.FloatRange(0, min_open=True)], _TIMEOUT)]
 
-        def call(**given: Any) -> None:
+        def call(**flags: Any) -> None:
             context = click.get_current_context()
-            if seconds := given.pop("timeout", None):
+            if seconds := flags.pop("timeout", None):
                 context.with_resource(use_context(timeout=seconds))
-            values = {option.name: given.pop(option.name) for option in of_configs}
+            values = {option.name: flags.pop(option.name) for option in of_configs}
             extra = {"ctx": context, "values": nested(values)}
-            function(**given, **{name: value for name, value in extra.items() if name in parameters})
+            function(**flags, **{name: value for name, value in extra.items() if name in parameters})
 
         params = [*own, *others, *(waiting if timeout else ())]
-        made = Command(
+        new = Command(
             name or function.__name__.replace("_", "-"), callback=call, params=params, old=old,
             help=inspect.getdoc(function),
         )  # fmt: skip
         if group:
-            group.add_command(made)
-        return made
+            group.add_command(new)
+        return new
 
     return make
 
@@ -363,7 +363,7 @@ def make_option(
     metavar = next((text for text in metadata if isinstance(text, Metavar)), None)
     settings: dict[str, Any] = {"required": required, "metavar": metavar}
     settings["hidden"] = any(isinstance(each, Hidden) for each in metadata)
-    told = default if default is not None else shown
+    known = default if default is not None else shown
     if get_origin(kind) in (dict, Mapping):
         inner = get_args(kind)[1]
         forms: dict[Any, tuple[str, Callback]] = {
@@ -376,16 +376,16 @@ def make_option(
         settings |= {"multiple": True, "callback": _join}
         about += " Several: with commas, or repeated."
     elif kind is bool:
-        if told is True and "/" not in flags[-1]:
+        if known is True and "/" not in flags[-1]:
             flags = [*flags[:-1], f"{flags[-1]}/--no-{flags[-1][2:]}"]
         settings |= {"is_flag": True, "default": default}
-        about += " Default: yes." if told is True and "default" not in about.lower() else ""
+        about += " Default: yes." if known is True and "default" not in about.lower() else ""
     else:
         settings |= {"type": _click_type(kind, metadata), "multiple": repeated}
         if default not in (None, ()):
             settings["default"] = default
-        if not (told in (None, "", ()) or repeated or "default" in about.lower() or isinstance(told, dict)):
-            text = told.value if isinstance(told, Enum) else told
+        if not (known in (None, "", ()) or repeated or "default" in about.lower() or isinstance(known, dict)):
+            text = known.value if isinstance(known, Enum) else known
             text = f"{text:,}" if isinstance(text, int) else f"{text:.3g}" if isinstance(text, float) else text
             about = f"{about.rstrip('.')}; default: {text}."
     if settings.get("multiple") and "epeat" not in about:

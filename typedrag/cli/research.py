@@ -86,14 +86,14 @@ def diff(
     """
     from typedrag.experiments.diff import diff_programs, read_sides, write_diff
 
-    found = diff_programs(*read_sides(base, compiled))
+    difference = diff_programs(*read_sides(base, compiled))
     if out:
-        write_diff(found, out)
+        write_diff(difference, out)
         say(f"what changed: {out}")
     if as_json:
-        print_json(found.to_dict())
+        print_json(difference.to_dict())
     elif not out:
-        _draw_diff(found)
+        _draw_diff(difference)
 
 
 def _draw_diff(diff: ProgramDiff) -> None:

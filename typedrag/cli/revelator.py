@@ -70,8 +70,8 @@ def train(
     from typedrag.experiments.config_file import read_into, with_settings
     from typedrag.optimizers.revelator import train_revelator
 
-    given = with_settings({}, others) | options.chosen(**values)
-    settings = read_into(TrainingSettings, "research revelator train", None, given)
+    flags = with_settings({}, others) | options.chosen(**values)
+    settings = read_into(TrainingSettings, "research revelator train", None, flags)
     dataset = load_dataset("revelator", data)
     with counting("steps") as show:
         trained = train_revelator(

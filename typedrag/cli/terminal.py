@@ -1,4 +1,4 @@
-"""What commands and scripts put on the terminal: messages, tables, JSON, progress, errors with their exit statuses."""
+"""The terminal, as commands and scripts use it: messages, tables, JSON, progress, errors with their exit statuses."""
 
 from __future__ import annotations
 
