@@ -29,7 +29,7 @@ import dspy
 from typedrag.cli.terminal import run
 from typedrag.datasets import load_dataset
 from typedrag.metrics.estimate import binary_agreement, pairwise_order_accuracy
-from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.local_models import LogisticModel
 from typedrag.sub_questions.coverage_judge import WEIGHTS
 from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence
 

@@ -95,8 +95,8 @@ CHECKS: dict[str, dict[str, list[str]]] = {
 """Of each document: texts that must come in this order, rows whose cells must be in one line, and what is no text."""
 
 
-def write(folder: Path) -> None:
-    """Write the documents, in an environment that has python-pptx."""
+def write_documents(folder: Path) -> None:
+    """Write the documents, which tests read too, in an environment that has python-pptx."""
     from pptx import Presentation
     from pptx.chart.data import CategoryChartData
     from pptx.enum.chart import XL_CHART_TYPE
@@ -112,7 +112,7 @@ def write(folder: Path) -> None:
         "long-run": [(50, 700, "a" * 20_000)],
         "many-pieces": pieces,
     }.items():
-        (folder / f"{name}.pdf").write_bytes(_pdf(lines))
+        (folder / f"{name}.pdf").write_bytes(make_pdf(lines))
     (folder / "page.html").write_text(HTML)
     (folder / "page.md").write_text(MARKDOWN)
     _zip(folder / "word.docx", _word())
@@ -132,7 +132,8 @@ def write(folder: Path) -> None:
     slides.save(str(folder / "slides.pptx"))
 
 
-def _pdf(lines: list[tuple[int, int, str]]) -> bytes:
+def make_pdf(lines: list[tuple[int, int, str]], title: str = "") -> bytes:
+    """A PDF of one page with lines at places, in this order: objects, then the table of their offsets."""
     content = f"BT /F1 10 Tf {' '.join(f'1 0 0 1 {x} {y} Tm ({text}) Tj' for x, y, text in lines)} ET"
     font = "/F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
     objects = [
@@ -140,13 +141,14 @@ def _pdf(lines: list[tuple[int, int, str]]) -> bytes:
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
         f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << /Font << {font} >> >> >>",
         f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        f"<< /Title ({title}) >>",
     ]
     pdf, table = "%PDF-1.4\n", ""
     for number, body in enumerate(objects, 1):
         table += f"{len(pdf):010} 00000 n \n"
         pdf += f"{number} 0 obj\n{body}\nendobj\n"
-    end = f"xref\n0 5\n0000000000 65535 f \n{table}trailer << /Size 5 /Root 1 0 R >>\nstartxref\n{len(pdf)}\n%%EOF\n"
-    return (pdf + end).encode()
+    trailer = f"trailer << /Size 6 /Root 1 0 R /Info 5 0 R >>\nstartxref\n{len(pdf)}\n%%EOF\n"
+    return f"{pdf}xref\n0 6\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
 def _zip(path: Path, files: dict[str, str]) -> None:
@@ -265,4 +267,4 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--reader", choices=READERS, default="typedrag")
     arguments = parser.parse_args()
-    write(arguments.folder) if arguments.command == "write" else read(arguments.folder, arguments.reader)
+    write_documents(arguments.folder) if arguments.command == "write" else read(arguments.folder, arguments.reader)

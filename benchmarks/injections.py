@@ -27,7 +27,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from benchmarks.relevance_gate import lm_of
+from benchmarks.relevance_filter import lm_of
 from typedrag.cli.terminal import run
 from typedrag.core.errors import StepFailed
 from typedrag.core.records import Answer, Estimate, Passage

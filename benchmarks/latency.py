@@ -44,7 +44,7 @@ from typedrag.core.records import Passage
 from typedrag.datasets.sample import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.opening import default_index
 
 DELAY = 0.2
 CONCURRENCY = 16

@@ -32,9 +32,9 @@ from typedrag import Passage
 from typedrag.cli.terminal import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import read_passages
-from typedrag.retrieval.rerank.list_ranker.ranker import ListReranker, load_list_ranker, start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates
-from typedrag.retrieval.rerank.rerankers import CrossEncoderReranker
+from typedrag.retrieval.list_network import Candidates
+from typedrag.retrieval.list_ranker import ListReranker, load_list_ranker, start_list_ranker
+from typedrag.retrieval.rerankers import CrossEncoderReranker
 
 SIZES = (10, 20, 50, 100)
 K = 10

@@ -48,12 +48,11 @@ from typedrag.retrieval import (
     DenseRetriever,
     Encoder,
     build_index,
-    has_bm25,
     read_manifest,
     read_passages,
 )
 from typedrag.retrieval.encoder import Embeddings
-from typedrag.retrieval.index.bm25_part import LUCENE
+from typedrag.retrieval.index.bm25_part import LUCENE, has_bm25
 from typedrag.retrieval.index.generations import open_current
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path
 

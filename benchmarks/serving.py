@@ -55,7 +55,7 @@ from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import Program, build_program
 from typedrag.retrieval import open_retriever
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.opening import default_index
 
 T = TypeVar("T")
 QUESTION = "Why does homemade bread turn out dense and heavy, in the words of baker {}?"

@@ -23,7 +23,7 @@ from benchmarks.stub_server import MODEL, stub_server
 FIRST_ANSWER = """
 import sys
 from typedrag import BM25Retriever, TypedRAG, open_lm, use_lm
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.opening import default_index
 program = TypedRAG(BM25Retriever(default_index()))
 with use_lm(open_lm(f"vllm:{sys.argv[1]}", api_base=sys.argv[2], cache=False)):
     assert program(question="How do vaccines protect the body against disease?").citations

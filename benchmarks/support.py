@@ -38,7 +38,7 @@ from typedrag.metrics.estimate import mean_estimate, pairwise_order_accuracy, sp
 from typedrag.metrics.judges import support
 from typedrag.metrics.judges.support import EmbeddingSupport
 from typedrag.metrics.overlap import best_references, good_references, is_short, says
-from typedrag.retrieval.rerank.rerankers import cosines
+from typedrag.retrieval.rerankers import cosines
 from typedrag.signatures.judging import SupportVerdict
 from typedrag.text.sentences import sentences
 

@@ -41,7 +41,7 @@ from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions
 from typedrag.experiments.loading import program_source
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.opening import default_index
 
 IN_FLIGHT = (16, 32)
 GOAL = 0.9

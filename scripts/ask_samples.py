@@ -28,7 +28,7 @@ from typedrag.lms.lm import DEFAULT_EMBEDDED
 from typedrag.metrics import Defects, Scored
 from typedrag.programs import Program
 from typedrag.programs.loading import ProgramSource
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.opening import default_index
 
 SPEC = f"embedded:{DEFAULT_EMBEDDED}"
 

@@ -34,7 +34,7 @@ from typedrag.optimizers.list_ranker.pools import find_scale, pools_from_labels
 from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainedRanker, TrainingProgress, train_ranker
 from typedrag.optimizers.trainer import StepLoss
 from typedrag.retrieval import BM25Retriever, open_reranker
-from typedrag.retrieval.default_index import default_index
+from typedrag.retrieval.opening import default_index
 
 DEPTH = 50
 """Passages of a pool that BM25 finds."""

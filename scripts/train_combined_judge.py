@@ -34,7 +34,7 @@ from typedrag.metrics.judges.combined import WEIGHTS, features
 from typedrag.metrics.judges.human_labels import LabelledAnswer, labelled_answers
 from typedrag.metrics.judges.linkage import LinkageJudge, draw_references, expected_rank
 from typedrag.metrics.overlap import contains
-from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.local_models import LogisticModel
 
 SCALES = {"antique": (1, 4), "wiki-nfqa": (0, 3)}
 """The worst and the best label of each set."""

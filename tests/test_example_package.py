@@ -61,7 +61,7 @@ target = find_target("answer")
 student = target.student(program)
 [predictor] = student.predictors()
 predictor.signature = predictor.signature.with_instructions("Be brief.")
-made = target.put_back(program, student)
+made = target.merge_into(program, student)
 assert made.answer.predict.signature.instructions == "Be brief."
 assert list_modules(made) == list_modules(program) and signature_role(made.answer.predict.signature) == "answerer"
 optimizer = build_optimizer("styles", {"styles": ["Be kind.", "Be BETTER."]})

@@ -10,8 +10,8 @@ from typedrag.programs import Options
 from typedrag.programs.loading import external_options
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import open_reranker
-from typedrag.retrieval.relevance import RELEVANCE_FILTERS
-from typedrag.retrieval.rerank.rerankers import RERANKERS
+from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
+from typedrag.retrieval.rerankers import RERANKERS
 
 VALID = [
     (TYPE_CLASSIFIERS, "linear", ("linear", "")),

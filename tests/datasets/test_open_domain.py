@@ -7,7 +7,7 @@ import pytest
 from tests.datasets.files import refusal, write_json, write_jsonl
 from typedrag.datasets import OPEN_DOMAIN_SETS, load_dataset, source_named
 from typedrag.datasets.dataset import make_id
-from typedrag.retrieval.index.contexts import read_contexts
+from typedrag.retrieval.index.sources import read_contexts
 
 MUSIQUE = {
     "id": "2hop__1_2",

@@ -17,7 +17,7 @@ from typedrag.lms.cost import Spending
 from typedrag.optimizers.compile import HeldOut
 from typedrag.optimizers.compile.optimize import CompileOutcome
 from typedrag.optimizers.compile.run import CompileResult
-from typedrag.optimizers.compile.teleprompters import Candidate
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate
 from typedrag.optimizers.compile.tracking import log_compile
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import CompiledAbout, save_compiled

@@ -18,8 +18,7 @@ from typedrag.experiments.loading import load_program, program_source, read_prog
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import state_of
-from typedrag.retrieval.default_index import default_index
-from typedrag.retrieval.opening import _warn_of_the_sample
+from typedrag.retrieval.opening import _warn_sample, default_index
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -94,7 +93,7 @@ def test_a_folder_is_loaded_over_a_retriever_or_an_index(folder, sample_index, m
 
 def test_an_index_that_is_not_named_is_the_sample_which_is_said_once(folder, monkeypatch, caplog):
     monkeypatch.delenv("TYPEDRAG_INDEX", raising=False)
-    _warn_of_the_sample.cache_clear()
+    _warn_sample.cache_clear()
     assert load_program(folder).retriever.index == default_index()
     assert typedrag.build_program("rag").retriever.index == default_index()
     [warning] = [r.getMessage() for r in caplog.records if r.name == "typedrag.retrieval.opening"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from typedrag.core.errors import InputError
-from typedrag.files.journal import Journal
+from typedrag.files.text_files import Journal
 
 
 def test_what_a_kill_cut_off_is_passed_over_and_gives_way_to_the_next_line(tmp_path):

@@ -17,7 +17,7 @@ from dspy.lm15 import Message, Request, Response, Usage
 from benchmarks.stub_server import Instances
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.teleprompters import CompileRequest
+from typedrag.optimizers.compile.teleprompters.base import CompileRequest
 
 GOOD, POOR = "good", "poor"
 OPTIONS: dict[str, dict[str, Any]] = {

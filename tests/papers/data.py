@@ -13,7 +13,7 @@ from tests.retrieval.rerank.list_ranker.tiny import WORDS
 from tests.retrieval.rerank.t5s import save_t5
 from typedrag.datasets import load_dataset
 from typedrag.retrieval import Encoder, embed_index
-from typedrag.retrieval.rerank.list_ranker.ranker import start_list_ranker
+from typedrag.retrieval.list_ranker import start_list_ranker
 
 STUB = "vllm:stub"
 WIKI_NFQA = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")

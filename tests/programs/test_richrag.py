@@ -13,7 +13,7 @@ from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_class, program_names
 from typedrag.programs.richrag import merge
 from typedrag.retrieval import AspectReranker, NoReranker
-from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
+from typedrag.retrieval.lm_rerankers import PointwiseLMReranker
 
 QUESTION = "What should people know about nuclear power?"
 ASPECTS = DEFAULTS[s.ExploreSubAspects]["sub_aspects"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typedrag.lms import models
 from typedrag.programs.options import Options
 from typedrag.programs.sub_queries import Prompt, content_words, nearness, prompt_of, sift
-from typedrag.retrieval.rerank.rerankers import NoReranker, open_reranker
+from typedrag.retrieval.rerankers import NoReranker, open_reranker
 from typedrag.signatures import predictor
 from typedrag.signatures.typed_rag import DecomposeInstruction, DecomposeReason, FrameDebate
 

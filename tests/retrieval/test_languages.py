@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from typedrag.core.errors import InputError, RetrievalError
+from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
 from typedrag.retrieval import BM25Retriever, append_index, build_index
 from typedrag.retrieval.index.bm25_part import read_manifest
-from typedrag.retrieval.index.generations import FORMAT
 
 TEXTS = {
     "en": (
@@ -87,11 +84,3 @@ def test_what_is_added_is_read_in_the_language_of_the_index(tmp_path, language):
     assert manifest.language == language
     query = {"de": "Lichter", "th": "ท้องฟ้า"}[language]
     assert [p.id for p in BM25Retriever(tmp_path / "idx").search([query], 1)[0]] == [second.id]
-
-
-def test_an_index_of_a_newer_format_is_refused(tmp_path):
-    build_index(passages("de"), tmp_path / "idx", sources=["test"])
-    path = tmp_path / "idx/gen-1/manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": FORMAT + 1}))
-    with pytest.raises(RetrievalError, match="newer format"):
-        BM25Retriever(tmp_path / "idx")

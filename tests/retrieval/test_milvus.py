@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -163,47 +158,6 @@ def test_an_update_embeds_what_is_new_and_the_index_is_searched_until_it_is_whol
     assert len(builds.replaced) == 1
 
 
-def kill_build(arguments, until):
-    """Kill a build of the command line once something is true."""
-    process = subprocess.Popen([sys.executable, "-m", "typedrag", *arguments], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not until():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def rows_sent(index) -> int:
-    building = index.builds().building
-    if building is None or not index.client.has_collection(building.collection):
-        return 0
-    return index.query(building, ["count(*)"], filter="")[0]["count(*)"]
-
-
-def test_a_build_that_is_killed_and_resumed_gives_the_same(tmp_path, milvus, build):
-    file, spec = write(tmp_path / "rows.jsonl", 20_000), f"milvus:{milvus.url}/killed"
-    index, command = MilvusIndex(spec), ["index", "build", str(file), "--to", spec]
-    kill_build(command, lambda: rows_sent(index) >= 1024)
-    assert 0 < rows_sent(index) < 20_000
-    with pytest.raises(RetrievalError, match=r"did not finish\. Build it: .* --resume"):
-        open_retriever(spec)
-    with pytest.raises(InputError, match="begun and not finished"):
-        build([file], spec)
-    resumed = build([file], spec, resume=True)
-    straight = build([file], f"milvus:{milvus.url}/straight")
-    assert (resumed.passages, resumed.fingerprint) == (straight.passages, straight.fingerprint)
-    queries = [f"{word} {other}" for word in WORDS for other in WORDS]
-    one, other = (open_retriever(place) for place in (spec, f"milvus:{milvus.url}/straight"))
-    assert contents(spec) == contents(f"milvus:{milvus.url}/straight")
-    scores = ([[p.score for p in hits] for hits in retriever.search(queries, 10)] for retriever in (one, other))
-    assert all(mine == pytest.approx(theirs, rel=0.01) for mine, theirs in zip(*scores, strict=True))
-    kill_build([*command, "--force"], lambda: rows_sent(index) >= 1024)
-    assert one.search(queries[:3], 5) == open_retriever(spec).search(queries[:3], 5) != [[]] * 3
-    assert build([file], spec, force=True).fingerprint == resumed.fingerprint
-    assert len([name for name in index.client.list_collections() if name.startswith("killed_")]) == 2
-
-
 def test_a_build_can_be_killed_between_any_two_calls(milvus, build, tiny, tmp_path, monkeypatch):
     file, spec = write(tmp_path / "rows.jsonl", 40), f"milvus:{milvus.url}/calls"
     whole = build([file], spec, encoder=tiny)
@@ -230,28 +184,6 @@ def test_a_build_can_be_killed_between_any_two_calls(milvus, build, tiny, tmp_pa
     assert ended
     assert build([file], spec, encoder=tiny, resume=True).fingerprint == whole.fingerprint
     assert len([name for name in MilvusIndex(spec).client.list_collections() if name.startswith("calls_")]) == 2
-
-
-def test_a_server_that_is_killed_loses_nothing_that_was_written(tmp_path):
-    file = write(tmp_path / "rows.jsonl", 3000)
-    with milvus_server(tmp_path) as server:
-        spec = f"milvus:{server.url}/wiki"
-
-        @contextmanager
-        def killing(what):
-            yield lambda rows: server.kill() if rows == 2048 else None
-
-        with pytest.raises(RetrievalError, match=f"Milvus at {server.url} does not answer"):
-            build_milvus([file], MilvusIndex(spec), killing)
-        server.start()
-        assert rows_sent(MilvusIndex(spec)) == 2048
-        made = build_milvus([file], MilvusIndex(spec), lambda what: nullcontext(lambda rows: None), resume=True)
-        assert made.passages == 3000
-        opened = open_retriever(spec)
-        assert opened.search(["number2999"], 1)[0][0].id == "p2999"
-        server.kill()
-        with pytest.raises(RetrievalError, match="Is it running"):
-            opened.search(["number2999"], 1)
 
 
 def test_a_resumed_build_whose_sources_lost_passages_is_refused(milvus, build, tmp_path):
@@ -328,13 +260,6 @@ def test_bm25_agrees_with_lucene_on_most_questions(sample, sample_retriever, que
     by_id = {p.id: (p.title, p.text) for p in sample_retriever.passages()}
     assert all((p.title, p.text) == by_id[p.id] for mine, _ in pairs for p in mine)
     assert by_id == {p.id: (p.title, p.text) for p in ours.passages()}
-
-
-def test_words_are_found_by_their_stems_and_stop_words_by_none(sample):
-    ours = open_retriever(f"{sample}?search=bm25")
-    vaccinated, vaccine, the, nothing = ours.search(["vaccinated", "vaccination", "the of", ""], 5)
-    assert vaccinated == vaccine != []
-    assert the == nothing == []
 
 
 def test_dense_finds_what_faiss_finds(sample, dense, questions):

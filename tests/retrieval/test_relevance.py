@@ -5,15 +5,13 @@ import copy
 import pytest
 
 from tests.retrieval.berts import save_bert
-from tests.scripted import gone, scripted
+from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import LMUnavailable, RetrievalError
 from typedrag.core.records import Passage, fallbacks, total_usage
 from typedrag.lms import models
 from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
-from typedrag.retrieval.local_models import local_model
-from typedrag.retrieval.logistic import LogisticModel
-from typedrag.retrieval.relevance import (
+from typedrag.retrieval.local_models import LogisticModel
+from typedrag.retrieval.relevance_filter import (
     CascadeFilter,
     Features,
     LMFilter,
@@ -22,7 +20,6 @@ from typedrag.retrieval.relevance import (
     build_relevance_filter,
     compute_features,
 )
-from typedrag.retrieval.rerank import rerankers
 
 PASSAGES = [Passage(f"p{n}", f"number {n} of five", score=5.0 - n) for n in range(5)]
 QUESTION = "Why does bread rise?"
@@ -64,10 +61,6 @@ def test_what_is_less_probable_than_the_threshold_does_not_pass_and_the_step_say
     )
 
 
-def test_a_threshold_of_0_lets_all_pass():
-    assert Known(0.0, 0.1, 0.2, 0.3, 1.0, threshold=0.0).relevant(QUESTION, PASSAGES) == PASSAGES
-
-
 def test_the_lm_judges_all_passages_in_one_call():
     with scripted(verdicts(True, False, False, True, False)) as engine, collect_steps() as steps:
         kept = lm_filter(words=2).relevant(QUESTION, PASSAGES)
@@ -91,11 +84,6 @@ def test_the_lm_is_not_asked_with_the_call_that_the_answer_takes():
     assert engine.prompts == []
 
 
-def test_an_lm_that_is_gone_is_a_fault():
-    with scripted({s.JudgePassages: gone()}), pytest.raises(LMUnavailable):
-        lm_filter().relevant(QUESTION, PASSAGES)
-
-
 def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
     gate = CascadeFilter(Known(0.9, 0.1, 0.2, 0.8, None), lm_filter())
     with scripted(verdicts(False, True, False)) as engine, collect_steps() as steps:
@@ -104,16 +92,6 @@ def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
     [(_, prompt)] = engine.prompts
     assert [f"number {n}" in prompt for n in range(5)] == [False, False, True, True, True]
     assert len(steps) == 1 and total_usage(steps).lm_calls == 1
-
-
-def test_a_cascade_that_is_sure_asks_no_lm():
-    with scripted() as engine:
-        assert ids(CascadeFilter(Known(0.9, 0.1, 0.1, 0.9, 0.9), lm_filter()).relevant(QUESTION, PASSAGES)) == [
-            "p0",
-            "p3",
-            "p4",
-        ]
-    assert engine.prompts == []
 
 
 def test_where_the_lm_of_a_cascade_fails_the_first_make_stands():
@@ -143,12 +121,6 @@ def test_a_cross_encoder_passes_what_it_finds_probable(cross_encoder):
         p.id for p, e in zip(passages, expected, strict=True) if e > threshold
     ]
     assert ids(copy.deepcopy(gate).relevant("yeast oven", passages)) == ids(gate.relevant("yeast oven", passages))
-
-
-def test_a_cross_encoder_that_is_not_there_is_a_fault(tmp_path):
-    gate = build_relevance_filter(f"cross-encoder:{tmp_path / 'nowhere'}", 0.5, passage_words=100, retries=0)
-    with pytest.raises(RetrievalError, match="cannot be loaded"):
-        gate.relevant(QUESTION, PASSAGES)
 
 
 @pytest.fixture
@@ -187,13 +159,6 @@ def test_score_knows_nothing_of_questions_in_other_languages():
     with collect_steps() as steps:
         assert ScoreFilter(0.9).relevant("Warum geht das Brot beim Backen auf?", [CATS]) == [CATS]
     assert "not in English" in steps[0].steps[0].output
-
-
-def test_score_names_the_mend_where_the_encoder_is_absent(tmp_path, monkeypatch):
-    monkeypatch.setattr(rerankers, "_shared", local_model(rerankers.open_reranker))
-    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    with pytest.raises(RetrievalError, match="typedrag models fetch all-minilm-l6-v2"):
-        ScoreFilter(0.2).relevant(QUESTION, [BREAD])
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_says_which_sub_questions_an_answer_covers():
 
 
 def test_without_the_model_for_meaning_the_lm_says_it(monkeypatch, tmp_path):
-    monkeypatch.setattr("typedrag.retrieval.rerank.rerankers.cosines.__defaults__", (str(tmp_path),))
+    monkeypatch.setattr("typedrag.retrieval.rerankers.cosines.__defaults__", (str(tmp_path),))
 
     def reply(call):
         if "verdicts" in call.wanted:

@@ -124,8 +124,8 @@ def chunks(size: int) -> Iterator[bytes]:
     yield b'"}'
 
 
-def test_a_body_that_is_too_large_is_refused_however_it_comes():
-    with lm_server() as lm, served(program(lm), body_bytes=2000) as server:
+def test_a_body_that_is_too_large_is_refused_at_once_however_it_comes():
+    with lm_server() as lm, served(program(lm), body_bytes=2000, read_seconds=120) as server:
         whole = b"".join(chunks(5000))
         replies = [
             server.client.post("/v1/answer", content=whole, headers=JSON),

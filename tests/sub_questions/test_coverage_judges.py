@@ -8,9 +8,8 @@ from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.lm import use_lm
-from typedrag.retrieval.local_models import local_model
-from typedrag.retrieval.logistic import LogisticModel
-from typedrag.retrieval.rerank import rerankers
+from typedrag.retrieval import rerankers
+from typedrag.retrieval.local_models import LogisticModel, local_model
 from typedrag.signatures.sub_question_coverage import FindAnswers
 from typedrag.sub_questions.coverage_judge import (
     WEIGHTS,

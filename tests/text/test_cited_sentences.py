@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from typedrag.core.records import Passage
-from typedrag.text.citations import cited_sentences
+from typedrag.text.sentences import cited_sentences
 
 PASSAGES = [
     Passage("yeast", "Old yeast makes little gas.", "Baking"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from typedrag.text.repetitions import repeated_sentences, without_repetitions
+from typedrag.text.sentences import repeated_sentences, without_repetitions
 
 SLEEP = "Sleep pressure builds up as adenosine gathers. The body clock releases melatonin in the evening."
 

@@ -13,7 +13,7 @@ from typedrag.optimizers.compile.config import CompileConfig
 
 if TYPE_CHECKING:
     from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
-    from typedrag.optimizers.compile.teleprompters import Candidate
+    from typedrag.optimizers.compile.teleprompters.candidates import Candidate
 
 FIELDS = options.field_options(
     CompileConfig,

@@ -86,7 +86,7 @@ def _find_lucene() -> str:
 
 def _open_index() -> str:
     from typedrag.retrieval import BM25Retriever
-    from typedrag.retrieval.default_index import default_index
+    from typedrag.retrieval.opening import default_index
 
     retriever = BM25Retriever(default_index())
     return f"{retriever.index} ({retriever.manifest.passages:,} passages in language {retriever.manifest.language})"

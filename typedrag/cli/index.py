@@ -80,8 +80,8 @@ def build(
     if metadata and not on_milvus:
         raise click.UsageError("--metadata is of Milvus: an index in a folder has no filters.")
     from typedrag.retrieval import FieldMap, build_index, embed_index, open_encoder
-    from typedrag.retrieval.index.contexts import source_reader
     from typedrag.retrieval.index.passages import add_places
+    from typedrag.retrieval.index.sources import source_reader
     from typedrag.retrieval.milvus import MilvusIndex, build_milvus
 
     mapped = FieldMap.parse(fields)
@@ -127,9 +127,9 @@ def append(
     """
     from typedrag.retrieval import FieldMap, append_index
     from typedrag.retrieval.index.building import read_parts
-    from typedrag.retrieval.index.contexts import source_reader
     from typedrag.retrieval.index.generations import open_current
     from typedrag.retrieval.index.passages import add_places
+    from typedrag.retrieval.index.sources import source_reader
 
     [held, *_] = [part for part in open_current(out, read_parts) if part]
     read = source_reader(sources, FieldMap.parse(fields), skip_bad=skip_bad, indexed=held.sources)
@@ -217,7 +217,7 @@ def serve(
     They name it by --retriever http://HOST:PORT, and need neither the index nor Java. Without --keys
     it listens on this machine alone.
     """
-    from typedrag.retrieval.default_index import default_index
+    from typedrag.retrieval.opening import default_index
     from typedrag.serving.search.app import open_index
 
     settings = read_settings(serve_command.given_settings(values, limits), IndexSettings)

@@ -19,10 +19,9 @@ from typedrag.core.extras import require
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.files.text_files import (
     LONGEST_LINE,
-    has_swallowed_rows,
     open_text,
     parse_json,
-    swallowed,
+    swallowed_rows_problem,
     usable_lines,
     whole,
 )
@@ -274,8 +273,8 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Entry]:
                 continue
             if len(cells) != len(header):
                 raise misfit(place, f"it has {len(cells)} columns, the header {len(header)}")
-            if has_swallowed_rows(cells, delimiter):
-                raise misfit(place, swallowed(rows.line_num))
+            if problem := swallowed_rows_problem(cells, delimiter, rows.line_num):
+                raise misfit(place, problem)
             yield Entry(dict(zip(header, cells, strict=True)), place)
 
 

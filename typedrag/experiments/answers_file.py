@@ -14,8 +14,7 @@ from typedrag.core.records import ELSEWHERE, Answer, Passage, Step, Usage
 from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed
 from typedrag.experiments.config import ProgramConfig
 from typedrag.experiments.results import ANSWERS, read_run
-from typedrag.files.digests import hash_files
-from typedrag.files.text_files import WholeText
+from typedrag.files.text_files import WholeText, hash_files
 from typedrag.programs import Options, Program
 from typedrag.programs.loading import ProgramSource
 from typedrag.runs import Result, Store, is_run

@@ -13,7 +13,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Usage
 from typedrag.experiments.config import SpendingCaps
 from typedrag.experiments.results import AGAIN, ANSWERS, SpendingRecords, read_records
-from typedrag.files.journal import Journal
+from typedrag.files.text_files import Journal
 from typedrag.lms.cost import LEDGER, Price, Spending, format_dollars
 from typedrag.runs.folder import FILE
 

@@ -27,7 +27,7 @@ from typedrag.metrics.estimate import mean_estimates, sums_by_group
 from typedrag.metrics.objective import TRUTHFULNESS
 from typedrag.programs.artifact.compiled import Verdict as CompileVerdict
 from typedrag.retrieval.local_models import locate_model
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+from typedrag.retrieval.rerankers import BI_ENCODER
 
 ALPHA = 0.05
 """The corrected p-value below which a difference is called real."""

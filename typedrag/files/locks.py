@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, ReadWriteLock, Timeout
@@ -19,30 +19,21 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder, which is made if need be. A folder that stays empty is removed again."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _held(folder / ".lock", folder):
+        with _hold(folder / ".lock", folder):
             yield
     finally:
         with suppress(OSError):  # the folder is not empty
             folder.rmdir()
 
 
-@contextmanager
-def lock_file(file: Path) -> Iterator[None]:
+def lock_file(file: Path) -> AbstractContextManager[None]:
     """Keep out other processes that would write the same file."""
-    with _held(file.with_name(f".{file.name}.lock"), file):
-        yield
+    return _hold(file.with_name(f".{file.name}.lock"), file)
 
 
-@contextmanager
-def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Wait until no other process makes the same file.
-
-    Args:
-        file: The file.
-        on_wait: Called once if there is something to wait for.
-    """
-    with _held(file.with_name(f".{file.name}.lock"), file, on_wait):
-        yield
+def wait_for_lock(file: Path, on_wait: Callable[[], None] = lambda: None) -> AbstractContextManager[None]:
+    """Wait until no other process makes the same file; `on_wait` is called once if there is something to wait for."""
+    return _hold(file.with_name(f".{file.name}.lock"), file, on_wait)
 
 
 @contextmanager
@@ -58,14 +49,8 @@ def join_workers(folder: Path) -> Iterator[bool]:
         yield is_alone
 
 
-def check_free(folder: Path) -> None:
-    """Refuse a folder that another process is `lock_folder` at this moment."""
-    if is_locked(folder):
-        raise _busy(folder)
-
-
 def is_locked(folder: Path) -> bool:
-    """True if another process is `lock_folder` a folder at this moment."""
+    """True if another process holds the lock of a folder at this moment."""
     file = folder / ".lock"
     if not file.exists():
         return False
@@ -81,14 +66,14 @@ def is_locked(folder: Path) -> bool:
 
 
 @contextmanager
-def _held(file: Path, place: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+def _hold(file: Path, place: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold a lock; without `on_wait` nobody waits long for it."""
     lock = FileLock(file)
     try:
         lock.acquire(timeout=_PATIENCE)
     except Timeout:
         if on_wait is None:
-            raise _busy(place) from None
+            raise InputError(f"another process is writing {place}", "Wait for it, or name another --out") from None
         on_wait()
         lock.acquire()
     try:
@@ -97,7 +82,3 @@ def _held(file: Path, place: Path, on_wait: Callable[[], None] | None = None) ->
         with suppress(OSError):  # a FileLock that waited for this file notices that it is gone
             file.unlink()
         lock.release()
-
-
-def _busy(place: Path) -> InputError:
-    return InputError(f"another process is writing {place}", "Wait for it, or name another --out")

@@ -1,14 +1,17 @@
-"""Text files: reading users' files, writing ours."""
+"""Files: those of users read as text, ours written whole or not at all, and their digests."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
 import io
 import json
 import re
+import shutil
+import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple, TextIO
@@ -29,10 +32,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -> Iterator[TextIO]:
     """Open a UTF-8 file, or a UTF-16 one with a byte order mark, gunzipped if it ends in .gz.
 
-    Args:
-        path: The file.
-        errors: The treatment of bytes that are no text, as in `open`.
-        newline: The line ends, as in `open`; by default they are kept as they are in the file.
+    `errors` and `newline` are those of `open`; by default line ends are kept as they are in the file.
     """
     opener: Callable[..., Any] = gzip.open if path.suffix.lower() == ".gz" else open
     try:
@@ -48,13 +48,7 @@ def open_text(path: Path, *, errors: str = "strict", newline: str | None = "") -
 
 
 class Line(NamedTuple):
-    """A line of a file.
-
-    Attributes:
-        number: From 1.
-        value: Its text, or its JSON value; meaningless if there is a problem.
-        problem: The reason why it cannot be used; empty if it can.
-    """
+    """A line of a file: its number from 1, its text or JSON value, and the reason why it cannot be used, if any."""
 
     number: int
     value: Any
@@ -64,8 +58,7 @@ class Line(NamedTuple):
 def numbered_lines(file: IO[str]) -> Iterator[Line]:
     """Yield the lines of an untrusted file, with one line in memory at most.
 
-    Args:
-        file: Opened with `surrogateescape` if lines that are not UTF-8 are to be reported as such.
+    Lines that are not UTF-8 are reported as such if it is opened with `surrogateescape`.
     """
     number = 0
     while text := file.readline(LONGEST_LINE + 1):
@@ -81,12 +74,7 @@ def numbered_lines(file: IO[str]) -> Iterator[Line]:
 
 
 def usable_lines(file: IO[str], source: str) -> Iterator[str]:
-    """Yield the texts of a file's lines, all of which must be usable.
-
-    Args:
-        file: The file to read.
-        source: Its name, for messages.
-    """
+    """Yield the texts of a file's lines, all of which must be usable; `source` is its name in messages."""
     for line in numbered_lines(file):
         if line.problem:
             raise InputError(f"{source}, line {line.number} cannot be used: {line.problem}", "Split it, or take it out")
@@ -106,17 +94,11 @@ def parse_json(text: str) -> Any:
 
 
 def has_half_characters(text: str) -> bool:
-    """True if a text holds half of a surrogate pair, which JSON can write but no file or server takes.
-
-    Example:
-        >>> has_half_characters("a smile: \\ud83d"), has_half_characters("a smile: \U0001f600")
-        (True, False)
-    """
+    """True if a text holds half of a surrogate pair, which JSON can write but no file or server takes."""
     return bool(_SURROGATE.search(text))
 
 
 def whole(value: str) -> str:
-    """The text, after a check that all its characters are whole: see `has_half_characters`."""
     if has_half_characters(value):
         raise ValueError("it holds half of a surrogate pair, which is no character")
     return value
@@ -126,24 +108,18 @@ WholeText = Annotated[str, AfterValidator(whole)]
 """A text of a pydantic model whose characters are all whole."""
 
 
-def without_half_characters(text: str) -> str:
-    """The text without halves of surrogate pairs."""
+def drop_half_characters(text: str) -> str:
     return _SURROGATE.sub("", text)
 
 
-def has_swallowed_rows(cells: Sequence[str], delimiter: str) -> bool:
-    """True if a row of a table holds others: a literal quote at the beginning of a cell hides the columns and
-    lines up to the next quote. For commas this cannot be told, since texts of several lines have them too.
+def swallowed_rows_problem(cells: Sequence[str], delimiter: str, last: int) -> str:
+    """The problem of a row of a table that ends in line `last` and holds others; empty if it holds none.
 
-    Example:
-        >>> has_swallowed_rows(["1", "Heroes\\tA\\n2\\tSecond"], "\\t"), has_swallowed_rows(["1", "two\\nlines"], "\\t")
-        (True, False)
+    A literal quote at the beginning of a cell hides the columns and lines up to the next quote. For commas this cannot
+    be told, since texts of several lines have them too.
     """
-    return delimiter == "\t" and any("\n" in cell and "\t" in cell for cell in cells)
-
-
-def swallowed(last: int) -> str:
-    """The problem of a row that holds others, up to the line of this number."""
+    if delimiter != "\t" or not any("\n" in cell and "\t" in cell for cell in cells):
+        return ""
     hint = 'write a quote that is text as "" in a quoted cell'
     return f"its quote is closed only in line {last}, after other columns; {hint}"
 
@@ -185,3 +161,68 @@ def naming(file: Path) -> Iterator[None]:
 def temporary_path(file: Path) -> Path:
     """A temporary path for a file while it is being written, no other writer's."""
     return file.with_name(f".{file.name}.{uuid4().hex[:8]}{PART}")
+
+
+def hash_files(path: Path) -> str:
+    """The SHA-256 of a file, or of the names and contents of all files in a folder, in hexadecimal."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        listing = "".join(f"{file.relative_to(path).as_posix()}\n{hash_files(file)}\n" for file in files)
+        return hashlib.sha256(listing.encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of one that was there when all is written.
+
+    A process that is killed leaves what was there or what is new. Killed in the moment between two
+    renamings, it leaves what was there beside its place, as `.NAME.….old`.
+    """
+    folder = folder.resolve()
+    part, old = (folder.with_name(f".{folder.name}.{uuid4().hex[:8]}.{kind}") for kind in ("part", "old"))
+    try:
+        part.mkdir(parents=True)
+        yield part
+        with suppress(FileNotFoundError):
+            folder.rename(old)
+        try:
+            part.rename(folder)
+        except OSError:
+            with suppress(FileNotFoundError):
+                old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+class Journal:
+    """JSON objects in the lines of a file, so that a killed process resumes where it was.
+
+    A last line that a kill cut off counts as not written. `redact` removes from lines what must not be kept.
+    """
+
+    def __init__(self, path: Path, redact: Callable[[str], str] = str) -> None:
+        self.path, self._redact, self._mended, self._lock = path, redact, False, threading.Lock()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the objects of the lines; the file is not changed."""
+        lines = self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+        for number, line in enumerate(lines, 1):
+            try:
+                yield dict(json.loads(line))
+            except (ValueError, TypeError):
+                problem = f"{self.path}, line {number} is not as it was written"
+                raise InputError(problem, "Delete it, or name another folder") from None
+
+    def append(self, values: Mapping[str, Any]) -> None:
+        """Write an object as a line; safe from several threads."""
+        line = self._redact(json.dumps(values, ensure_ascii=False)) + "\n"
+        with self._lock, naming(self.path), self.path.open("ab") as file:
+            if not self._mended:
+                file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
+                self._mended = True
+            file.write(line.encode())
+            file.flush()

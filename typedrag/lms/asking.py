@@ -21,7 +21,7 @@ from typedrag.lms.client import stream_answer
 from typedrag.lms.lm import lm_role
 from typedrag.lms.replies import forget_unreadable
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
-from typedrag.text.repetitions import without_repetitions
+from typedrag.text.sentences import without_repetitions
 from typedrag.text.words import beginning, printable
 
 logger = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from dspy.lm15 import (
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.files.digests import hash_files
+from typedrag.files.text_files import hash_files
 from typedrag.lms import in_process, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
 from typedrag.lms.client import IN_FLIGHT, LM, is_carried

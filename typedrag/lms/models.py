@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 
 from typedrag.core.errors import InputError, Unavailable
-from typedrag.files.digests import hash_files
+from typedrag.files.text_files import hash_files
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,8 @@ from typedrag.core.registry import SpecGrammar
 from typedrag.metrics.judges.support import Support, open_support
 from typedrag.metrics.metric import Metric, Scored, listed, metric, quoted
 from typedrag.signatures.judging import SupportVerdict
-from typedrag.text.citations import used_passages
 from typedrag.text.language import detect_language, detect_main_language
-from typedrag.text.repetitions import repeated_sentences
-from typedrag.text.sentences import sentences, without_item_number
+from typedrag.text.sentences import repeated_sentences, sentences, used_passages, without_item_number
 from typedrag.text.words import content_words, ends_in_question_mark, split_words
 
 _CLAUSES = re.compile(r"[,;:()–—]|\b(?:while|whereas|but|however|although|though)\b", re.IGNORECASE)

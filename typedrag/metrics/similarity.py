@@ -22,7 +22,7 @@ from typedrag.lms import models
 from typedrag.metrics.metric import Metric, Scored, metric
 from typedrag.metrics.overlap import best_references, gold_texts, sub_answers
 from typedrag.retrieval.local_models import loading, local_model
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
+from typedrag.retrieval.rerankers import BI_ENCODER, cosines
 from typedrag.text.words import split_words
 
 Part = Literal["precision", "recall", "fmeasure"]

@@ -25,21 +25,14 @@ import torch
 from dspy.lm15 import Message, Request, Response, Usage
 from peft import AutoPeftModelForCausalLM
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq, TrainingArguments, set_seed
 
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import RevelatorRole
 from typedrag.core.registry import NoDeepcopy
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import question_group, text_hash
-from typedrag.files.digests import hash_files
-from typedrag.files.text_files import write_json
+from typedrag.files.text_files import hash_files, write_json
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.lm import TOKENS
 from typedrag.metrics import Estimate, mean_estimate
@@ -114,23 +107,14 @@ class TrainingSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training.
+    """The result of a training."""
 
-    Attributes:
-        folder: Holds `adapter` (LoRA's weights), `model` (the whole model, if merged) and `revelator.json`.
-        rows: The number of rows trained on.
-        left_out: The number of rows that were too long.
-        steps: The optimizer's steps.
-        loss_before: The mean loss of a right reply's token before training, on validation rows if there are any.
-        loss_after: The same loss after training.
-    """
-
-    folder: Path
-    rows: int
-    left_out: int
-    steps: int
-    loss_before: float
-    loss_after: float
+    folder: Path  # holds `adapter` (LoRA's weights), `model` (the whole model, if merged) and `revelator.json`
+    rows: int  # the number of rows trained on
+    left_out: int  # the number of rows that were too long
+    steps: int  # the optimizer's steps
+    loss_before: float  # the mean loss of a right reply's token before training, on validation rows if there are any
+    loss_after: float  # the same loss after training
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "folder": str(self.folder)}
@@ -302,25 +286,18 @@ def prepare(tokenizer: Any) -> Any:
 
 @dataclass(frozen=True)
 class RoleScore:
-    """The score of one role.
-
-    Attributes:
-        n: The number of rows.
-        failed: Rows without a readable reply; they count as wrong.
-        score: The accuracy; for queries, their match with the right ones.
-        interval: The score with its bootstrap interval over questions; None if there are too few rows.
-        measures: The metric's other measures over all readable replies, such as `macro_f1`.
-        majority: The accuracy of always giving the most frequent label; None for queries.
-        confusion: Counts of given labels by right label, over readable replies; None for queries.
-    """
+    """The score of one role."""
 
     role: RevelatorRole
-    n: int
-    failed: int
-    score: float
+    n: int  # the number of rows
+    failed: int  # rows without a readable reply; they count as wrong
+    score: float  # the accuracy; for queries, their match with the right ones
+    # the score with its bootstrap interval over questions; None if there are too few rows
     interval: Estimate | None = None
+    # the metric's other measures over all readable replies, such as `macro_f1`
     measures: Mapping[str, float] = field(default_factory=dict)
-    majority: float | None = None
+    majority: float | None = None  # the accuracy of always giving the most frequent label; None for queries
+    # counts of given labels by right label, over readable replies; None for queries
     confusion: ConfusionTable | None = None
 
 

@@ -18,7 +18,7 @@ from typedrag.programs.published import published_reranker
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
-from typedrag.retrieval.relevance import RELEVANCE_FILTERS
+from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
 
 FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
 

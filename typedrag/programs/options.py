@@ -22,7 +22,7 @@ from typedrag.core.question_types import DocumentScope, QuestionType, Route, Sub
 from typedrag.core.registry import SpecGrammar
 from typedrag.lms.lm import check_spec
 from typedrag.programs.knobs import Knob
-from typedrag.retrieval.relevance import RELEVANCE_FILTERS
+from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")

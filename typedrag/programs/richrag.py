@@ -17,7 +17,7 @@ from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
 from typedrag.programs.retrieving import Retrieving
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
-from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, round_robin
+from typedrag.retrieval.search.hybrid import reciprocal_rank_fusion, round_robin
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.richrag import AnswerByAspects, AnswerRichly, ExploreSubAspects
 from typedrag.text.words import content_words

@@ -20,7 +20,7 @@ from typedrag.programs.answering import NotAnswered, check_citations
 from typedrag.programs.options import Options
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.rerank.rerankers import BiEncoderReranker
+from typedrag.retrieval.rerankers import BiEncoderReranker
 from typedrag.retrieval.search.dense import DenseRetriever
 from typedrag.retrieval.search.hybrid import retriever_parts
 from typedrag.signatures.fields import QuestionAnswer

@@ -1,18 +1,22 @@
 """Retrievers, which find passages, and rerankers, which order them."""
 
 from typedrag.retrieval.encoder import Encoder, open_encoder
-from typedrag.retrieval.index.bm25_part import Manifest, has_bm25, read_manifest
+from typedrag.retrieval.index.bm25_part import Manifest, read_manifest
 from typedrag.retrieval.index.building import append_index, build_index, embed_index
-from typedrag.retrieval.index.dense_part import DenseManifest, has_dense, read_dense_manifest
-from typedrag.retrieval.index.rows import FieldMap
-from typedrag.retrieval.index.sources import read_passages
+from typedrag.retrieval.index.dense_part import DenseManifest, read_dense_manifest
+from typedrag.retrieval.index.sources import FieldMap, read_passages
 from typedrag.retrieval.opening import check_index, check_retriever, open_retriever
 from typedrag.retrieval.protocols import AspectReranker, IndexRetriever, Reranker, Retriever
-from typedrag.retrieval.rerank.rerankers import NoReranker, check_reranker, open_reranker, reader, reranker_identity
+from typedrag.retrieval.rerankers import NoReranker, check_reranker, open_reranker, reader, reranker_identity
 from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
 from typedrag.retrieval.search.dense import DenseRetriever
-from typedrag.retrieval.search.fusion import reciprocal_rank_fusion, round_robin, weighted_fusion
-from typedrag.retrieval.search.hybrid import HybridRetriever, retriever_parts
+from typedrag.retrieval.search.hybrid import (
+    HybridRetriever,
+    reciprocal_rank_fusion,
+    retriever_parts,
+    round_robin,
+    weighted_fusion,
+)
 
 __all__ = [
     "AspectReranker",
@@ -34,8 +38,6 @@ __all__ = [
     "check_reranker",
     "check_retriever",
     "embed_index",
-    "has_bm25",
-    "has_dense",
     "open_encoder",
     "open_reranker",
     "open_retriever",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,6 @@ API_BASE = "TYPEDRAG_ENCODER_API_BASE"
 """The environment variable with the address of an OpenAI-compatible server, if it is not a provider's own."""
 API_KEY = "TYPEDRAG_ENCODER_API_KEY"
 """The environment variable with that server's key, if it asks for one; providers' keys have names of their own."""
-_QUERY_NAMES = ("query",)
-_PASSAGE_NAMES = ("document", "passage", "corpus")
 
 Embeddings = NDArray[np.float32]
 """[texts, dimensions]"""
@@ -43,9 +41,6 @@ class Encoder(NoDeepcopy):
         passage_prompt: The same for passages.
         fetch: If False, the model is not fetched from the hub, and pickled weights are refused. For names that
             come from somebody whom the user does not know.
-
-    Raises:
-        RetrievalError: If the model is not on this machine, cannot be loaded, or brings code of its own.
     """
 
     def __init__(
@@ -93,15 +88,9 @@ class Encoder(NoDeepcopy):
 class APIEncoder(Encoder):
     """A model of embeddings behind an API, asked by `dspy.Embedder`. Safe to use from many threads.
 
-    Its embeddings are scaled to length 1, so that inner products are cosines.
-
-    Args:
-        name: `api:` and LiteLLM's name of the model; one without a provider, such as `api:text-embedding-ada-002`, is
-            asked for by OpenAI's protocol.
-        query_prompt: Put before each query; by default nothing.
-        passage_prompt: The same for passages.
-        fetch: If False, nothing is sent to the API, which then cannot be used. For names that come from somebody
-            whom the user does not know.
+    Its embeddings are scaled to length 1, so that inner products are cosines. Its name is `api:` and LiteLLM's name of
+    the model; one without a provider, such as `api:text-embedding-ada-002`, is asked for by OpenAI's protocol. There
+    are no default prompts. Without `fetch`, nothing is sent to the API, which then cannot be used.
     """
 
     def __init__(
@@ -146,21 +135,13 @@ class APIEncoder(Encoder):
 def open_encoder(
     name: str, *, query_prompt: str | None = None, passage_prompt: str | None = None, fetch: bool = True
 ) -> Encoder:
-    """The encoder of a name: an API's with `api:` before it, else a model on this machine; see both.
-
-    Raises:
-        RetrievalError: If it cannot be loaded, or may not be asked.
-    """
+    """The encoder of a name: an API's with `api:` before it, else a model on this machine; see both."""
     kind = APIEncoder if name.startswith(API) else Encoder
     return kind(name, query_prompt=query_prompt, passage_prompt=passage_prompt, fetch=fetch)
 
 
 def default_prompts(name: str, configured: Mapping[str, str]) -> tuple[str, str]:
-    """The default prompts of queries and of passages.
-
-    Args:
-        name: The model's name.
-        configured: The prompts in the model's own configuration, by name.
+    """The default prompts of queries and of passages, from a model's name and the prompts of its own configuration.
 
     Example:
         >>> default_prompts("intfloat/e5-base-v2", {"query": "", "document": ""})
@@ -170,12 +151,10 @@ def default_prompts(name: str, configured: Mapping[str, str]) -> tuple[str, str]
         >>> default_prompts("all-minilm-l6-v2", {"query": "", "document": ""})
         ('', '')
     """
-    of_queries, of_passages = _first(configured, _QUERY_NAMES), _first(configured, _PASSAGE_NAMES)
+    of_queries = configured.get("query") or ""
+    names = ("document", "passage", "corpus")
+    of_passages = next((configured[name] for name in names if configured.get(name)), "")
     parts = re.split(r"[^a-z0-9]+", name.rstrip("/").rpartition("/")[2].lower())
     if "e5" in parts and "instruct" not in parts and not of_queries and not of_passages:
         return E5_PROMPTS
     return of_queries, of_passages
-
-
-def _first(configured: Mapping[str, str], names: Iterable[str]) -> str:
-    return next((configured[name] for name in names if configured.get(name)), "")

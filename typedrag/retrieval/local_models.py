@@ -1,17 +1,23 @@
-"""The models that run in this process by torch: found, loaded once, and used by one thread at a time."""
+"""The models that run in this process: those of torch, found, loaded once and used by one thread at a time; and
+logistic regressions, with weights in JSON beside the code that uses them.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from typedrag.core.errors import RetrievalError, TypedRAGError, Unavailable, first_line
 from typedrag.core.extras import import_extras
 from typedrag.core.registry import NoDeepcopy
+from typedrag.files.text_files import write_text
 from typedrag.lms import models
 
 T = TypeVar("T")
@@ -20,8 +26,7 @@ T = TypeVar("T")
 class LocalModel(NoDeepcopy, Generic[T]):
     """A model that is loaded at its first use; within `with`, one thread has it: transformers' tokenizers serve one.
 
-    Args:
-        load: Loads it. If that fails, the next use tries again.
+    If loading fails, the next use tries again.
 
     Example:
         >>> double = LocalModel(lambda: lambda n: 2 * n)
@@ -80,13 +85,7 @@ def accelerator() -> str:
 def loading(
     what: str, hint: str = "Check the name and the network, or give a folder", error: type[Unavailable] = RetrievalError
 ) -> Iterator[None]:
-    """Load a model of transformers within, without its progress bars.
-
-    Args:
-        what: The model's name in the message.
-        hint: The advice if it cannot be loaded.
-        error: The class of the error then.
-    """
+    """Load a model of transformers within, without its progress bars; if it cannot be loaded, raise `error`."""
     try:
         with import_extras("sentence_transformers"):
             from transformers.utils import logging
@@ -97,3 +96,41 @@ def loading(
         raise
     except Exception as reason:  # the hub's client and transformers raise errors of many kinds
         raise error(f"{what} cannot be loaded: {first_line(reason)}", hint) from reason
+
+
+class LogisticModel(BaseModel):
+    """A logistic regression on named features.
+
+    Example:
+        >>> model = LogisticModel(intercept=-2.0, weights={"cosine": 4.0})
+        >>> model.probability({"cosine": 0.5}), round(model.probability({"cosine": 1.0}), 2)
+        (0.5, 0.88)
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    intercept: FiniteFloat
+    """The log odds where all features are at their means."""
+    weights: dict[str, FiniteFloat]
+    """The weight of each feature."""
+    mean: dict[str, FiniteFloat] = {}
+    """The mean of each feature, by default 0; also its value where it is NaN."""
+    scale: dict[str, FiniteFloat] = {}
+    """The divisor of each feature's distance from its mean, by default 1."""
+
+    def probability(self, features: Mapping[str, float]) -> float:
+        """The probability of the trained outcome, from 0 to 1."""
+        log_odds = self.intercept
+        for name, weight in self.weights.items():
+            if not math.isnan(features[name]):
+                log_odds += weight * (features[name] - self.mean.get(name, 0.0)) / self.scale.get(name, 1.0)
+        return 1 / (1 + math.exp(-log_odds))
+
+    def save(self, path: Path) -> None:
+        write_text(path, self.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+
+    @staticmethod
+    @cache
+    def load(path: Path) -> LogisticModel:
+        """Read a model that `save` wrote; each path once."""
+        return LogisticModel.model_validate_json(path.read_text("utf-8"))

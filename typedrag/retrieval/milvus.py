@@ -27,15 +27,13 @@ from typedrag.core.extras import require
 from typedrag.core.records import Passage
 from typedrag.core.redaction import without_keys
 from typedrag.core.registry import NoDeepcopy
-from typedrag.files.text_files import without_half_characters
+from typedrag.files.text_files import drop_half_characters
 from typedrag.retrieval.encoder import Encoder
-from typedrag.retrieval.index.analyzers import analyzer_name, check_language, letter_pairs
 from typedrag.retrieval.index.bm25_part import K1, B, check_parameters, contents
-from typedrag.retrieval.index.contexts import source_reader
 from typedrag.retrieval.index.dense_part import EncoderSettings, same_embedding
+from typedrag.retrieval.index.lucene import analyzer_name, check_language, split_unspaced
 from typedrag.retrieval.index.passages import Fingerprint, IdHashes, Stage, add_places, batches, require_passages
-from typedrag.retrieval.index.rows import FieldMap
-from typedrag.retrieval.index.sources import Placed
+from typedrag.retrieval.index.sources import FieldMap, Placed, source_reader
 from typedrag.retrieval.opening import check_retriever, read_options
 from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.search.hybrid import HybridRetriever
@@ -266,9 +264,9 @@ class MilvusRetriever(NoDeepcopy):
         return [ranking for at in range(0, len(queries), step) for ranking in self._search(queries[at : at + step], k)]
 
     def _search(self, queries: Sequence[str], k: int) -> Iterator[list[Passage]]:
-        whole = [without_half_characters(query) for query in queries]
+        whole = [drop_half_characters(query) for query in queries]
         dense = self.encoder and list(self.encoder.encode_queries(whole))
-        inputs = dense or [letter_pairs(query, self.manifest.language) for query in whole]
+        inputs = dense or [split_unspaced(query, self.manifest.language, cjk=True) for query in whole]
         how: dict[str, Any] = {"limit": k, "filter": self._index.options.filter, "output_fields": _TEXTS, "timeout": 60}
         how |= {"anns_field": _DENSE if dense else _SPARSE, "search_params": {"metric_type": "IP" if dense else "BM25"}}
         for hits in self._index.ask(lambda: self._index.client.search(self.manifest.collection, inputs, **how)):
@@ -396,7 +394,7 @@ def _send(
 
 def _milvus_row(passage: Passage, language: str) -> dict[str, Any]:
     text = contents(passage)
-    indexed = letter_pairs(text, language)
+    indexed = split_unspaced(text, language, cjk=True)
     if (length := max(len(indexed.encode()), len(passage.id.encode()))) > _MAX_BYTES:
         problem = f"passage '{passage.id}' has {length:,} bytes; Milvus takes {_MAX_BYTES:,}"
         raise InputError(problem, "Split it into shorter ones")

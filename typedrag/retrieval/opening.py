@@ -25,14 +25,18 @@ from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.registry import SpecGrammar
-from typedrag.retrieval.default_index import default_index
+from typedrag.datasets.sample import PASSAGES
+from typedrag.files.locks import wait_for_lock
+from typedrag.files.text_files import hash_files
+from typedrag.lms.models import cache_dir
 from typedrag.retrieval.index.bm25_part import has_bm25, read_manifest
-from typedrag.retrieval.index.dense_part import has_dense, read_dense_manifest
-from typedrag.retrieval.index.generations import open_current
+from typedrag.retrieval.index.building import build_index, read_parts
+from typedrag.retrieval.index.dense_part import read_dense_manifest
+from typedrag.retrieval.index.generations import FORMAT, open_current
+from typedrag.retrieval.index.sources import read_passages
 from typedrag.retrieval.protocols import IndexRetriever
-from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting
+from typedrag.retrieval.search.bm25 import BM25Retriever, BM25Setting, GoldRetriever
 from typedrag.retrieval.search.dense import DenseRetriever
-from typedrag.retrieval.search.gold import GoldRetriever
 from typedrag.retrieval.search.hybrid import HybridRetriever, check_weight
 from typedrag.retrieval.search.remote import check_address, open_remote
 
@@ -65,10 +69,7 @@ def find_server(spec: str) -> str:
 
 
 def check_retriever(spec: str) -> float | None:
-    """The weight that a spec gives the dense part; None if it gives none.
-
-    Raises:
-        InputError: If the spec has none of the forms, or the weight is out of range.
+    """The weight that a spec, which must have one of the forms, gives the dense part; None if it gives none.
 
     Example:
         >>> check_retriever("hybrid:0.7"), check_retriever("bm25")
@@ -88,14 +89,7 @@ def check_retriever(spec: str) -> float | None:
 
 
 def read_options(kind: str, rest: str, options: type[Options], **settings: float) -> tuple[str, Options]:
-    """The index and the options that a spec `KIND:INDEX?NAME=VALUE&NAME=VALUE` names.
-
-    Args:
-        kind: For messages.
-        rest: What follows the first colon.
-        options: A model of the options.
-        settings: Options in the place of the spec's.
-    """
+    """The index and the options that a spec `KIND:INDEX?NAME=VALUE&NAME=VALUE` names; `settings` replace the spec's."""
     index, _, query = rest.partition("?")
     try:
         return index, options.model_validate({**dict(parse_qsl(query, keep_blank_values=True)), **settings})
@@ -110,16 +104,7 @@ def read_options(kind: str, rest: str, options: type[Options], **settings: float
 
 
 def check_index(spec: str, index: Path | str | None = None) -> None:
-    """Refuse an index that lacks a part which a spec's retriever searches; one in a folder is not opened.
-
-    Args:
-        spec: What searches.
-        index: See `open_retriever`.
-
-    Raises:
-        InputError: If the spec has none of the forms, or brings its index and one is named, too.
-        RetrievalError: If there is no such index or index server, or a part is missing or unfinished.
-    """
+    """Refuse an index that lacks a part which a spec's retriever searches; one in a folder is not opened."""
     check_retriever(spec)
     if brings_index(spec):
         open_retriever(spec, index)
@@ -165,12 +150,12 @@ def open_retriever(
 
 def _named(index: Path | str | None) -> Path:
     if not (index or os.environ.get("TYPEDRAG_INDEX")):
-        _warn_of_the_sample()
+        _warn_sample()
     return Path(index or default_index())
 
 
 @cache
-def _warn_of_the_sample() -> None:
+def _warn_sample() -> None:
     logger.warning(
         "no index is named, so a sample on everyday subjects is searched: name yours by --index FOLDER, in Python by "
         "index=FOLDER, or by TYPEDRAG_INDEX"
@@ -179,7 +164,8 @@ def _warn_of_the_sample() -> None:
 
 def _open_folder(kind: str, index: Path, weight: float | None, settings: Mapping[BM25Setting, float]) -> IndexRetriever:
     if kind == "auto":
-        kind = "bm25" if not has_dense(index) else "hybrid" if has_bm25(index) else "dense"
+        bm25, dense = open_current(index, read_parts)
+        kind = "hybrid" if bm25 and dense else "dense" if dense else "bm25"
     if kind == "dense":
         return DenseRetriever(index)
     sparse = BM25Retriever(index, k1=settings.get("k1"), b=settings.get("b"))
@@ -197,3 +183,19 @@ def bm25_of_index(spec: str, index: Path | str | None = None) -> dict[str, float
     if settings is None:
         raise RetrievalError(f"{spec} has no settings of BM25", "Leave them out")
     return dict(settings)
+
+
+def default_index() -> Path:
+    """The default index: `TYPEDRAG_INDEX`, else one of the sample corpus.
+
+    The sample's index is built into the cache folder when it is first needed.
+    """
+    if configured := os.environ.get("TYPEDRAG_INDEX"):
+        return Path(configured)
+    index = cache_dir() / "indexes" / f"sample-{hash_files(PASSAGES)[:8]}-{FORMAT}"
+    if not has_bm25(index):
+        index.parent.mkdir(parents=True, exist_ok=True)
+        with wait_for_lock(index):
+            if not has_bm25(index):  # no other process was first
+                build_index(read_passages([PASSAGES]), index, sources=["sample"], force=True)
+    return index

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 import typedrag
 from typedrag.core.errors import TypedRAGError
 from typedrag.datasets.feedback import FeedbackFile
-from typedrag.files.text_files import without_half_characters
+from typedrag.files.text_files import drop_half_characters
 from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.mcp import mount_mcp
 from typedrag.serving.middleware import middleware
@@ -103,7 +103,7 @@ def application(
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = without_half_characters(".".join(str(part) for part in first["loc"] if part != "body"))[:_LONGEST_PLACE]
+    place = drop_half_characters(".".join(str(part) for part in first["loc"] if part != "body"))[:_LONGEST_PLACE]
     return error_response(request, Fault(422, "invalid_request", f"{place or 'The body'}: {first['msg']}."))
 
 

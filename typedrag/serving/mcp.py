@@ -24,7 +24,7 @@ from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
-from typedrag.text.citations import cited_sentences
+from typedrag.text.sentences import cited_sentences
 
 INSTRUCTIONS = (
     "Answers questions over a collection of documents. `ask` gives a whole answer with the sentences that each passage "

@@ -215,11 +215,14 @@ class BodyMiddleware:
             return await _refuse(request, LONG_HEAD, receive, send, self._seconds)
         if not _has_body(request):
             return await self._app(scope, receive, send)
+        too_large = Fault(413, "too_large", f"A request's body has {self._most:,} bytes at most.")
         try:
-            body = await self._read(request, receive)
+            body = await self._read(request, receive, too_large)
         except Refused as refused:
             seconds = 0.0 if refused.fault is INCOMPLETE else self._seconds
             return await _refuse(request, refused.fault, receive, send, seconds)
+        if len(body) > self._most:  # nothing more comes
+            return await error_response(request, too_large)(scope, receive, send)
         unread = [body]
 
         async def receive_again() -> Message:
@@ -229,10 +232,9 @@ class BodyMiddleware:
 
         return await self._app(scope, receive_again, send)
 
-    async def _read(self, request: Request, receive: Receive) -> bytes:
-        too_large = Refused(Fault(413, "too_large", f"A request's body has {self._most:,} bytes at most."))
+    async def _read(self, request: Request, receive: Receive, too_large: Fault) -> bytes:
         if int(request.headers.get("content-length", 0)) > self._most:
-            raise too_large
+            raise Refused(too_large)
         body = bytearray()
         try:
             async with asyncio.timeout(self._seconds):
@@ -241,10 +243,10 @@ class BodyMiddleware:
                     if message["type"] == "http.disconnect":
                         raise Refused(INCOMPLETE)
                     body += message.get("body", b"")
-                    if len(body) > self._most:
-                        raise too_large
                     if not message.get("more_body"):
                         return bytes(body)
+                    if len(body) > self._most:
+                        raise Refused(too_large)
         except TimeoutError:
             raise Refused(INCOMPLETE) from None
 

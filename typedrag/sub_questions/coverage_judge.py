@@ -17,7 +17,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Step, Usage
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, run_concurrently
-from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.local_models import LogisticModel
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import add_keys, require_keys, values
 from typedrag.signatures.sub_question_coverage import FindAnsweringSentences, FindAnswers

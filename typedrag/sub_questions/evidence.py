@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from typedrag.retrieval.rerank.rerankers import cosines
+from typedrag.retrieval.rerankers import cosines
 from typedrag.text.sentences import sentences
 from typedrag.text.words import content_words
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache, lru_cache
-from typing import Any
 
 import regex
 
@@ -57,10 +56,6 @@ _UNSPACED_CHARACTERS = 4
 def first_words(text: str, most: int) -> str:
     """The first words of a text; of a text without spaces, the beginning that takes about as many tokens.
 
-    Args:
-        text: Returned unchanged if it is no longer.
-        most: The number of words, of `_CHARACTERS_A_WORD` characters each on average.
-
     Example:
         >>> first_words("Yeast makes gas.", 2), first_words("Yeast makes gas.", 3)
         ('Yeast makes', 'Yeast makes gas.')
@@ -70,8 +65,12 @@ def first_words(text: str, most: int) -> str:
     words = text.split()
     begun = " ".join(words[:most]) if len(words) > most else text
     room = _CHARACTERS_A_WORD * most
-    if len(begun) * _UNSPACED_CHARACTERS > room and _length(begun) > room:
-        begun = _first_characters(begun, room)
+    if len(begun) * _UNSPACED_CHARACTERS <= room:
+        return begun
+    for place, character in enumerate(begun):
+        room -= _UNSPACED_CHARACTERS if _UNSPACED.match(character) else 1
+        if room < 0:
+            return begun[:place]
     return begun
 
 
@@ -85,18 +84,6 @@ def beginning(text: str, most: int) -> str:
     line = " ".join(text.split())
     begun = first_words(line, most)
     return begun if begun == line else f"{begun} …"
-
-
-def _length(text: str) -> int:
-    return len(text) + (_UNSPACED_CHARACTERS - 1) * len(_UNSPACED.findall(text))
-
-
-def _first_characters(text: str, room: int) -> str:
-    for place, character in enumerate(text):
-        room -= _UNSPACED_CHARACTERS if _UNSPACED.match(character) else 1
-        if room < 0:
-            return text[:place]
-    return text
 
 
 def split_words(text: str) -> list[str]:
@@ -138,7 +125,10 @@ def content_words(text: str) -> frozenset[str]:
         >>> sorted(content_words("Why do the leaves of trees fall?"))
         ['fall', 'leav', 'tree']
     """
-    return frozenset(_stemmer().stemWords(list(set(split_words(text)) - _FUNCTION_WORDS)))
+    import Stemmer
+
+    stemmer = Stemmer.Stemmer("english", 0)  # not shared by threads, since it stores the word it is at work on
+    return frozenset(stemmer.stemWords(list(set(split_words(text)) - _FUNCTION_WORDS)))
 
 
 def ends_in_question_mark(text: str) -> bool:
@@ -177,10 +167,3 @@ def _is_question_mark(character: str) -> bool:
 def _may_follow(character: str) -> bool:
     """True if a character ends no sentence: quotes, brackets, spaces, invisible ones, emphasis, emoji."""
     return character in _MAY_FOLLOW or unicodedata.category(character) not in ("Lo", "Ll", "Lu", "Lt", "Lm", "Nd", "Po")
-
-
-def _stemmer() -> Any:
-    # a new one for each use: a stemmer stores the word it is at work on, so threads cannot share it
-    import Stemmer
-
-    return Stemmer.Stemmer("english", 0)

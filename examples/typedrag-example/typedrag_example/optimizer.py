@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import dspy
 
-from typedrag.optimizers.compile.teleprompters.optimizer import Compilation, Optimizer, OptimizerSettings
+from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer, OptimizerSettings
 
 
 class StyleSettings(OptimizerSettings):

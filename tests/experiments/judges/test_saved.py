@@ -29,7 +29,7 @@ def compiled(target, dataset) -> dspy.Module:
     student = dspy.LabeledFewShot(k=2).compile(target.student(), trainset=target.examples(dataset)[:4])
     [predictor] = student.predictors()
     predictor.signature = predictor.signature.with_instructions(LEARNT)
-    return target.put_back(None, student)
+    return target.merge_into(None, student)
 
 
 def check_of(judge: dspy.Module) -> JudgeCheck:

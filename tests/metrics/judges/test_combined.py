@@ -12,7 +12,7 @@ from typedrag.lms import models
 from typedrag.metrics import Linkage, build_metric, build_objective
 from typedrag.metrics.judges.combined import WEIGHTS, features, quality
 from typedrag.metrics.metric import PredictorCall
-from typedrag.retrieval.logistic import LogisticModel
+from typedrag.retrieval.local_models import LogisticModel
 from typedrag.signatures.judging import RankAmongReferences
 from typedrag.signatures.roles import Role
 

@@ -1,25 +1,17 @@
 from __future__ import annotations
 
-import json
-
 import pytest
-from click.testing import CliRunner
 
-from tests.experiments.labels import write_antique
 from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm, ranked
-from typedrag.cli import judges as judges_command
-from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
-from typedrag.datasets import load_dataset
 from typedrag.experiments.judges.judging import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
+from typedrag.experiments.judges.saved import JudgeCheck, save_judge
 from typedrag.experiments.resources import with_judges
 from typedrag.metrics import build_metric
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.held_out import check_saved_judge
 from typedrag.optimizers.compile.labelled_targets import LinkageJudgeTarget
-from typedrag.sub_questions.coverage_judge import CoverageJudge
 
 SCORER = Scorer("learning", learning_lm())
 
@@ -63,50 +55,6 @@ def test_what_was_found_lets_the_judge_be_used(tmp_path):
     assert with_judges("f1", {"judge": "x"}, None) == {"judge": "x"}
     with pytest.raises(InputError, match="no labels are given"):
         check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER)
-
-
-def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
-    write_antique(tmp_path / "data" / "linkage" / "antique.json", questions=32)
-    dataset = load_dataset("antique", tmp_path / "data" / "linkage")
-    assert LinkageJudgeTarget().examples(dataset, "test")
-    monkeypatch.setattr(judges_command, "_open_scorer", lambda *_: learning_lm())
-    better, same = tmp_path / "better", tmp_path / "same"
-    save_judge(taught(), better)
-    save_judge(LinkageJudge(), same)
-    common = [
-        "research",
-        "judges",
-        "check",
-        "--data",
-        str(tmp_path / "data"),
-        "--scorer",
-        "x",
-        "--judgments",
-        str(tmp_path / "j.db"),
-    ]
-    done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["compiled"]["value"] > found["base"]["value"]
-    assert SavedJudge.read(better).find_check("scripted/judge").is_better
-    done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--compiled", str(same)])
-    assert done.exit_code == 1 and "same, x: not shown to be better" in done.stderr
-    done = CliRunner().invoke(cli, [*common, "--compiled", str(tmp_path)])
-    assert done.exit_code == 2 and "no compiled judge" in done.stderr
-
-
-def test_a_judge_of_coverage_takes_the_place_of_the_metric_s_own(tmp_path):
-    folder, judge = tmp_path / "judge", CoverageJudge(sub_questions_per_call=5)
-    judge.find.signature = judge.find.signature.with_instructions(LEARNT)
-    save_judge(judge, folder)
-    with pytest.raises(InputError, match=r"1 questions are too few for a verdict, which takes 6.*--limit"):
-        check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER)
-    of_one = check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER, CheckSettings(limit=9))
-    assert of_one.compiled.value > of_one.base.value and not of_one.is_better  # nobody knows how it does on others
-    found = check_saved_judge(folder, {"sub-question-coverage": covered(32)}, SCORER)
-    assert found.is_better
-    metric = build_metric("coverage", SCORER.lm, **with_judges("coverage", {"judge": folder}, SCORER.lm))
-    assert metric.judge.sub_questions_per_call == 5 and metric.judge.find.signature.instructions == LEARNT
 
 
 def test_p_is_corrected_for_all_judges_that_were_ever_checked_on_the_labels(tmp_path):

@@ -8,7 +8,7 @@ import dspy
 import pytest
 from dspy.teleprompt.bootstrap_trace import FailedPrediction
 
-from tests.optimizers.tiny import OPTIONS, AnswerTiny, Engine, Goodness, Tiny, examples, request_for, tiny_lm
+from tests.optimizers.tiny import AnswerTiny, Engine, Goodness, Tiny, examples, request_for
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
@@ -149,27 +149,3 @@ def test_instructions_for_nothing_that_is_compiled_are_refused(instructions, sai
     with pytest.raises(InputError, match=said):
         compile_module(request_for(tmp_path, engine), optimizer)
     assert engine.requests == []
-
-
-def test_mipros_proposer_sees_no_long_texts_of_examples(tmp_path):
-    prompt = Engine()
-    trainset = [
-        dspy.Example(**e.toDict(), references=["a secret reference"]).with_inputs("question") for e in examples(10)
-    ]
-    compile_module(
-        request_for(tmp_path, Engine(), trainset=trainset, prompt_lm=tiny_lm(prompt, "tiny/prompt")),
-        build_optimizer("mipro", OPTIONS["mipro"]),
-    )
-    assert any("Why does cat" in r for r in prompt.requests)
-    assert not any("secret" in r for r in prompt.requests)
-
-
-def test_mipro_can_leave_demonstrations_alone(tmp_path):
-    student = Tiny()
-    student.answerers["cat"].demos = [dspy.Example(question="Why does a cat purr?", answer="poor")]
-    outcome = compile_module(
-        request_for(tmp_path, Engine(), student=student),
-        build_optimizer("mipro", {**OPTIONS["mipro"], "max_bootstrapped_demos": 0}),
-    )
-    assert outcome.best_candidate.score > outcome.base_candidate.score
-    assert [d.answer for d in outcome.best.answerers["cat"].demos] == ["poor"]

@@ -12,14 +12,13 @@ import pytest
 
 from tests.lm_server import lm_server
 from tests.optimizers import compile_process
-from tests.optimizers.tiny import Engine, Goodness, Tiny, request_for
+from tests.optimizers.tiny import Engine, request_for
 from typedrag.core.errors import InputError
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.programs import Options
 from typedrag.runs import MaxCalls
 
-KILLED = ("bootstrap-random-search", "mipro", "gepa")
+KILLED = ("mipro", "gepa")
 AT_ONCE = 3 * 2
 """LM calls of three examples with two parts."""
 
@@ -61,16 +60,6 @@ def test_a_killed_compile_asks_for_what_is_missing_alone(name, processes, tmp_pa
     assert [_without_spending(c) for c in resumed.candidates] == [_without_spending(c) for c in whole.candidates]
 
 
-def test_a_finished_compile_asks_nothing(tmp_path):
-    engine = Engine()
-    first = compile_module(request_for(tmp_path, engine), build_optimizer("bootstrap"))
-    asked = len(engine.requests)
-    metric = Goodness()
-    again = compile_module(request_for(tmp_path, engine, metric=metric), build_optimizer("bootstrap"))
-    assert len(engine.requests) == asked
-    assert (again.candidates, again.spent) == (first.candidates, first.spent)
-
-
 def test_a_compile_stopped_by_its_budget_goes_on_with_a_larger_one(tmp_path):
     engine = Engine()
     optimizer = build_optimizer("bootstrap-random-search", {"candidates": 4})
@@ -93,27 +82,6 @@ def test_another_compile_is_refused_in_the_same_folder(tmp_path):
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="holds something else"):
         compile_module(request_for(tmp_path / "other", engine), build_optimizer("bootstrap"))
-
-
-def test_a_program_with_other_options_is_another_compile(tmp_path):
-    engine = Engine()
-    optimizer = build_optimizer("dspy:LabeledFewShot")
-    compile_module(request_for(tmp_path, engine, depends_on={"index": "a"}), optimizer)
-    with pytest.raises(InputError, match="another index"):
-        compile_module(request_for(tmp_path, engine, depends_on={"index": "b"}), optimizer)
-    with pytest.raises(InputError, match="another index"):
-        compile_module(request_for(tmp_path, engine), optimizer)
-
-    class WithOptions(Tiny):
-        def __init__(self, **options):
-            super().__init__()
-            self.options = Options(**options)
-
-    for folder, options in (("a", {}), ("b", {"top_k": 3})):
-        request = request_for(tmp_path / folder, engine, student=WithOptions(**options))
-        compile_module(request, optimizer)
-    with pytest.raises(InputError, match="another modules"):
-        compile_module(request_for(tmp_path / "a", engine, student=WithOptions(top_k=3)), optimizer)
 
 
 def test_a_folder_is_compiled_into_by_one_process(processes, tmp_path):

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import dspy
 import pytest
 
 import typedrag
@@ -12,15 +10,9 @@ from tests.experiments.compiles import CANDIDATES, OBJECTIVE, about, candidate, 
 from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import compiled
 from tests.programs.compiling import Spy
-from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Estimate, Usage
-from typedrag.core.redaction import make_redactor
-from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.compare import Difference, RunComparison, Stratum
-from typedrag.experiments.config import TrackingConfig
 from typedrag.experiments.judges.saved import save_judge
-from typedrag.experiments.tracking.registry import check_registration
-from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.lms.cost import Spending
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.held_out import HeldOut
@@ -134,15 +126,6 @@ def test_candidates_are_nested_runs_and_points_of_curves(told):
     assert curve(run, "spent/lm_calls")[-2:] == [(3, 160), (4, 200)]
 
 
-def test_what_was_spent_is_told_by_the_names_of_evaluations(told):
-    run, _ = told
-    spent = {name: value for name, value in run.data.metrics.items() if name.startswith("spent/")}
-    assert spent == {
-        "spent/lm_calls": 200, "spent/tokens": 21_000, "spent/prompt_tokens": 20_000, "spent/completion_tokens": 1_000,
-        "spent/cost": 0.5, "spent/unpriced": 40,
-    }  # fmt: skip
-
-
 def test_the_test_split_s_scores_are_metrics(told):
     run, _ = told
     metrics = run.data.metrics
@@ -186,12 +169,6 @@ def test_the_program_is_loaded_by_all_its_names_without_a_pickle(told, home, mon
     assert not [name for name in files if name.endswith((".pkl", ".pickle", ".cloudpickle", "uv.lock"))]
 
 
-def test_a_model_is_requires_typedrag_and_not_all_that_was_imported(told, home):
-    [requirements] = home.rglob("requirements.txt")
-    named = {line.partition("==")[0] for line in requirements.read_text().split()}
-    assert named == {"mlflow", "typedrag"}
-
-
 def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, monkeypatch):
     first = tracker(uri, "killed")
     first.begin_folder(tmp_path, {"seed": 0})
@@ -212,17 +189,6 @@ def test_a_compile_that_was_killed_goes_on_in_the_same_run(uri, out, tmp_path, m
     assert sorted(found) == [0, 1, 2, 3]
     assert {r.info.status for r in found.values()} == {"FINISHED"}
     assert sorted(set(curve(run, "candidate/best"))) == [(0, 0.4), (1, 0.4), (2, 0.4), (3, 0.55)]
-
-
-def test_the_same_program_is_registered_once(uri, out, tmp_path):
-    def end(score: float) -> str:
-        save_compiled(compiled("rag"), tmp_path / "program", about(score, created=""))
-        again = tracker(uri, "again")
-        again.begin_folder(tmp_path, {})
-        return log_compile(again, CANDIDATES[:1], result(tmp_path / "program"), "program", register_as="again")
-
-    assert [end(0.6), end(0.6), end(0.7)] == ["models:/again/1", "models:/again/1", "models:/again/2"]
-    assert len(parents("again")) == 1
 
 
 def test_a_page_shows_the_best_so_far_and_escapes_texts():
@@ -262,76 +228,3 @@ def test_a_store_that_goes_away_stops_no_compile(uri, out, tmp_path, monkeypatch
     log_compile(compile_tracker, CANDIDATES, result(out / "program"), "program")
     assert len(nested("away")) == 4
     assert len(notices) == 2
-
-
-def test_a_store_that_cannot_be_used_is_said_at_once(tmp_path, uri):
-    (tmp_path / "text").write_text("no database")
-    unusable = tracker(f"sqlite:///{tmp_path / 'text'}")
-    with pytest.raises(TypedRAGError, match=r"MLflow's store cannot be used.*--no-tracking"):
-        unusable.begin_folder(tmp_path / "c", {})
-    mlflow.set_tracking_uri(uri)
-
-
-def test_without_tracking_mlflow_is_not_told(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    off = TrackingConfig(enabled=False)
-    silent = Tracker(off, make_redactor([]), print)
-    silent.begin_folder(tmp_path, {})
-    log_candidates(silent, CANDIDATES[:1], "program")
-    assert log_compile(silent, CANDIDATES, None, "program") == ""
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["", "a/b", "a:b", "a@b", "..", ".a", " a", "it's"])
-def test_what_no_model_can_be_called_is_refused_before_anything_is_made(name):
-    with pytest.raises(InputError, match="no registered model can be called"):
-        check_registration(name, TrackingConfig())
-
-
-def test_no_key_and_no_address_is_left_anywhere(server, tmp_path, monkeypatch):
-    """An evaluation whose server repeats them in its errors, and a compile in whose every text they are."""
-    monkeypatch.setenv("TYPEDRAG_API_KEY", KEY)
-    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
-    uri = new_store(tmp_path / "store")
-    refused = iter([True])
-    secrets = f"{server.api_base} does not know {KEY}"
-    server.reply = lambda call: (400, secrets) if next(refused, None) else None
-    lm = {"spec": "vllm:stub", "api_base": server.api_base, "num_retries": 0}
-    config = {
-        "programs": [{"program": "direct_lm"}],
-        "dataset": {"name": "sample", "limit": 2},
-        "metrics": ["steps"],
-        "lm": lm,
-        "tracking": {"uri": uri},
-        "threads": 1,
-    }
-    list(run_evaluation(read_config(None, config), tmp_path / "run"))
-
-    asked = dspy.LM("openai/gpt-4o-mini", api_base=f"https://{HOST}:8443/v1", api_key=KEY)
-    error = RuntimeError(f"401: POST https://{HOST}:8443/v1/chat/completions: wrong key {KEY}")
-    redact, notices = make_redactor([asked]), []
-    said = replace(about(), optimizer_options={"teacher": str(error)}, lms={"task": {"spec": f"openai/{HOST}"}})
-    program = compiled("rag")
-    program.answer_without_passages.demos = [dspy.Example(question="Why?", answer=str(error))]
-    folder = tmp_path / "compile" / f"run of {KEY}"
-    save_compiled(program, folder / "program", said, redact=redact)
-    compiling = tracker(uri, redact=redact, notify=notices.append)
-    compiling.begin_folder(folder, {"lm": {"base": f"https://{HOST}:8443/v1"}, "keys": [KEY]})
-    found = replace(candidate(0, 0.4, best=True), how=str(error), changed=(KEY,))
-    log_candidates(compiling, [found], "program")
-    with monkeypatch.context() as away:
-        away.setattr(mlflow.MlflowClient, "log_text", lambda *_, **__: (_ for _ in ()).throw(error))
-        log_compile(compiling, [found], None, "program", stopped=str(error))
-    done = result(folder / "program", risk=str(error))
-    registered = log_compile(compiling, [found], done, "program", stopped=str(error), register_as="clean")
-    assert registered == "models:/clean/1"
-    assert len(notices) == 1
-    mlflow.set_tracking_uri(before)
-
-    for folder in ("store", "run", "compile"):
-        written = {f: f.read_bytes() for f in (tmp_path / folder).rglob("*") if f.is_file()}
-        assert written
-        for secret in (KEY, HOST, server.api_base, server.api_base.split("/")[2]):
-            assert not [f for f, data in written.items() if secret.encode() in data]
-        assert KEY not in notices[0] and HOST not in notices[0]
-    assert b"[hidden]" in b"".join(f.read_bytes() for f in (tmp_path / "store").rglob("*.json"))

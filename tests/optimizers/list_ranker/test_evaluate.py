@@ -8,7 +8,7 @@ import pytest
 
 from tests.scripted import scripted
 from typedrag.datasets.richrag import Pool
-from typedrag.optimizers.list_ranker.measures import evaluate_rankers, rank_pool
+from typedrag.optimizers.list_ranker.measures import evaluate_rankers
 from typedrag.retrieval import NoReranker, open_reranker
 from typedrag.signatures.judging import OrderPassages
 
@@ -30,12 +30,6 @@ class ByLabel:
         return sorted(passages, key=lambda p: -self.labels[p.text])[:k]
 
 
-class ByAspects(NoReranker):
-    def rerank_by_aspects(self, query, passages, k, aspects, *, repeat=False):
-        assert set(aspects) == {p.id for p in passages}
-        return list(passages[::-1][:k])
-
-
 POOLS = [pool(n, labels) for n, labels in enumerate([[0, 1, 3], [0, 3, 1], [2, 0, 3], [0, 0, 2]] * 3)]
 
 
@@ -55,23 +49,12 @@ def test_measures_by_hand_and_differences_with_intervals():
     json.dumps(asdict(report))
 
 
-def test_a_ranker_that_reads_sub_aspects_is_given_them():
-    assert rank_pool(ByAspects(), POOLS[0]) == [2, 1, 0]
-    assert rank_pool(NoReranker(), POOLS[0]) == [0, 1, 2]
-
-
 def test_pools_without_labels_are_measured_by_what_they_cover():
     rows = [{"id": "a", "text": "x", "coverage": [0.0, 0.5]}, {"id": "b", "text": "y", "coverage": [1.0, 0.0]}]
     covered = [Pool.model_validate({"id": str(n), "question": "Why?", "passages": rows}) for n in range(3)]
     report = evaluate_rankers(covered, {"none": NoReranker()}, k=1)
     assert set(report.scores[0].means) == {"ncom"} and report.scores[0].means["ncom"].value == 0.5
     assert report.comparisons == ()
-
-
-def test_progress_is_told_of_each_ranker():
-    told = []
-    evaluate_rankers(POOLS[:2], {"none": NoReranker(), "x": ByAspects()}, on_progress=lambda *said: told.append(said))
-    assert told == [("none", 1), ("none", 2), ("x", 1), ("x", 2)]
 
 
 def test_pools_of_which_an_lm_s_reply_cannot_be_read_are_counted():

@@ -90,16 +90,6 @@ def _shuffled(n: int):
     return tuple(sorted(EXAMPLE.references, key=lambda r: hash((n, r.text))))
 
 
-def test_only_what_the_retriever_finds():
-    retriever = Fixed()
-    [pool] = pools_from_labels([EXAMPLE], retriever, find_scale([EXAMPLE]), depth=3, missed=False)
-    assert [p.id for p in pool.passages] == ["i1", "i2", "i3"] and retriever.depths == [3]
-
-
-def test_a_question_without_a_relevant_passage_makes_no_pool():
-    assert pools(EXAMPLE.copy(references=(Reference("Who cares?", 1),), passage_ids=())) == []
-
-
 def test_references_that_are_no_graded_passages_are_refused():
     for references, ids in (((), ()), ((Reference("good", 3),), ("a",)), (EXAMPLE.references, ())):
         with pytest.raises(InputError, match="no graded passages"):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from dspy.utils.exceptions import LMTimeoutError
 
 from tests.optimizers.list_ranker.topics import new_ranker, topic_pools
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import CallFailed, InputError, StepFailed
+from typedrag.core.errors import CallFailed, InputError
 from typedrag.datasets.richrag import Pool
 from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.preferences import (
@@ -115,16 +113,6 @@ def test_pairs_are_made_of_the_written_list_and_lists_that_were_drawn(ranker):
     assert build(ranker, NCOM, threshold=2.0) == []
 
 
-def test_a_list_without_a_reward_is_left_out(ranker):
-    def fails_sometimes(pool, ranking):
-        if ranking[0] % 2:
-            raise StepFailed("answer", "unreadable")
-        return float(ranking[0])
-
-    for pool, winner, loser in build(ranker, fails_sometimes, samples=6):
-        assert winner.ranking[0] % 2 == loser.ranking[0] % 2 == 0 and pool in POOLS
-
-
 def test_a_pool_that_the_generator_is_too_slow_for_is_left_out_and_one_that_always_fails_ends_it(ranker):
     slow = LMTimeoutError("no reply in 120 s")
     asked = []
@@ -140,40 +128,3 @@ def test_a_pool_that_the_generator_is_too_slow_for_is_left_out_and_one_that_alwa
     with scripted({s.AnswerRichly: slow}) as engine, pytest.raises(CallFailed, match="no reply in 120 s"):
         build(ranker, generator_reward(2), threads=1)
     assert len(engine.prompts) <= 5
-
-
-def test_pools_that_were_rewarded_before_are_not_rewarded_again(ranker, tmp_path):
-    whole, asked = build(ranker, NCOM, seed=3), []
-
-    def stopped_at_seven(pool, ranking):
-        asked.append(pool.id)
-        if len(asked) == 7:
-            raise KeyboardInterrupt
-        return NCOM(pool, ranking)
-
-    store = Store(tmp_path / "run.sqlite")
-    with pytest.raises(KeyboardInterrupt):
-        build(ranker, stopped_at_seven, store=store, seed=3, threads=1)
-    begun, under_way = set(asked), asked[-1]
-    assert build(ranker, stopped_at_seven, store=store, seed=3, threads=1) == whole
-    assert begun & set(asked[7:]) == {under_way}
-
-
-def test_lists_of_several_pools_are_rewarded_at_once(ranker):
-    """Of one pool there are two or three different lists: with so many threads others are under way, too."""
-    pools, together = POOLS[:4], threading.Event()
-    begun = set()
-
-    def patient(pool, ranking):
-        begun.add(pool.id)
-        if len(begun) > 1:
-            together.set()
-        assert together.wait(10)
-        return NCOM(pool, ranking)
-
-    done = []
-    found = build(
-        ranker, patient, pools=pools, samples=2, threads=8, seed=3, listener=lambda progress: done.append(progress.done)
-    )
-    assert done[-1] == 4
-    assert found == build(ranker, NCOM, pools=pools, samples=2, threads=1, seed=3)

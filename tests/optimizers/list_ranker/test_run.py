@@ -13,12 +13,9 @@ import pytest
 
 from tests.mlflow_stores import new_store
 from tests.optimizers.list_ranker.topics import topic_pools
-from tests.retrieval.rerank.list_ranker.tiny import save_start
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.datasets.richrag import write_pools
 from typedrag.experiments.config import LMConfig, TrackingConfig
-from typedrag.lms.replies import use_reply_store
-from typedrag.metrics.ranking import coverage_table
 from typedrag.optimizers.list_ranker.preferences import PreferenceSettings
 from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainingProgress, train_ranker
 from typedrag.retrieval import open_reranker
@@ -80,19 +77,6 @@ def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatc
     assert len(mlflow.MlflowClient(uri).search_runs(["1"])) == 1
     told = json.loads((tmp_path / "out" / "outcome.json").read_text("utf-8"))
     assert told["steps"] == 8 and told["stopped"] is False
-
-
-def test_a_folder_that_holds_another_training_is_left_alone(data, tmp_path):
-    train_ranker(config(data), tmp_path / "out")
-    before = (tmp_path / "out" / "ranker" / "model.safetensors").read_bytes()
-    with pytest.raises(InputError, match="holds a run"):
-        train_ranker(config(data), tmp_path / "out")
-    with pytest.raises(InputError, match=r"another training\.epochs"):
-        train_ranker(config(data, training={**FAST, "epochs": 3}), tmp_path / "out", resume=True)
-    write_pools(data, topic_pools(17))
-    with pytest.raises(InputError, match="another data"):
-        train_ranker(config(data), tmp_path / "out", resume=True)
-    assert (tmp_path / "out" / "ranker" / "model.safetensors").read_bytes() == before
 
 
 def test_a_killed_training_resumes_and_a_second_process_is_refused(data, tmp_path):
@@ -162,63 +146,9 @@ def test_pairs_at_random_need_no_threshold(data, tmp_path):
     assert drawn.examples > 0
 
 
-def test_without_pairs_another_threshold_in_another_folder_asks_nothing_again(data, tmp_path, server, monkeypatch):
-    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
-    server.reply = lambda call: {"citations": [1], "answer": first_words(call)} if "answer" in call.wanted else None
-    first = train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
-    given = {"start": str(first.folder), "stage": "dpo", "lm": LMConfig(spec="vllm:stub")}
-    with use_reply_store(tmp_path / "cache.sqlite"):
-        with pytest.raises(InputError, match=r"no two lists of a pool differ by 100.0 in their rewards"):
-            train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 100}), tmp_path / "high")
-        calls = len(server.calls)
-        trained = train_ranker(config(data, **given, preferences={"samples": 3, "threshold": 0.05}), tmp_path / "low")
-    assert trained.examples > 0 and len(server.calls) == calls
-
-
 def first_words(call) -> str:
     passages = json.loads(call.request["messages"][-1]["content"].split("]]\n")[1].split("\n\n[[")[0])
     return passages[0]["text"]
-
-
-def test_without_an_lm_a_list_is_worth_what_it_covers(data, tmp_path):
-    first = train_ranker(config(data, ranker=SMALL, training={**FAST, "epochs": 0.25}), tmp_path / "sft")
-    wanted = config(data, start=str(first.folder), stage="dpo", reward="ncom")
-    trained = train_ranker(wanted, tmp_path / "dpo")
-    assert trained.examples > 0 and trained.spent.usage.lm_calls == 0
-
-
-def test_what_passages_cover_is_computed_once_a_pool(data, tmp_path, monkeypatch):
-    computed = []
-
-    def counted(texts, answers):
-        computed.append(texts)
-        return coverage_table(texts, answers)
-
-    monkeypatch.setattr("typedrag.optimizers.list_ranker.measures.coverage_table", counted)
-    pools = answered_pools(6)
-    write_pools(data, pools[:4])
-    write_pools(tmp_path / "validation.jsonl", apart(pools[4:]))
-    once = {**FAST, "epochs": 0.25}
-    first = train_ranker(
-        config(data, ranker=SMALL, training=once, validation=tmp_path / "validation.jsonl"), tmp_path / "sft"
-    )
-    assert len(computed) == 6
-    computed.clear()
-    train_ranker(config(data, start=str(first.folder), stage="dpo", reward="ncom", training=once), tmp_path / "dpo")
-    assert len(computed) == 4
-
-
-def answered_pools(count):
-    """With sub-answers in the place of labels."""
-    return [
-        pool.model_copy(
-            update={
-                "sub_answers": [p.text for p in pool.passages if p.label],
-                "passages": [p.model_copy(update={"label": None}) for p in pool.passages],
-            }
-        )
-        for pool in topic_pools(count)
-    ]
 
 
 def test_what_cannot_be_trained_is_refused(data, tmp_path):
@@ -246,28 +176,6 @@ def test_pools_of_which_no_passage_covers_anything_are_left_out_and_counted(data
     trained = train_ranker(once, tmp_path / "out", watching=TrainingProgress(notice=notices.append))
     assert trained.examples == 1 and all(loss > 0 for loss in trained.outcome.losses)
     assert notices == ["3 of 4 pools are left out: none of their passages covers anything"]
-
-
-def test_one_of_several_processes_is_refused_before_anything_is_made(data, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="one of 2 processes"):
-        train_ranker(config(data), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_start_that_cannot_read_pools_is_refused_before_a_folder_is_made(data, tmp_path):
-    start = save_start(tmp_path / "deberta", "deberta")
-    with pytest.raises(InputError, match="cannot read pools with pooling=passage"):
-        train_ranker(config(data, start=start, ranker={"pooling": "passage"}), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    trained = train_ranker(config(data, start=start, training={**FAST, "epochs": 0.25}), tmp_path / "out")
-    assert len(trained.outcome.losses) == 1
-
-
-def test_what_was_refused_can_be_mended_in_the_same_folder(data, tmp_path):
-    with pytest.raises(RetrievalError):
-        train_ranker(config(data, start=str(tmp_path / "nothing")), tmp_path / "out")
-    assert train_ranker(config(data, training={**FAST, "epochs": 0.25}), tmp_path / "out").examples == 16
 
 
 def test_pools_that_a_generator_s_answers_cannot_be_compared_with_are_refused_before_it_is_asked(

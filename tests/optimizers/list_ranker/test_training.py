@@ -150,11 +150,6 @@ def test_candidates_are_drawn_anew_with_some_that_are_worth_something(tmp_path):
     assert len(SilverDataset([pool], candidates=50, length=2)[0].lists[0]) <= 2
 
 
-def test_a_single_candidate_is_worth_something():
-    dataset = SilverDataset(topic_pools(8, passages=12), candidates=1, length=10)
-    assert [len(dataset[n].lists[0]) for n in range(8)] == [1] * 8
-
-
 def test_lessons_of_different_length_stand_side_by_side():
     ranker = new_ranker()
     examples = [TrainingExample(TEST[0], (0, 1, 2), ((2, 0),)), TrainingExample(TEST[1], tuple(range(8)), ((5, 1, 0),))]
@@ -197,16 +192,3 @@ def test_what_is_new_can_learn_faster(tmp_path):
         moved[rate] = [max(change[n] for n in change if is_new[n] is side) for side in (True, False)]
     assert moved[1e-2][0] > 100 * moved[None][0]
     assert moved[1e-2][1] < 5 * moved[None][1]
-
-
-def test_there_must_be_something_to_train_on(tmp_path):
-    with pytest.raises(InputError, match="nothing to train on"):
-        train_list_ranker(new_ranker(), SilverDataset([], 8, 10), tmp_path, FAST)
-
-
-def test_bfloat16_learns_as_well(tmp_path):
-    ranker = new_ranker()
-    settings = FAST.model_copy(update={"epochs": 2.0, "bf16": True})
-    losses = train_list_ranker(ranker, SilverDataset(POOLS, 32, 10), tmp_path, settings).losses
-    assert sum(losses[-4:]) < 0.9 * sum(losses[:4])
-    assert ranker.model.chosen.weight.dtype == torch.float32

@@ -7,7 +7,7 @@ from functools import cache
 
 from typedrag.datasets.richrag import Pool
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates
-from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, start_list_ranker
+from typedrag.retrieval.list_ranker import ListRanker, start_list_ranker
 
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun rain snow wind".split()
 

@@ -3,13 +3,10 @@ from __future__ import annotations
 import dspy
 import pytest
 
-from tests.programs.passages import Numbered
 from tests.scripted import scripted
-from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole
 from typedrag.optimizers.compile.labelled_targets import typed_example
 from typedrag.optimizers.revelator import IGNORED, encode, encode_all, format_chat, prepare
-from typedrag.programs import HANRAG, HANRAGOptions, Options
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES
 
 
@@ -47,12 +44,6 @@ def test_demonstrations_of_a_compiled_program_are_part_of_the_prompt(dataset, pr
     plain = format_chat(example, program)
     program.ending.predict.demos = [dspy.Example(question="Who?", solved=[], ending=False)]
     assert len(format_chat(example, program)) == len(plain) + 2
-
-
-def test_a_program_without_the_role_is_refused(dataset):
-    example = next(e for e in dataset.examples if e.subset == RevelatorRole.ROUTER)
-    with pytest.raises(InputError, match="asks no LM for the router"):
-        format_chat(example, HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule"))))
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,14 @@ import json
 from dataclasses import asdict
 
 import pytest
-from dspy.utils.exceptions import LMTimeoutError
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import CallFailed, InputError
+from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole
 from typedrag.optimizers.revelator import evaluate_roles
-from typedrag.programs import HANRAG, HANRAGOptions, Options
+from typedrag.programs import HANRAG, Options
 
 
 def test_each_role_is_measured_by_its_own_metric(dataset, program):
@@ -36,34 +35,6 @@ def test_a_reply_that_cannot_be_read_is_wrong_and_counted(dataset):
         [score] = evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING], part="all")
     assert (score.failed, score.score, score.confusion) == (5, 0.0, None)
     assert score.majority == 0.6  # of the rows, not of the replies
-
-
-def test_a_row_that_the_lm_fails_at_is_wrong_and_counted(dataset):
-    calls = []
-
-    def slow(prompt):
-        calls.append(prompt)
-        return LMTimeoutError("no reply in 120 s") if len(calls) == 2 else {"ending": False}
-
-    program = HANRAG(Numbered(), options=Options(retries=0))
-    with scripted({s.JudgeEnding: slow}):
-        [score] = evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING], part="all", threads=1)
-    assert (score.n, score.failed, sum(map(sum, score.confusion.counts))) == (5, 1, 4)
-    with scripted({s.JudgeEnding: LMTimeoutError("no reply")}), pytest.raises(CallFailed, match="no reply"):
-        evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING], part="all")
-
-
-def test_a_role_that_is_named_twice_is_measured_once(dataset, program):
-    with scripted():
-        [score] = evaluate_roles(dataset, program, roles=[RevelatorRole.ENDING] * 2, part="all")
-    assert score.n == 5
-
-
-def test_the_rule_is_measured_without_an_lm(dataset):
-    program = HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule")))
-    with scripted() as engine:
-        [score] = evaluate_roles(dataset, program, roles=[RevelatorRole.ROUTER], part="all")
-    assert engine.prompts == [] and 0 < score.score < 1
 
 
 def test_rows_are_limited_and_parts_named(dataset, program):

@@ -16,7 +16,6 @@ from typedrag.optimizers.revelator import (
     TrainingSettings,
     open_local_lm,
     train_revelator,
-    trainer_arguments,
 )
 
 QUICK = TrainingSettings(max_steps=40, learning_rate=1e-2, batch_size=4)
@@ -79,13 +78,6 @@ def test_a_folder_holds_one_training(trained, base, dataset, program, tmp_path):
         train_revelator(str(base), dataset, program, tmp_path / "full", QUICK)
 
 
-def test_one_of_several_processes_is_refused_before_anything_is_made(base, dataset, program, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="one of 2 processes"):
-        train_revelator(str(base), dataset, program, tmp_path / "out", QUICK)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, program, tmp_path):
     class Killed(Exception):
         pass
@@ -113,25 +105,6 @@ def test_a_killed_training_goes_on_from_its_checkpoint(trained, base, dataset, p
     assert steps == list(range(25, 41))
     assert resumed.loss_after == pytest.approx(trained.loss_after, rel=1e-3)  # as if it had not been killed
     assert resumed.loss_before == trained.loss_before
-
-
-@pytest.mark.parametrize(
-    ("settings", "every"),
-    [
-        ({"epochs": 2}, 20),
-        ({"epochs": 2, "accumulate": 2}, 10),
-        ({"epochs": 2, "checkpoint_every": 7}, 7),
-        ({"max_steps": 3}, 1),
-        ({"max_steps": 9000}, 500),
-    ],
-)
-def test_a_training_is_saved_ten_times_or_as_often_as_it_is_set(tmp_path, settings, every):
-    assert trainer_arguments(TrainingSettings(**settings), 800, tmp_path).save_steps == every
-
-
-def test_alpha_is_twice_the_rank_if_none_is_given():
-    assert TrainingSettings().lora_alpha == 16 and TrainingSettings(lora_rank=64).lora_alpha == 128
-    assert TrainingSettings(lora_rank=64, lora_alpha=16).lora_alpha == 16
 
 
 def test_a_base_that_is_none_and_data_without_rows_are_refused(dataset, program, tmp_path, base):

@@ -11,11 +11,9 @@ import pytest
 from optuna.distributions import IntDistribution
 from optuna.trial import create_trial
 
-from tests.experiments.compiles import about, register
 from tests.lm_server import words
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import long_where_few
-from tests.serving.index_server import served_index
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.experiments.config import SpendingCaps
 from typedrag.experiments.loading import load_program
@@ -146,13 +144,6 @@ def test_the_intervals_of_the_front_rest_on_questions_whatever_their_ids(questio
     assert list(front_rows(held))[1][:3] == ["0", "0", interval]
 
 
-def test_the_best_is_chosen_by_what_optuna_was_told():
-    held = of_trials((0.7, 30), (0.5, 10), (0.69, 20))
-    assert [trial.number for trial in held.front] == [0]
-    assert choose(held).trial == 0
-    assert choose(held, within=0.05, cheapest=True).trial == 2
-
-
 def test_the_best_is_measured_to_the_end_however_many_answers_fail(sweep, opened, server, tmp_path):
     rows = [{"id": f"q{n}", "question": f"Why does thing {n} happen?", "question_type": "reason"} for n in range(60)]
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -182,26 +173,6 @@ def few(program, **given):
     """A sweep of one point over few questions."""
     data = {"dataset": {"split": "validation", "limit": 2}, "held_out": {"limit": 2}}
     return {"program": program, "knobs": {"top_k": [1]}, "metrics": ["length"], "scorer": None, **data, **given}
-
-
-def test_over_an_index_server_the_best_is_saved_with_what_searched_there(sweep, opened, sample_retriever):
-    with served_index(sample_retriever) as serving:
-        given = few({"program": "rag", "retriever": serving.url}, index=None)
-        sweep(**given)
-        with opened(**given) as held:
-            found = measure_best(held, choose(held))
-    assert Compiled.read(found.folder).retriever == "bm25"
-
-
-def test_a_registered_program_is_looked_up_in_the_store_that_the_sweep_names(sweep, opened, tmp_path):
-    uri = new_store(tmp_path / "mlflow")
-    register(uri, tmp_path / "registered", "answers", about())
-    given = few({"program": "models:/answers/1"}, tracking={"enabled": False, "uri": uri})
-    sweep(**given)
-    with opened(**given) as held:
-        mlflow.set_tracking_uri(new_store(tmp_path / "other"))  # as others of the process may
-        found = measure_best(held, choose(held))
-    assert Compiled.read(found.folder).program == "rag"
 
 
 def test_limits_hold_while_the_best_is_measured(sweep, opened, server):

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 import pytest
-import yaml
-from click.testing import CliRunner
 
 from tests.lm_server import lm_server
 from tests.ray_cluster import needs_ray, ray_cluster
-from typedrag.cli.main import cli
 from typedrag.optimizers.sweep import SweepConfig, SweepProgress, view_sweep
 from typedrag.optimizers.sweep.run import run_sweep_on_ray
 
@@ -54,11 +51,3 @@ def test_workers_share_the_trials_of_a_sweep_and_take_up_those_of_one_that_is_lo
     assert sorted(told) == sorted(trial.number for trial in trials if trial.state.name == "COMPLETE")
     points = [tuple(sorted(trial.params.items())) for trial in trials if trial.state.name == "COMPLETE"]
     assert len(points) == len(set(points)) == 4
-
-
-def test_workers_without_ray_are_refused(server, tmp_path):
-    file = tmp_path / "sweep.yaml"
-    file.write_text(yaml.safe_dump(collect_values(server)))
-    done = CliRunner().invoke(cli, ["sweep", str(file), "--out", str(tmp_path / "study"), "--workers", "2"])
-    assert done.exit_code == 2
-    assert "--workers are of --executor ray" in done.stderr

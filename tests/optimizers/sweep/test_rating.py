@@ -89,20 +89,6 @@ def test_weights_that_people_go_by_are_found_and_judged_once(settings, preferenc
     )
 
 
-def test_weights_of_the_rating_and_of_the_program_and_top_k_are_one_space(settings, preferences, tmp_path):
-    knobs = {**KNOBS, "top_k": [1, 5], "coverage_weights.background": None}
-    program = {"program": {"program": "coverage_retrieval"}}
-    config = SweepConfig.model_validate({**settings(), **preferences, **program, "knobs": knobs})
-    parts = SweepResources(config, tmp_path)
-    parts.check()
-    assert parts.space.size == 2 * 2 * 2 * 9
-    point = {"rating.core": 0.0, "rating.follow_up": 1.0, "top_k": 1, "coverage_weights.background": 0.5}
-    assert parts.program_config(point).options == {"top_k": 1, "coverage_weights": {"background": 0.5}}
-    assert parts.components(point).config.metrics[0].options["weights"] == [0.0, 0.5, 1.0]
-    assert parts.base.config.metrics[0].options.get("weights") is None
-    assert parts.components({**point, "top_k": 5}) is parts.components(point)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

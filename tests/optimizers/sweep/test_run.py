@@ -3,26 +3,22 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-import dspy
-import mlflow
 import optuna
 import pytest
 from optuna.trial import TrialState
 
 from tests.lm_server import words
-from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.conftest import points
 from tests.programs.artifact.test_compiled import compiled
-from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, Unavailable
-from typedrag.experiments.resources import Resources, configured_options, reranker_spec
+from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.experiments.resources import Resources
 from typedrag.experiments.results import read_run
-from typedrag.optimizers.sweep import SweepConfig, SweepProgress
+from typedrag.optimizers.sweep import SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.study import STUDY, answered, mean_value, requeue, sum_spending, values_of_trial
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
 from typedrag.programs.artifact.state import named_predictors
-from typedrag.programs.published import published_reranker
 
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 
@@ -117,21 +113,6 @@ def test_trials_that_ask_the_same_pay_once(sweep, server):
     first, second = complete(swept)
     assert first.user_attrs["spent"]["lm_calls"] == 12
     assert second.user_attrs["spent"]["lm_calls"] == 0
-
-
-def test_a_reply_that_was_kept_costs_its_program_what_it_cost(sweep, server):
-    server.seconds = 0.05
-    swept = sweep(knobs={"rerank_everywhere": [True, False]}, metrics=["length"], scorer=None)
-    first, second = (values_of_trial(t) for t in complete(swept))
-    assert first["cost/tokens"] == second["cost/tokens"] == [110.0] * 6
-    assert first["cost/lm_calls"] == second["cost/lm_calls"] == [1.0] * 6
-    assert all(seconds >= 0.05 for seconds in second["cost/seconds"])
-
-
-def test_only_what_the_passages_change_is_asked_again(sweep, server, tmp_path):
-    """With a cutoff that leaves the best passage alone, it does not matter how many were retrieved."""
-    sweep(program={"options": {"score_cutoff": 1.0}}, knobs={"top_k": [1, 2, 4, 8]})
-    assert len(server.asked("answer")) == 6
 
 
 # objectives and constraints
@@ -248,36 +229,6 @@ def test_a_teleprompter_is_a_knob_and_compiles_once(sweep, server, tmp_path):
     assert spent(swept) == len(server.calls)  # those of the compiles are of the trials that came first
 
 
-def test_a_teleprompter_compiles_a_program_as_published(sweep):
-    swept = sweep(
-        program={"program": "direct_lm", "as_published": True},
-        knobs={"teleprompter": ["bootstrap"]},
-        compile={"optimizers": {"bootstrap": {}}, "metrics": ["length"]},
-        dataset={"split": "validation", "limit": 2},
-        metrics=["length"],
-        scorer=None,
-    )
-    assert points(swept, "COMPLETE") == [("bootstrap",)]
-
-
-def test_what_a_program_names_as_published_it_names_when_it_is_compiled(settings, tmp_path):
-    options, reranker = Options.as_published("typed_rag"), published_reranker("typed_rag")
-    folder = tmp_path / "sweep" / "compiled" / "bootstrap"
-    save_compiled(compiled("typed_rag", options), folder / "program", reranker=reranker)
-    (folder / "done").touch()
-    given = settings(
-        program={"program": "typed_rag", "as_published": True},
-        knobs={"teleprompter": ["bootstrap"], "top_k": [3]},
-        compile={"optimizers": {"bootstrap": {}}},
-    )
-    parts = SweepResources(SweepConfig.model_validate(given), tmp_path / "sweep")
-    program = parts.program_config({"teleprompter": "bootstrap", "top_k": 3})
-    source = parts.base.source(program)
-    assert source.compiled
-    assert configured_options(program, source).as_defaults() == options.model_copy(update={"top_k": 3})
-    assert reranker_spec(program, source) == reranker
-
-
 # stopping and coming back
 
 
@@ -330,18 +281,6 @@ def test_a_worker_whose_trial_was_taken_up_goes_on(sweep, server, tmp_path):
     assert max(Counter(json.dumps(c.request) for c in server.calls).values()) == 1
 
 
-def test_each_trial_is_traced_down_to_its_lm_calls_if_that_is_wanted(sweep, tmp_path):
-    before = list(dspy.settings.callbacks)
-    tracking = {"enabled": True, "uri": new_store(tmp_path / "mlflow"), "experiment": "traced", "tracing": True}
-    sweep(tracking=tracking, knobs={"top_k": [1, 3]}, dataset={"limit": 2})
-    experiment = mlflow.get_experiment_by_name("traced").experiment_id
-    traces = mlflow.search_traces(locations=[experiment], return_type="list")
-    answers = [trace for trace in traces if trace.info.tags["step"] == "answer"]
-    assert len(answers) == 4
-    assert all("LM.__call__" in {span.name for span in trace.data.spans} for trace in answers)
-    assert dspy.settings.callbacks == before
-
-
 def test_no_improvement_stops_it(sweep, server):
     swept = sweep(knobs={"top_k": [1, 2, 3, 4, 5, 6, 7, 8]}, objectives=[{"measure": "cost/tokens"}],
                   stop={"no_improvement": 3}, dataset={"limit": 2})  # fmt: skip
@@ -351,14 +290,6 @@ def test_no_improvement_stops_it(sweep, server):
                   program={"options": {"score_cutoff": 0}}, dataset={"limit": 2})  # fmt: skip
     assert "none of the last 2 trials is better" in swept.stopped
     assert len(points(swept)) < 8
-
-
-def test_a_server_that_refuses_all_completes_no_trial(sweep, server):
-    server.reply = lambda call: (400, "response_format is not supported")
-    with pytest.raises(LMUnavailable, match="response_format is not supported"):
-        sweep()
-    server.reply = lambda call: None
-    assert points(sweep()) == ALL
 
 
 def test_a_question_that_an_lm_always_fails_at_holds_up_no_trial(sweep, server):
@@ -484,28 +415,8 @@ def test_bad_input_is_refused_before_anything_is_asked(sweep, server, given, pro
     assert not server.calls
 
 
-def test_a_database_that_cannot_be_reached_is_no_bad_input(sweep, server):
-    with pytest.raises(Unavailable, match="database cannot be used"):
-        sweep(storage="postgresql://nobody@localhost:1/none")
-    assert not server.calls
-
-
-def test_an_index_without_what_a_knob_lets_be_searched_is_refused_before_anything_is_asked(sweep, server):
-    with pytest.raises(RetrievalError, match="has no dense part"):
-        sweep(knobs={"retriever": ["bm25", "dense"]})
-    assert not server.calls
-
-
 def test_a_measure_that_its_metric_does_not_give_is_refused_after_the_first_questions(sweep, server):
     given = {"constraints": [{"measure": "length/shaer", "at_most": 1}], "pruning": {"enabled": True, "first": 2}}
     with pytest.raises(InputError, match=r"metric 'length' gives .* no measure 'shaer'.*length/score, length/share"):
         sweep(**given)
     assert len(server.asked("answer")) == 2
-
-
-def test_a_worker_that_comes_late_finds_nothing_to_do(sweep, server):
-    """Workers at the same time: see test_workers."""
-    sweep()
-    asked, made = len(server.calls), []
-    sweep(watching=SweepProgress(trial=made.append))
-    assert (made, len(server.calls)) == ([], asked)

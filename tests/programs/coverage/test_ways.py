@@ -9,7 +9,7 @@ from tests.scripted import scripted
 from typedrag.core.errors import InputError
 from typedrag.core.records import Answer
 from typedrag.programs import Options, TypedRAG, build_program, program_class
-from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
+from typedrag.retrieval.lm_rerankers import PointwiseLMReranker
 from typedrag.signatures import AnswerFromPassages, predictor
 from typedrag.signatures.answering import AnswerReason, AnswerSubQuery
 from typedrag.signatures.sub_question_coverage import (

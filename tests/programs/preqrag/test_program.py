@@ -23,7 +23,7 @@ from typedrag.retrieval import (
     retriever_parts,
     weighted_fusion,
 )
-from typedrag.retrieval.rerank.lm_rerankers import PointwiseLMReranker
+from typedrag.retrieval.lm_rerankers import PointwiseLMReranker
 
 SINGLE = "Why does hommade bread turn out dense and heavy?"
 MULTI = "How does nuclear power work, and how does wind power work?"

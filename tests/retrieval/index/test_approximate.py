@@ -9,7 +9,8 @@ from tests.retrieval.encoders import WORDS
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.retrieval import DenseRetriever, Encoder, append_index, build_index, embed_index, read_dense_manifest
-from typedrag.retrieval.index.approximate import APPROXIMATE, ApproximateSearch, faiss_factory, write_approximate
+from typedrag.retrieval.index.dense_part import APPROXIMATE, faiss_factory, write_approximate
+from typedrag.retrieval.search.dense import ApproximateSearch
 
 DIMENSIONS = 32
 
@@ -83,6 +84,17 @@ def test_a_dense_part_keeps_it_through_additions(tiny, tmp_path):
     (tmp_path / "near" / "gen-2" / "dense" / APPROXIMATE).unlink()
     with pytest.raises(RetrievalError, match="cannot be opened"):
         DenseRetriever(tmp_path / "near")
+
+
+def test_a_dense_part_alone_gets_it_without_embedding_anew(tiny, tmp_path, monkeypatch):
+    build_index(passages(400), tmp_path / "index", sources=["test"], encoder=tiny, bm25=False)
+    before = read_dense_manifest(tmp_path / "index")
+    embedded, encode = [], tiny.encode_passages
+    monkeypatch.setattr(tiny, "encode_passages", lambda held: embedded.extend(held) or encode(held))
+    after = embed_index(tmp_path / "index", tiny, approximate="IVF8,SQ8").dense
+    assert after.approximate == "IVF8,SQ8" and len(embedded) <= 1  # the first checks the model
+    assert (after.fingerprint, after.passages, after.sources) == (before.fingerprint, 400, ("test",))
+    assert DenseRetriever(tmp_path / "index").search(WORDS, 5)
 
 
 def test_what_faiss_does_not_make_is_refused_before_anything_is_embedded(tiny, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from tests.builders.native import MUSIQUE, TWO_WIKI
 from tests.datasets.files import write_json, write_jsonl
 from typedrag.core.errors import InputError
-from typedrag.retrieval.index.contexts import read_contexts
+from typedrag.retrieval.index.sources import read_contexts
 
 HOTPOTQA = {
     "_id": "5a8b",

@@ -127,18 +127,6 @@ def test_an_id_is_found_again_however_far_back_it_is(tmp_path, again):
         build(tmp_path / "idx", [*passages(54), Passage(f"p{again}", "again"), *passages(3)])
 
 
-def test_no_passage_is_refused_and_leaves_nothing(tmp_path):
-    with pytest.raises(InputError, match="no passage was found in test"):
-        build(tmp_path / "idx", [])
-    assert not (tmp_path / "idx").exists()
-
-
-def test_passages_that_lucene_cannot_take_end_the_build_with_a_line(tmp_path):
-    with pytest.raises(RetrievalError, match="the passages 1 to 1 cannot be indexed") as refused:
-        build(tmp_path / "idx", [Passage("1", "half a pair \ud800")])
-    assert "\n" not in str(refused.value)
-
-
 # what is there already
 
 

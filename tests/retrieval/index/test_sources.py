@@ -3,17 +3,17 @@ from __future__ import annotations
 import csv
 import gzip
 import logging
-import os
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from benchmarks.documents import make_pdf
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
 from typedrag.files import text_files
 from typedrag.retrieval import FieldMap, read_passages
-from typedrag.retrieval.index import rows
+from typedrag.retrieval.index import sources
 
 ROW = '{"id": "1", "title": "Bread", "text": "Dough rises."}\n'
 
@@ -28,27 +28,6 @@ def refusal(*sources: Path, fields: FieldMap | None = None) -> str:
     with pytest.raises(InputError) as refused:
         list(read_passages(sources, fields))
     return str(refused.value)
-
-
-def pdf_of(*lines: str, title: str = "", content: str = "") -> bytes:
-    """A PDF of one page, written by hand: objects, then the table of their offsets."""
-    shown = " T* ".join(f"({line}) Tj" for line in lines)
-    content = content or f"BT /F1 12 Tf 14 TL 72 720 Td {shown} ET"
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
-        "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
-        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
-        f"<< /Title ({title}) >>",
-    ]
-    pdf, offsets = "%PDF-1.4\n", []
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(pdf))
-        pdf += f"{number} 0 obj\n{body}\nendobj\n"
-    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
-    end = f"xref\n0 6\n0000000000 65535 f \n{table}trailer << /Size 6 /Root 1 0 R /Info 5 0 R >>\n"
-    return f"{pdf}{end}startxref\n{len(pdf)}\n%%EOF\n".encode()
 
 
 # rows: JSONL and TSV
@@ -81,20 +60,6 @@ def test_a_tsv_field_may_be_larger_than_csv_allows_by_default(tmp_path):
     csv.field_size_limit(131_072)  # Python's default, whatever ran before
     [passage] = read_passages([write(tmp_path / "a.tsv", f"id\ttext\ttitle\n1\t{text}\tT\n")])
     assert passage.text == text
-
-
-def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path):
-    mark = b"\xef\xbb\xbf"
-    sources = [
-        write(tmp_path / "a.jsonl", mark + ROW.encode()),
-        write(tmp_path / "b.tsv", mark + b"id\ttext\n2\tWater\n"),
-        write(tmp_path / "c.txt", mark + b"Salt."),
-    ]
-    assert [(p.id, p.text) for p in read_passages(sources)] == [
-        ("1", "Dough rises."),
-        ("2", "Water"),
-        ("c.txt#1", "Salt."),
-    ]
 
 
 def test_fields_of_other_names_are_mapped(tmp_path):
@@ -164,13 +129,6 @@ def test_a_row_with_a_title_alone_is_found_by_it(tmp_path):
     assert [(p.text, p.title) for p in read_passages([jsonl, tsv])] == [("Rye",) * 2, ("Oat",) * 2, ("Wheat",) * 2]
 
 
-def test_rows_before_the_one_that_does_not_fit_are_given(tmp_path):
-    passages = read_passages([write(tmp_path / "rows.jsonl", ROW + "{oops}\n")])
-    assert next(passages).id == "1"
-    with pytest.raises(InputError, match="line 2"):
-        next(passages)
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -204,12 +162,6 @@ def test_a_large_tsv_is_streamed(tmp_path):
     assert peak < 2_000_000 < source.stat().st_size / 10
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
-def test_the_first_passage_comes_before_the_end_is_read(tmp_path, name):
-    source = write(tmp_path / name, ROW.encode() * 100_000 + b"\xff not UTF-8")
-    assert next(read_passages([source])).id == "1"
-
-
 # documents
 
 
@@ -220,7 +172,7 @@ def test_a_folder_of_documents_is_split_and_named_by_path(tmp_path):
         "intro\n\n# Kneading *dough*\n\nBody.",
     )
     write(tmp_path / "c.html", "<title> Page </title><script>no()</script><nav>menu</nav><p>Hello <b>w</b>orld.</p>")
-    write(tmp_path / "d.pdf", pdf_of("Ovens need steam.", title="On Ovens"))
+    write(tmp_path / "d.pdf", make_pdf([(72, 720, "Ovens need steam.")], "On Ovens"))
     write(tmp_path / "e.HTM", "<p>Untitled.</p>")
     passages = list(read_passages([tmp_path]))
     assert [(p.id, p.title) for p in passages] == [
@@ -234,17 +186,6 @@ def test_a_folder_of_documents_is_split_and_named_by_path(tmp_path):
     assert passages[1].text == "Hello world."
     assert passages[2].text == "Ovens need steam."
     assert "Body." in passages[4].text
-
-
-def test_a_pdf_without_a_title_is_called_after_its_file(tmp_path):
-    source = write(tmp_path / "ovens.pdf", pdf_of("First line", "second line"))
-    assert list(read_passages([source])) == [Passage("ovens.pdf#1", "First line second line", "ovens")]
-
-
-def test_words_of_neighbouring_html_blocks_stay_apart(tmp_path):
-    page = "intro<p>one</p>two<table><tr><td>Apples</td><td>Pears</td></tr></table><dl><dt>Term</dt><dd>Sense</dd></dl>"
-    [passage] = read_passages([write(tmp_path / "a.html", page)])
-    assert passage.text.split() == ["intro", "one", "two", "Apples", "Pears", "Term", "Sense"]
 
 
 @pytest.mark.parametrize("name", ["long.txt", "long.md", "long.html"])
@@ -267,31 +208,6 @@ def test_what_a_folder_holds_besides_documents_is_left_out_and_named(tmp_path, c
     with caplog.at_level(logging.WARNING, logger="typedrag"):
         assert [p.id for p in read_passages([tmp_path])] == ["a.txt#1"]
     assert "left out 1 file (.png)" in caplog.text
-
-
-def test_a_document_without_text_is_reported(tmp_path, caplog):
-    write(tmp_path / "a.txt", "Text.")
-    write(tmp_path / "blank.txt", " \n")
-    with caplog.at_level(logging.WARNING, logger="typedrag"):
-        assert len(list(read_passages([tmp_path]))) == 1
-    assert "blank.txt: holds no text" in caplog.text
-
-
-def test_sources_are_read_in_the_order_given(tmp_path):
-    (tmp_path / "folder").mkdir()
-    write(tmp_path / "folder" / "z.txt", "Z.")
-    write(tmp_path / "a.jsonl", ROW)
-    write(tmp_path / "b.txt", "B.")
-    sources = [tmp_path / "folder", tmp_path / "b.txt", tmp_path / "a.jsonl"]
-    assert [p.id for p in read_passages(sources)] == ["folder/z.txt#1", "b.txt#1", "1"]
-
-
-def test_files_of_the_same_name_in_several_sources_have_ids_of_their_own(tmp_path):
-    for parent in ("a", "b"):
-        (tmp_path / parent / "docs").mkdir(parents=True)
-        write(tmp_path / parent / "docs" / "x.txt", "X.")
-    sources = [tmp_path / parent / "docs" for parent in ("a", "b")]
-    assert len({p.id for p in read_passages(sources)}) == 2
 
 
 # what cannot be read
@@ -348,7 +264,7 @@ def test_a_row_that_is_not_utf8_is_named_by_its_line(tmp_path, name):
     assert f"{source}, line 2 cannot be used: it is not UTF-8" in refusal(source)
 
 
-@pytest.mark.parametrize("content", [b"%PDF-1.4\nnonsense", b"", pdf_of("cut off")[:300]])
+@pytest.mark.parametrize("content", [b"%PDF-1.4\nnonsense", b"", make_pdf([(72, 720, "cut off")])[:300]])
 def test_a_broken_pdf_is_named(tmp_path, content):
     write(tmp_path / "a.txt", "Text.")
     source = write(tmp_path / "broken.pdf", content)
@@ -392,15 +308,15 @@ def test_endings_may_be_in_capitals_and_rows_in_folders(tmp_path, name):
     assert [(p.id, p.text) for p in read_passages([tmp_path])] == [("1", "Dough rises.")]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_told_by_its_mark(tmp_path, encoding):
-    sources = [
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_the_encoding_is_told_by_its_mark(tmp_path, encoding):
+    files = [
         write(tmp_path / "a.jsonl", ("\ufeff" + '{"id": 1, "text": "Pão 😀"}\n').encode(encoding)),
         write(tmp_path / "b.tsv.gz", "\ufeffid\ttext\r\n2\tWater\r\n".encode(encoding)),
         write(tmp_path / "c.txt", "\ufeffSalt.\r\n".encode(encoding)),
         write(tmp_path / "d.html", "\ufeff<p>Café</p>".encode(encoding)),
     ]
-    assert [p.text for p in read_passages(sources)] == ["Pão 😀", "Water", "Salt.", "Café"]
+    assert [p.text for p in read_passages(files)] == ["Pão 😀", "Water", "Salt.", "Café"]
 
 
 def test_a_file_of_the_same_name_as_one_that_is_indexed_gets_another_id(tmp_path):
@@ -435,28 +351,12 @@ def test_links_that_lead_out_of_a_folder_are_not_followed(tmp_path, caplog):
     assert len(list(read_passages([tmp_path / "link"]))) == 2
 
 
-def test_a_folder_that_cannot_be_read_is_named(tmp_path, caplog, monkeypatch):
-    write(tmp_path / "a.txt", "Text.")
-    (tmp_path / "closed").mkdir()
-    scan = os.scandir
-
-    def refused(path):
-        if Path(path).name == "closed":  # the superuser, as whom tests may run, is refused nothing
-            raise PermissionError(13, "Permission denied", str(path))
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", refused)
-    with caplog.at_level(logging.WARNING, logger="typedrag"):
-        assert [p.id for p in read_passages([tmp_path])] == ["a.txt#1"]
-    assert f"{tmp_path}/closed: left out, it cannot be read: Permission denied" in caplog.text
-
-
 # rows without bound
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.tsv.gz"])
 def test_an_endless_line_is_named_in_bounded_memory(tmp_path, monkeypatch, name):
-    for module in (text_files, rows):
+    for module in (text_files, sources):
         monkeypatch.setattr(module, "LONGEST_LINE", 100_000)
     head, start = (ROW, '{"id": "2", "text": "') if "json" in name else ("id\ttext\n", "2\t")
     source = tmp_path / name
@@ -475,6 +375,6 @@ def test_an_endless_line_is_named_in_bounded_memory(tmp_path, monkeypatch, name)
 
 
 def test_what_lucene_cannot_hold_is_refused_by_its_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "LONGEST_LINE", 1_000)
+    monkeypatch.setattr(sources, "LONGEST_LINE", 1_000)
     source = write(tmp_path / "a.jsonl", ROW + '{"id": "2", "text": "' + "😀" * 501 + '"}\n')
     assert f"{source}, line 2 cannot be used: its title and text have 1,003 characters" in refusal(source)

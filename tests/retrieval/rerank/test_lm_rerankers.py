@@ -12,7 +12,7 @@ from typedrag.core.records import Passage, fallbacks, total_usage
 from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
 from typedrag.programs import RAG, Options
 from typedrag.retrieval import NoReranker, open_reranker
-from typedrag.retrieval.rerank.lm_rerankers import ListwiseLMReranker, PointwiseLMReranker
+from typedrag.retrieval.lm_rerankers import ListwiseLMReranker, PointwiseLMReranker
 
 PASSAGES = [Passage(f"p{n}", f"worth {n} words", score=1.0) for n in (2, 0, 3, 1, 3, 2)]
 TWELVE = [Passage(f"p{n}", f"number {n:02}") for n in range(12)]

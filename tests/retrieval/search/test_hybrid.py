@@ -58,21 +58,6 @@ def test_scores_are_fused_by_the_weight_of_the_dense_part(sparse, dense):
         assert ids(fused) == ids(part.search(QUESTIONS[:1], 5)[0])
 
 
-@pytest.mark.parametrize("weight", [-0.1, 1.1])
-def test_a_weight_is_a_share(sparse, dense, weight):
-    with pytest.raises(InputError, match="Use 0 to 1"):
-        HybridRetriever(sparse, dense, weight=weight)
-
-
-def test_the_sample_questions_find_their_passages(hybrid):
-    found = hybrid.search(QUESTIONS, 5)
-    recalls = [
-        len(set(q.passage_ids) & set(ids(hits))) / min(5, len(q.passage_ids))
-        for q, hits in zip(sample_questions(), found, strict=True)
-    ]
-    assert sum(recalls) / len(recalls) >= 0.9
-
-
 def test_each_retriever_says_what_its_results_depend_on(hybrid, sparse, dense):
     fingerprint = sparse.manifest.fingerprint
     assert sparse.identity == {"index": fingerprint}

@@ -14,23 +14,20 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyserini", reason="the extra pyserini is not installed")
 
-from click.testing import CliRunner
 
-from typedrag.cli.main import cli
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.datasets.typed_rag import EVERYDAY_QUESTIONS
 from typedrag.retrieval import BM25Retriever, build_index, open_retriever, retriever_parts
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.opening import bm25_of_index
-from typedrag.retrieval.search.pyserini import _parse
+from typedrag.retrieval.search.pyserini import parse_document
 
 PASSAGES, HITS = 1000, 20
 QUERIES = [
@@ -145,21 +142,6 @@ def bm25(folder):
     return open_retriever(f"pyserini:{folder}/bm25")
 
 
-def test_threads_find_the_same(folder, bm25):
-    faiss = open_retriever(f"pyserini-faiss:{folder}/faiss?encoder={MINILM}&{POOLED}&texts={folder}/bm25")
-    for retriever in (bm25, faiss):
-        alone = [retriever.search([query], 5) for query in QUERIES]
-        with ThreadPoolExecutor(4) as threads:
-            assert list(threads.map(lambda query, r=retriever: r.search([query], 5), QUERIES * 3)) == alone * 3
-
-
-def test_nothing_is_found_for_nothing(bm25, folder):
-    impact = open_retriever(f"pyserini-impact:{folder}/impact?encoder=words")
-    for retriever in (bm25, impact):
-        assert retriever.search([], 3) == [] and retriever.search(["sky"], 0) == [[]]
-        assert retriever.search(["", "   "], 3) == [[], []]
-
-
 def test_settings_of_bm25_are_those_of_a_sweep_too(folder, bm25):
     spec = f"pyserini:{folder}/bm25?k1=1.2"
     assert bm25_of_index(spec) == {"k1": 1.2, "b": 0.4}
@@ -185,11 +167,6 @@ def test_what_was_searched_is_known_by_the_index_and_the_options(folder, tmp_pat
     )  # SPLADE reads questions, not keywords
 
 
-def test_all_passages_are_there(bm25):
-    passages = list(bm25.passages())
-    assert len({passage.id for passage in passages}) == PASSAGES and all(passage.text for passage in passages)
-
-
 def test_texts_of_faiss_come_from_elsewhere(folder, tmp_path):
     spec = f"pyserini-faiss:{folder}/faiss?encoder={MINILM}&{POOLED}"
     with pytest.raises(RetrievalError, match=r"stores no texts\. Name what has the texts.*\?texts="):
@@ -213,7 +190,7 @@ def test_texts_of_faiss_come_from_elsewhere(folder, tmp_path):
     ],
 )
 def test_reads_the_documents_of_published_indexes(stored, passage):
-    assert _parse("1", stored) == passage
+    assert parse_document("1", stored) == passage
 
 
 def test_a_prebuilt_index_is_downloaded_by_its_name(folder, tmp_path, monkeypatch, capfd, bm25):
@@ -265,14 +242,6 @@ print(dict(os.environ))
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "OPENAI_API_KEY" not in done.stdout
-
-
-def test_the_command_line_searches_it(folder, bm25):
-    asked = ["index", "search", f"pyserini:{folder}/bm25", QUERIES[0], "--json", "-k", "3"]
-    done = CliRunner().invoke(cli, asked, catch_exceptions=False)
-    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [
-        passage.id for passage in bm25.search(QUERIES[:1], 3)[0]
-    ]
 
 
 def test_pyserini_opens_an_index_of_typedrag(folder, tmp_path, bm25):

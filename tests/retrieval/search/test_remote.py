@@ -71,11 +71,6 @@ def test_passages_order_and_scores_are_those_of_the_retriever_in_the_server(both
         assert copy.deepcopy(there) is there or isinstance(there, HybridRetriever)
 
 
-@pytest.mark.parametrize("query", HARD)
-def test_hard_queries_too(bm25_url, sample_retriever, query):
-    assert open_retriever(bm25_url).search([query], 5) == sample_retriever.search([query], 5)
-
-
 def test_half_a_character_is_left_out(bm25_url, sample_retriever):
     assert open_retriever(bm25_url).search(["half bread \ud83d"], 5) == sample_retriever.search(["half bread "], 5)
 
@@ -134,19 +129,6 @@ def test_a_reply_has_a_bounded_number_of_passages(sample_retriever, monkeypatch)
         with ThreadPoolExecutor(4) as pool:
             for found in pool.map(lambda _: there.search(QUESTIONS, 30), range(4)):
                 assert found == sample_retriever.search(QUESTIONS, 30)
-
-
-def test_requests_that_wait_are_searched_together(slow):
-    with served_index(slow) as serving, ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(_post, serving.url, query) for query in QUESTIONS[:8]]
-        while serving.service._under_way < 8:
-            time.sleep(0.01)
-        slow.may.set()
-        replies = [future.result().json()["passages"][0] for future in asked]
-    assert slow.calls == [1, 7]
-    assert [[p["id"] for p in reply] for reply in replies] == [
-        [p.id for p in passages] for passages in slow._retriever.search(QUESTIONS[:8], 3)
-    ]
 
 
 def test_a_query_with_half_a_character_is_refused_and_harms_no_other(bm25_url):

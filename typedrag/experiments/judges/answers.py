@@ -27,7 +27,7 @@ from typedrag.metrics.judges.preference import POINTS_OF_FIRST, PairwiseJudge, c
 from typedrag.metrics.judges.truthfulness import Truthfulness
 from typedrag.metrics.similarity import BERTScore, Similarity
 from typedrag.metrics.sub_question_coverage import SubQuestionCoverage
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER
+from typedrag.retrieval.rerankers import BI_ENCODER
 
 COMBINED = "LINKAGE, combined"
 TRAINED_ON = ("antique", "wiki-nfqa")

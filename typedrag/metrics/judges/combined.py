@@ -15,8 +15,8 @@ from statistics import fmean
 
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
-from typedrag.retrieval.logistic import LogisticModel
-from typedrag.retrieval.rerank.rerankers import cosines
+from typedrag.retrieval.local_models import LogisticModel
+from typedrag.retrieval.rerankers import cosines
 from typedrag.text.words import content_words, split_words
 
 WEIGHTS = Path(__file__).with_name("combined.json")

@@ -19,7 +19,7 @@ from typedrag.core.registry import SpecGrammar
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.metrics.overlap import in_digits
 from typedrag.retrieval.local_models import loading, local_model, locate_model
-from typedrag.retrieval.rerank.rerankers import BI_ENCODER, cosines
+from typedrag.retrieval.rerankers import BI_ENCODER, cosines
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.fields import add_keys, require_keys, values
 from typedrag.signatures.judging import JudgeSupport, SupportVerdict

@@ -22,7 +22,7 @@ from typedrag.experiments.config import (
 )
 from typedrag.metrics import DEFAULT_OBJECTIVE, parse_objective
 from typedrag.optimizers.compile.labelled_targets import ALONE
-from typedrag.optimizers.compile.teleprompters import BudgetName
+from typedrag.optimizers.compile.teleprompters.base import BudgetName
 
 
 class WeightedMetric(MetricConfig):
@@ -66,14 +66,12 @@ class BudgetConfig(BaseModel):
     """The most tokens, read and written; by default unlimited."""
 
 
-def _typed_rag(value: Any) -> Any:
-    return {"program": "typed_rag", **value} if isinstance(value, dict) else value
-
-
 class CompileConfig(ExperimentConfig):
     """A program to compile, a teleprompter, data and metrics."""
 
-    program: Annotated[ProgramConfig, BeforeValidator(_typed_rag)] = ProgramConfig(program="typed_rag")
+    program: Annotated[
+        ProgramConfig, BeforeValidator(lambda v: {"program": "typed_rag", **v} if isinstance(v, dict) else v)
+    ] = ProgramConfig(program="typed_rag")
     """The program to compile, by default `typed_rag`; judges need none."""
     modules: str = ""
     """The modules to compile: names with commas between, a module that learns from labels of its own, such as

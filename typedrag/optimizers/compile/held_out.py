@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import dspy
 
@@ -46,19 +46,14 @@ from typedrag.runs.work import Listener, ignore_progress
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The result of a compiled program on the test split.
+    """The result of a compiled program on the test split."""
 
-    Attributes:
-        comparison: The comparison with the base; None if the compiled program does not differ from it.
-        base: The base's means, by measure.
-        compiled: The compiled program's means, by measure.
-        tests: The number of compiled programs that were ever tested on these questions, including this one.
-    """
-
+    # the comparison with the base; None if the compiled program does not differ from it
     comparison: RunComparison | None
-    base: Mapping[str, Estimate]
-    compiled: Mapping[str, Estimate]
-    tests: int = 1
+    base: Mapping[str, Estimate]  # the base's means, by measure
+    compiled: Mapping[str, Estimate]  # the compiled program's means, by measure
+    tests: int = 1  # the number of compiled programs that were ever tested on these questions, including this one
+    changes: Mapping[str, Change] = field(default_factory=dict)  # the differences that a compiled program is saved with
 
     @property
     def overall(self) -> Difference | None:
@@ -79,14 +74,6 @@ class HeldOut:
         return self.comparison.differences if self.comparison else ()
 
     @property
-    def changes(self) -> dict[str, Change]:
-        return {
-            _name(d): Change(**asdict(d.difference), p=d.p)
-            for d in self.differences
-            if d.difference is not None and _is_told(d)
-        }
-
-    @property
     def verdict(self) -> Verdict:
         """`better` or `worse` if that is more than chance, else empty; never `better` if less truthful."""
         return combine_verdicts(self.overall, self.truth)
@@ -105,26 +92,17 @@ def held_out(
     named = [replace(base, name="base"), replace(compiled or base, name="compiled")]
     pair = [with_objective(run, weights, measurable) for run in named]
     comparison = compare(pair, by=("type",), seed=seed, force=True, decisive=SCORE, programs=tests)
-    before, after = _scores(comparison, "baseline"), _scores(comparison, "other")
+    saved = {  # by type, only the objective and the costs
+        d.measure if d.stratum == ALL else f"{d.measure}/{d.stratum.name}": d
+        for d in comparison.differences
+        if d.stratum == ALL or d.measure in (SCORE, *COSTS)
+    }
+    before = {name: d.baseline for name, d in saved.items() if d.baseline is not None}
     if compiled is None:
         return HeldOut(None, before, before)
-    return HeldOut(comparison, before, after, tests)
-
-
-def _scores(comparison: RunComparison, side: Literal["baseline", "other"]) -> dict[str, Estimate]:
-    means = {_name(d): getattr(d, side) for d in comparison.differences if _is_told(d)}
-    return {name: mean for name, mean in means.items() if mean is not None}
-
-
-def _name(difference: Difference) -> str:
-    """The name of a difference: `linkage/mrr` over all questions, `objective/score/reason` over those of a type."""
-    of_all = difference.stratum == ALL
-    return difference.measure if of_all else f"{difference.measure}/{difference.stratum.name}"
-
-
-def _is_told(difference: Difference) -> bool:
-    """True if the difference is saved with a compiled program: by type, only the objective and the costs are."""
-    return difference.stratum == ALL or difference.measure in (SCORE, *COSTS)
+    after = {name: d.other for name, d in saved.items() if d.other is not None}
+    changes = {n: Change(**asdict(d.difference), p=d.p) for n, d in saved.items() if d.difference is not None}
+    return HeldOut(comparison, before, after, tests, changes)
 
 
 def check_test(examples: Sequence[dspy.Example], dataset: Dataset, flag: str) -> None:
@@ -149,7 +127,7 @@ def held_out_alone(
     redact: Redactor | None = None,
 ) -> HeldOut:
     """Compare compiled and base by the target's own metric, with their runs in a folder; see `run_module`."""
-    metric = target.test_metric()
+    metric = target.test_metric
     assert metric is not None, "the target has labels of its own"
     runs = [
         run_module(

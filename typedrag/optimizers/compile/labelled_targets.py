@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,15 +15,7 @@ from typedrag.core.records import Passage
 from typedrag.datasets import REVELATOR, SPLITS, Dataset
 from typedrag.datasets.dataset import question_group, text_hash
 from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
-from typedrag.metrics.judges.human_labels import (
-    Agreement,
-    HumanLabels,
-    RankLabels,
-    TypeLabels,
-    VerdictLabels,
-    labelled_answers,
-    majority,
-)
+from typedrag.metrics.judges import human_labels
 from typedrag.metrics.judges.linkage import Convention, LinkageJudge
 from typedrag.metrics.labels import QueryMatch
 from typedrag.optimizers.compile.targets import (
@@ -32,10 +23,10 @@ from typedrag.optimizers.compile.targets import (
     ProgramTarget,
     SearchTarget,
     Target,
-    needed,
-    of_kind,
+    check_kind,
+    copy_unmarked,
+    require_program,
     transfer,
-    unfrozen,
 )
 from typedrag.programs import HANRAG, Options, PreQRAG, Program, RichRAG, TypedRAG
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
@@ -52,55 +43,47 @@ class PartTarget(Target):
 
     program: type[Program]
     kind: type[dspy.Module]
-    lack: str
+    lack: str  # what other programs lack, for errors
 
     def student(self, program: Program | None = None) -> dspy.Module:
         """A copy of the program's module; a new one without a program, or if the program's is of another class."""
-        if program and (own := self.part(self.checked(program))):
-            return unfrozen(own)
+        if program and (own := self.find_part(self.check_program(program))):
+            return copy_unmarked(own)
         return self.new(program.options if program else Options())
 
-    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        copy = self.asking(self.checked(needed(program, self.name)))
-        part = self.part(copy)
+    def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        program = self.check_program(require_program(program, self.name))
+        copy = copy_unmarked(program)
+        if self.find_part(copy) is None:  # it works in another way, and asks the LM from now on
+            copy = type(program)(program.retriever, program.reranker, self.lm_options(program.options))
+            transfer(program, copy)
+        part = self.find_part(copy)
         assert part is not None, "it is asked"
-        transfer(of_kind(compiled, self.kind, self.name), part)
+        transfer(check_kind(compiled, self.kind, self.name), part)
         return copy
 
-    def checked(self, program: Program) -> Program:
+    def check_program(self, program: Program) -> Program:
         if not isinstance(program, self.program):
             raise InputError(f"program '{program.name}' {self.lack}", f"Use {self.program.name}")
         return program
 
-    def part(self, program: Program) -> dspy.Module | None:
+    def find_part(self, program: Program) -> dspy.Module | None:
         return next((module for _, module in program.named_sub_modules(self.kind)), None)
 
     def new(self, options: Options) -> dspy.Module:
         return self.kind(options)
 
-    def asking(self, program: Program) -> Program:
-        return unfrozen(program)
+    def lm_options(self, options: Options) -> Options:
+        """The options with which a program has this module."""
+        return options
 
 
 class ClassifierTarget(PartTarget):
     """A classifier that asks the LM; a program may have another kind of classifier."""
 
     def tested(self, module: dspy.Module) -> dspy.Module:
-        """The program's own classifier, of any class."""
-        classifier: dspy.Module = self.checked(needed(module, self.name)).classifier
+        classifier: dspy.Module = self.check_program(require_program(module, self.name)).classifier
         return classifier
-
-    @abstractmethod
-    def options_asking(self, options: Options) -> Options:
-        """The options with which a program classifies by the LM."""
-
-    def asking(self, program: Program) -> Program:
-        """A copy of the program that classifies by the LM; options change only if it does not do so already."""
-        if self.part(program):
-            return unfrozen(program)
-        copy = type(program)(program.retriever, program.reranker, self.options_asking(program.options))
-        transfer(program, copy)
-        return copy
 
 
 class TypeClassifierTarget(ClassifierTarget):
@@ -110,11 +93,9 @@ class TypeClassifierTarget(ClassifierTarget):
     about = "the type classifier that asks the LM: alone, by labelled question types"
     datasets = ("nf-cats", "sample", "file")
     program, kind, lack = TypedRAG, LMTypeClassifier, "has no type classifier"
+    metric = QuestionTypeMatch()
 
-    def metric(self) -> Metric:
-        return QuestionTypeMatch()
-
-    def options_asking(self, options: Options) -> Options:
+    def lm_options(self, options: Options) -> Options:
         return options.model_copy(update={"type_classifier": "lm"})
 
 
@@ -125,15 +106,13 @@ class ScopeClassifierTarget(ClassifierTarget):
     about = "PreQRAG's classifier that asks the LM: alone, by questions that datasets build preqrag has made"
     datasets = ("file",)
     program, kind, lack = PreQRAG, LMScopeClassifier, "does not classify by documents"
+    metric = LabelMatch(field="scope")
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         self.check_dataset(dataset)
         return labelled_scopes(dataset, split)
 
-    def metric(self) -> Metric:
-        return LabelMatch(field="scope")
-
-    def options_asking(self, options: Options) -> Options:
+    def lm_options(self, options: Options) -> Options:
         return options.model_copy(update={"preqrag": options.preqrag.model_copy(update={"classifier": "lm"})})
 
 
@@ -160,6 +139,7 @@ class SubAspectExplorerTarget(PartTarget):
     about = "RichRAG's sub-aspect explorer: alone, by labelled sub-aspects"
     datasets = ("wikiasp",)
     program, kind, lack = RichRAG, SubAspectExplorer, "has no sub-aspect explorer"
+    metric = QueryMatch(field="sub_aspects")
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
         """Yield the question with its `sub_aspects`, unless they are more than an explorer may name."""
@@ -170,37 +150,31 @@ class SubAspectExplorerTarget(PartTarget):
             return
         yield example.copy(sub_aspects=aspects)
 
-    def metric(self) -> Metric:
-        return QueryMatch(field="sub_aspects")
-
 
 class RevelatorTarget(PartTarget):
-    """One role of the revelator."""
+    """One role of HANRAG's revelator, on labels made for it (HANRAG, section 4.2)."""
 
     datasets = (REVELATOR,)
     program, kind = HANRAG, RevelatorModule
 
     def __init__(self, role: RevelatorRole) -> None:
-        self.role = role
+        self.role, self.metric = role, role_metric(role)
         self.name = f"{role}-alone"
         self.about = f"HANRAG's {role}: alone, by the revelator's training set"
 
     def new(self, options: Options) -> RevelatorModule:
         return RevelatorModule(self.role, options)
 
-    def checked(self, program: Program) -> Program:
+    def check_program(self, program: Program) -> Program:
         if not isinstance(program, HANRAG) or self.role not in program.revelator():
             raise InputError(f"program '{program.name}', with these options, has no {self.role}", "Use hanrag")
         return program
 
-    def part(self, program: Program) -> dspy.Module:
+    def find_part(self, program: Program) -> dspy.Module:
         return program.revelator()[self.role]
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
         return (typed_example(self.role, example),) if example.subset == self.role else ()
-
-    def metric(self) -> Metric:
-        return role_metric(self.role)
 
 
 def role_metric(role: RevelatorRole) -> Metric:
@@ -222,20 +196,17 @@ def typed_example(role: RevelatorRole, example: dspy.Example, options: Options |
         value = example[name]
         if name == "passage":
             [values[name]] = number_passages([Passage("", value["text"], value["title"])], options.passage_words)
-        else:
-            values[name] = _typed(value, name, field.annotation, role, example)
+            continue
+        try:
+            values[name] = TypeAdapter(field.annotation).validate_python(value, context=AS_ASKED_FOR)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            raise InputError(
+                f"row '{example.id}' has a {name} that the {role} does not write ({why})",
+                "Mend the row, or leave it out",
+            ) from None
     others = {name: example[name] for name in ("id", "part", "origin")}
     return dspy.Example(**others, **values).with_inputs(*REVELATOR_SIGNATURES[role].input_fields)
-
-
-def _typed(value: Any, name: str, annotation: Any, role: RevelatorRole, example: dspy.Example) -> Any:
-    try:
-        return TypeAdapter(annotation).validate_python(value, context=AS_ASKED_FOR)
-    except ValidationError as error:
-        why = error.errors()[0]["msg"]
-        raise InputError(
-            f"row '{example.id}' has a {name} that the {role} does not write ({why})", "Mend the row, or leave it out"
-        ) from None
 
 
 _EXAMPLES_A_QUESTION = 4
@@ -246,22 +217,20 @@ class JudgeTarget(Target):
     """A judge, and the labels of people that it is compiled on."""
 
     kind: type[dspy.Module]
+    metric: human_labels.HumanLabels
 
     def __init__(self, **options: Any) -> None:
         self.options = options
 
-    @abstractmethod
-    def metric(self) -> HumanLabels:
-        """The metric of a judgment's distance from people's."""
-
     def student(self, program: Program | None = None) -> dspy.Module:
         return self.kind(**self.options)
 
-    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        return unfrozen(of_kind(compiled, self.kind, self.name))
+    def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        return copy_unmarked(check_kind(compiled, self.kind, self.name))
 
+    @property
     def test_metric(self) -> Metric:
-        return Agreement(self.metric())
+        return human_labels.Agreement(self.metric)
 
     def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
         """An example for each question of the test split, with all its `cases`."""
@@ -271,7 +240,7 @@ class JudgeTarget(Target):
         return [
             dspy.Example(id=cases[0].id, question=cases[0].question, cases=cases).with_inputs("cases")
             for cases in of_question.values()
-            if self.metric().comparable(cases)
+            if self.metric.comparable(cases)
         ]
 
     def tested(self, module: dspy.Module) -> dspy.Module:
@@ -286,13 +255,14 @@ class LinkageJudgeTarget(JudgeTarget):
     datasets = ("antique", "trec-dl-nf", "wiki-nfqa", "file")
     kind = LinkageJudge
 
-    def metric(self) -> RankLabels:
-        return RankLabels(convention=Convention(self.options.get("convention", Convention.TYPED_RAG)))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.metric = human_labels.RankLabels(convention=Convention(options.get("convention", Convention.TYPED_RAG)))
 
     def cases(self, example: dspy.Example) -> Iterator[dspy.Example]:
         """Yield a few labelled answers to the question, no two with the same label."""
         try:
-            answers = labelled_answers(example)
+            answers = human_labels.labelled_answers(example)
         except NotMeasurable:
             return
         of_label = {answer.candidate.label: answer for answer in reversed(answers)}
@@ -316,9 +286,7 @@ class CoverageJudgeTarget(JudgeTarget):
     about = "the judge of sub-question coverage: by what people said an answer answers"
     datasets = ("sub-question-coverage",)
     kind = CoverageJudge
-
-    def metric(self) -> VerdictLabels:
-        return VerdictLabels()
+    metric = human_labels.VerdictLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Examples of an answer with as many sub-questions as one call judges; see `Target.examples`."""
@@ -347,23 +315,21 @@ class SubQuestionTyperTarget(JudgeTarget):
     about = "what types sub-questions: by the types that most people chose"
     datasets = ("sub-question-types",)
     kind = SubQuestionTyper
-
-    def metric(self) -> TypeLabels:
-        return TypeLabels()
+    metric = human_labels.TypeLabels()
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Examples of a question with the sub-questions on whose types people agree; see `Target.examples`."""
         self.check_dataset(dataset)
         questions: dict[str, list[dspy.Example]] = defaultdict(list)
         for row in _in_split(dataset.examples, split):
-            if majority(row.annotated_types):
+            if human_labels.majority(row.annotated_types):
                 questions[row.question].append(row)
         return [
             dspy.Example(
                 id=rows[0].id,
                 question=question,
                 sub_questions=add_keys([row.sub_question for row in rows]),
-                types=add_keys(majority(row.annotated_types) for row in rows),
+                types=add_keys(human_labels.majority(row.annotated_types) for row in rows),
             ).with_inputs("question", "sub_questions")
             for question, rows in questions.items()
         ]
@@ -433,9 +399,6 @@ def find_target(spec: str) -> Target:
     if spec in ALONE:
         return ALONE[spec]
     names = [name.strip() for name in spec.split(",") if name.strip()]
-    if names == ["in-order"]:
-        hint = "Compile one --module, then the next of what came out: --program OUT/program"
-        raise InputError("modules are no longer compiled in order by one command", hint)
     if unknown := [name for name in names if name not in MODULES]:
         raise InputError(
             f"nothing that can be compiled is called '{unknown[0]}'",

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,16 +31,9 @@ from typedrag.lms.cost import LEDGER, CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import run_concurrently
+from typedrag.optimizers.compile.teleprompters.base import Compilation, CompileRequest, Optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Scoring, find_best
-from typedrag.optimizers.compile.teleprompters.limiter import (
-    CallLimiter,
-    Faulted,
-    Ledger,
-    LimitReached,
-    Stopped,
-    closing,
-)
-from typedrag.optimizers.compile.teleprompters.optimizer import Compilation, CompileRequest, Optimizer
+from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
 from typedrag.programs.artifact.state import fingerprint, state_of
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
 
@@ -105,25 +97,25 @@ def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stoppe
     """
     with _begun(request, optimizer, stop) as (run, store):
         spent = [Spending.from_dict(known) for known in store.read().notes.get(_SAMPLE, [])]
+
+        def run_once(example: dspy.Example) -> None:
+            with track_cost(CostTracker()) as account:
+                try:
+                    run.scoring(example, run.student(**example.inputs()))
+                except Faulted as fault:
+                    raise fault.error from None
+                except (InputError, StepFailed, CallFailed):
+                    pass
+                finally:
+                    spent.append(account.spent)
+
         if not spent:
             with suppress(LimitReached):
-                run_concurrently(partial(_run_once, run, spent), list(run.valset[:SAMPLE]), request.threads)
+                run_concurrently(run_once, list(run.valset[:SAMPLE]), request.threads)
                 run.limiter.faults.finish()
                 store.note(_SAMPLE, [of_one.to_dict() for of_one in spent])
     runs = optimizer.planned_runs(*optimizer.sizes(request))
     return CompileEstimate(runs, estimate_cost([("runs", of_one) for of_one in spent], runs or 1))
-
-
-def _run_once(run: Compilation, spent: list[Spending], example: dspy.Example) -> None:
-    with track_cost(CostTracker()) as account:
-        try:
-            run.scoring(example, run.student(**example.inputs()))
-        except Faulted as fault:
-            raise fault.error from None
-        except (InputError, StepFailed, CallFailed):
-            pass
-        finally:
-            spent.append(account.spent)
 
 
 def _compile(run: Compilation, optimizer: Optimizer) -> str:
@@ -189,7 +181,7 @@ def _begun(
         callbacks = [limiter, log, *dspy.settings.callbacks]
         settings = {"num_threads": request.threads, "max_errors": _NO_LIMIT, "trace": None}
         stack.enter_context(dspy.context(lm=task, adapter=PerLMAdapter(), callbacks=callbacks, **settings))
-        stack.enter_context(closing(limiter))  # entered last, so that it is left first
+        stack.callback(limiter.end)  # the last callback, so that it comes first
         yield Compilation(**vars(used), scoring=scoring, limiter=limiter, log=log), opened.store
 
 
@@ -203,8 +195,9 @@ def compile_identity(request: CompileRequest, optimizer: Optimizer) -> dict[str,
         "seed": request.seed,
         "student": fingerprint(state_of(request.student)),
         "modules": {
-            name: [type(part).__qualname__, _module_options(part)]
+            name: [type(part).__qualname__, options.model_dump(mode="json") if isinstance(options, BaseModel) else None]
             for name, part in request.student.named_sub_modules(dspy.Module)
+            for options in [getattr(part, "options", None)]
         },
         "trainset": _fingerprint(request.trainset),
         "valset": _fingerprint(request.valset),
@@ -214,21 +207,15 @@ def compile_identity(request: CompileRequest, optimizer: Optimizer) -> dict[str,
     }
 
 
-def _module_options(part: dspy.Module) -> Any:
-    options = getattr(part, "options", None)
-    return options.model_dump(mode="json") if isinstance(options, BaseModel) else None
-
-
 def _fingerprint(examples: Sequence[dspy.Example]) -> str:
-    texts = [json.dumps(e.toDict(), sort_keys=True, default=_as_json) for e in examples]
+    def as_json(value: Any) -> Any:
+        try:
+            return plain(value)
+        except TypeError:
+            return repr(value)
+
+    texts = [json.dumps(e.toDict(), sort_keys=True, default=as_json) for e in examples]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-
-
-def _as_json(value: Any) -> Any:
-    try:
-        return plain(value)
-    except TypeError:
-        return repr(value)
 
 
 @contextmanager
@@ -250,8 +237,6 @@ def _dspy_logged(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
 
 
 class _Redacted(io.TextIOBase):
-    """A file that gets texts without keys and addresses."""
-
     def __init__(self, file: io.TextIOBase, redact: Callable[[str], str]) -> None:
         self._file, self._redact = file, redact
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -15,9 +14,8 @@ import dspy
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets import Dataset
-from typedrag.datasets.dataset import sample, text_hash
-from typedrag.experiments.config import LMConfig, MetricConfig
-from typedrag.experiments.held_out import with_truthfulness
+from typedrag.datasets.dataset import sample
+from typedrag.experiments.config import LMConfig
 from typedrag.experiments.question_typing import infer_type, untyped
 from typedrag.experiments.resources import (
     Resources,
@@ -38,7 +36,8 @@ from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.labelled_targets import JudgeTarget, find_target
 from typedrag.optimizers.compile.targets import Target
-from typedrag.optimizers.compile.teleprompters import BUDGET_CALLS, CompileRequest, Optimizer, build_optimizer
+from typedrag.optimizers.compile.teleprompters import build_optimizer
+from typedrag.optimizers.compile.teleprompters.base import BUDGET_CALLS, CompileRequest
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.optimizers.compile.teleprompters.limiter import Ledger, read_spending
 from typedrag.programs import Program
@@ -58,12 +57,18 @@ class CompileResources:
         self.config, self._types_by_lm = config, types_by_lm
         self.resources = Resources(config.test_evaluation(config.program), config.replies or out / REPLIES)
         self._types = out / COMPILE / TYPES
+        self.target: Target = find_target(config.modules)
+        self.judge = isinstance(self.target, JudgeTarget)
+        self.own_labels = self.target.metric is not None  # it is compiled by these instead of whole answers
+        self.optimizer = build_optimizer(config.optimizer.name, config.optimizer.options, config.budget.name)
+        self.limits = config.budget.lm_calls or BUDGET_CALLS[config.budget.name], config.budget.tokens
+        self.risk = objective_risk(m.name for m in config.against)
+        self.metric_options = {m.name: with_fingerprints(m.name, m.options) for m in config.against}
 
     def check(self) -> None:
         """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
         config, source = self.config, self.source
         source.check_unlabelled(configured_options(config.program, source), config.program.retriever)
-        _ = self.optimizer
         if config.register_as and self.judge:
             raise InputError("a judge cannot be registered, only programs can", "Leave out --register")
         check_registration(config.register_as, config.tracking)
@@ -90,20 +95,6 @@ class CompileResources:
         return self.resources.source(self.config.program)
 
     @property
-    def risk(self) -> str:
-        return objective_risk(m.name for m in self.config.against)
-
-    @cached_property
-    def optimizer(self) -> Optimizer:
-        config = self.config
-        return build_optimizer(config.optimizer.name, config.optimizer.options, config.budget.name)
-
-    @property
-    def limits(self) -> tuple[int, int | None]:
-        limits = self.config.budget
-        return limits.lm_calls or BUDGET_CALLS[limits.name], limits.tokens
-
-    @property
     def stop(self) -> Stopper:
         """Stops the compile at its limits, less what the types of questions have cost."""
         (calls, tokens), spent = self.limits, self.spent_on_types
@@ -113,19 +104,6 @@ class CompileResources:
     @cached_property
     def base(self) -> Program | None:
         return None if self.judge else self.resources.program(self.config.program)
-
-    @cached_property
-    def target(self) -> Target:
-        return find_target(self.config.modules)
-
-    @property
-    def judge(self) -> JudgeTarget | None:
-        return self.target if isinstance(self.target, JudgeTarget) else None
-
-    @property
-    def own_labels(self) -> bool:
-        """True if the target is compiled by labels of its own instead of whole answers."""
-        return self.target.metric() is not None
 
     @cached_property
     def _read(self) -> Dataset:
@@ -163,9 +141,9 @@ class CompileResources:
         """The LMs by role and their settings: `task`, `judge`, and `prompt` and `teacher` where they differ."""
         task = self.config.lm
         lms = {"task": (task, self.resources.lm)}
-        roles: tuple[tuple[Role, LMConfig | None], ...]
-        roles = ("prompt LM", self.config.prompt_lm), ("teacher LM", self.config.teacher_lm)
-        for role, config in roles:
+        roles: dict[Role, LMConfig | None]
+        roles = {"prompt LM": self.config.prompt_lm, "teacher LM": self.config.teacher_lm}
+        for role, config in roles.items():
             if config is not None:
                 own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
                 own = config.inherit_address(task) if config.spec else task.model_copy(update=own_settings)
@@ -187,7 +165,7 @@ class CompileResources:
 
     @cached_property
     def objective(self) -> Objective:
-        if (own := self.target.metric()) is not None:
+        if (own := self.target.metric) is not None:
             return Objective([(own, 1.0)], read_call)
         return Objective([(self.resources.metrics[m.name], m.weight) for m in self.config.against], read_call)
 
@@ -197,8 +175,12 @@ class CompileResources:
         for metric, _ in self.objective.metrics:
             with self._or_metrics():
                 check_measurable(metric, [*train, *validation], self.dataset)
-        config, searches = self.config, self.judge is None and self.source.retrieves
-        others = {role: lm for role, (_, lm) in self.lms.items() if role in ("prompt", "teacher")}
+        config, others = self.config, {role: lm for role, (_, lm) in self.lms.items()}
+        searched_by: Mapping[str, Any] = {}
+        if not self.judge:
+            searched_by = reranker_identity(reranker_spec(config.program, self.source))
+            if self.source.retrieves:
+                searched_by = {**searched_by, **self.resources.retriever(config.program).identity}
         return CompileRequest(
             student=student,
             trainset=train,
@@ -214,20 +196,17 @@ class CompileResources:
                 "target": self.target.name,
                 "dataset": self.dataset.name,
                 "dataset fingerprint": self.dataset.fingerprint,
-                "metrics": {m.name: [m.weight, with_fingerprints(m.name, m.options)] for m in config.against},
+                "metrics": {m.name: [m.weight, self.metric_options[m.name]] for m in config.against},
                 "judge LM": self.lm_settings.get("judge"),
-                **(reranker_identity(self.reranker) if self.judge is None else {}),
-                **(self.resources.retriever(config.program).identity if searches else {}),
+                **searched_by,
             },
             redact=self.redactor,
         )
 
     def examples(self, split: str) -> list[dspy.Example]:
         """The examples of a split that reach the target and can be measured."""
-        if split == "test":
-            examples = self.objective.measurable(self.target.test_examples(self.dataset))
-        else:
-            examples = self.objective.measurable(self.target.examples(self.dataset, split))
+        of_split = self.target.test_examples if split == "test" else lambda d: self.target.examples(d, split)
+        examples = self.objective.measurable(of_split(self.dataset))
         if not examples:
             columns = f" ({self.dataset.columns})" if self.dataset.columns else ""
             raise InputError(
@@ -243,16 +222,6 @@ class CompileResources:
         examples = self.examples("test")
         return sample(examples, self.config.test_limit or len(examples), self.config.dataset.seed, infer_type)
 
-    def test_metrics(self, on_notice: Callable[[str], None]) -> tuple[MetricConfig, ...]:
-        """The metrics of the test: those that are compiled against, and truthfulness if it can be measured."""
-        metrics = self.resources.config.metrics
-        return with_truthfulness(metrics, self.test_examples, self.dataset, self.resources.scorer, on_notice)
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A short hash of the test examples' ids, which depend on the modules that are compiled."""
-        return text_hash(json.dumps(sorted(str(e.id) for e in self.test_examples)))[:16]
-
     @property
     def identity(self) -> dict[str, Any]:
         config = self.config
@@ -263,14 +232,6 @@ class CompileResources:
             "test seed": config.dataset.seed,
             "test limit": config.test_limit,
         }
-
-    @property
-    def reranker(self) -> str:
-        return reranker_spec(self.config.program, self.source)
-
-    @property
-    def metric_options(self) -> dict[str, dict[str, Any]]:
-        return {m.name: with_fingerprints(m.name, m.options) for m in self.config.against}
 
     @property
     def public_settings(self) -> dict[str, Any]:

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
 
 from typedrag.core.errors import InputError
+from typedrag.datasets.dataset import text_hash
 from typedrag.experiments.evaluate import run_evaluation
-from typedrag.experiments.held_out import TRUTH
+from typedrag.experiments.held_out import TRUTH, with_truthfulness
 from typedrag.experiments.judges.saved import SavedJudge, save_judge
-from typedrag.experiments.resources import bm25_settings
+from typedrag.experiments.resources import bm25_settings, reranker_spec
 from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
@@ -31,15 +32,9 @@ from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.compile.config import CompileConfig
 from typedrag.optimizers.compile.held_out import HeldOut, check_test, held_out, held_out_alone, is_changed, keep_check
-from typedrag.optimizers.compile.optimize import (
-    KIND,
-    CompileEstimate,
-    CompileOutcome,
-    compile_module,
-    estimate_compile,
-)
+from typedrag.optimizers.compile.optimize import KIND, CompileEstimate, CompileOutcome, compile_module, estimate_compile
 from typedrag.optimizers.compile.resources import COMPILE, CompileResources
-from typedrag.optimizers.compile.teleprompters import Candidate, best_so_far, read_candidates
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, read_candidates
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs import Program
 from typedrag.programs.answering import unguarded
@@ -53,44 +48,26 @@ BASE, COMPILED = "base", "compiled"
 
 
 class Plan(NamedTuple):
-    """The planned cost of a compile.
+    """The planned cost of a compile."""
 
-    Attributes:
-        estimate: The cost, from three questions.
-        lm_calls: The LM calls after which the compile stops.
-        tokens: The tokens after which it stops; None for no limit.
-        tests: Runs of the program on the test split, which no other number includes.
-        types: Questions whose types the LM names first, within the limits; no other number includes them.
-    """
-
-    estimate: CompileEstimate
-    lm_calls: int
-    tokens: int | None
-    tests: int
-    types: int = 0
+    estimate: CompileEstimate  # the cost, from three questions
+    lm_calls: int  # the LM calls after which the compile stops
+    tokens: int | None  # the tokens after which it stops; None for no limit
+    tests: int  # runs of the program on the test split, which no other number includes
+    types: int = 0  # questions whose types the LM names first, within the limits; no other number includes them
 
 
 @dataclass(frozen=True)
 class CompileResult:
-    """The result of a compile.
+    """The result of a compile."""
 
-    Attributes:
-        folder: The folder of the compiled program or judge.
-        target: The name of what was compiled.
-        outcome: What the optimizer reached.
-        test: The result on the test split.
-        spent: The cost of the compile, without the test.
-        registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
-        risk: The known risk of compiling against these metrics; empty if none.
-    """
-
-    folder: Path
-    target: str
-    outcome: CompileOutcome
-    test: HeldOut
-    spent: Spending
-    registered: str = ""
-    risk: str = ""
+    folder: Path  # the folder of the compiled program or judge
+    target: str  # the name of what was compiled
+    outcome: CompileOutcome  # what the optimizer reached
+    test: HeldOut  # the result on the test split
+    spent: Spending  # the cost of the compile, without the test
+    registered: str = ""  # the version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none
+    risk: str = ""  # the known risk of compiling against these metrics; empty if none
 
     def to_dict(self) -> dict[str, Any]:
         outcome, test = self.outcome, self.test
@@ -178,15 +155,12 @@ class _Compile:
         self.parts = parts = CompileResources(config, out, types_by_lm=not only_planned)
         parts.check()
         self.saved = out / (JUDGE if parts.judge else PROGRAM)
-        self._only_planned = only_planned
+        # without the LM's types, the examples come in another order
+        other = only_planned and parts.types
+        self.folder = out / COMPILE / (ESTIMATE if other else "") / parts.target.name
+        self.replies = config.replies or out / REPLIES
         self.tracker = Tracker(config.tracking, parts.redactor, watching.notice)
         limit_calls_in_flight(config.calls_in_flight)
-
-    @property
-    def folder(self) -> Path:
-        # without the LM's types, the examples come in another order
-        other = self._only_planned and self.parts.types
-        return self.out / COMPILE / (ESTIMATE if other else "") / self.parts.target.name
 
     def plan(self) -> Plan:
         """Estimate the compile, and refuse what cannot be compiled or tested before anything is paid."""
@@ -195,41 +169,37 @@ class _Compile:
         request = parts.request(self.folder)
         if self.config.test_limit is None:
             check_test(parts.test_examples, parts.dataset, "--test-limit")
-        with self._replies():  # for the target and the test
+        with use_reply_store(self.replies, keep_unreadable=True):  # for the target and the test
             estimate = estimate_compile(request, parts.optimizer, parts.stop)
         return Plan(estimate, *parts.limits, 2 * len(parts.test_examples), parts.types)
 
     def run(self) -> CompileResult:
         parts = self.parts
         check_store(self.config.tracking, parts.redactor)
+        # the target has a folder of its own in this one
+        open_folder = partial(RunFolder.open, self.out, parts.identity, kind=KIND, resume=True, items={})
         if is_run(self.out):  # so that nothing is paid for another compile
-            self._open().close()
+            open_folder().close()
         self.watching.plan(self.plan())
         if parts.risk:
             self.watching.notice(parts.risk)
-        with self._open():
+        with open_folder():
             self.tracker.begin_folder(self.out, parts.public_settings, {RISK: parts.risk})
             name, risk = parts.target.name, parts.risk
             try:
-                with self._replies():
+                # unreadable replies are kept, so that a resumed compile fails where it failed
+                with use_reply_store(self.replies, keep_unreadable=True):
                     result = self._run()
             except BaseException as error:
                 why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else "a fault ended it"
                 log_compile(self.tracker, read_candidates(self.folder), None, name, risk=risk, stopped=why)
                 raise
             candidates, stopped = result.outcome.candidates, result.outcome.stopped
-            register_as = self.config.register_as
+            as_model = self.config.register_as
             version = log_compile(
-                self.tracker, candidates, result, name, risk=risk, stopped=stopped, register_as=register_as
+                self.tracker, candidates, result, name, risk=risk, stopped=stopped, register_as=as_model
             )
             return replace(result, registered=version)
-
-    def _replies(self) -> AbstractContextManager[None]:
-        """The store of all LM replies; unreadable ones are kept, so that a resumed compile fails where it failed."""
-        return use_reply_store(self.config.replies or self.out / REPLIES, keep_unreadable=True)
-
-    def _open(self) -> RunFolder:
-        return RunFolder.open(self.out, self.parts.identity, kind=KIND, resume=True, items={})
 
     def _run(self) -> CompileResult:
         parts, target, base = self.parts, self.parts.target, self.parts.base
@@ -238,12 +208,12 @@ class _Compile:
         def on_candidate(candidate: Candidate) -> None:
             best = best_so_far(self.folder, request.student) if candidate.best else None
             if best is not None:
-                self._save(target.put_back(base, best))
+                self._save(target.merge_into(base, best))
             self.watching.candidate(target.name, candidate)
             log_candidates(self.tracker, read_candidates(self.folder), target.name)
 
         outcome = compile_module(request, parts.optimizer, parts.stop, on_candidate=on_candidate)
-        compiled = target.put_back(base, outcome.best)
+        compiled = target.merge_into(base, outcome.best)
         self._save(compiled)
         before = target.student() if base is None else base
         if names := unguarded(state_of(before), state_of(compiled)):
@@ -277,7 +247,7 @@ class _Compile:
         if test:
             about = replace(
                 about,
-                test_questions=parts.test_fingerprint,
+                test_questions=text_hash(json.dumps(sorted(str(e.id) for e in parts.test_examples)))[:16],
                 base=test.base,
                 compiled=test.compiled,
                 differences=test.changes,
@@ -294,7 +264,7 @@ class _Compile:
             module,
             folder or self.saved,
             about,
-            reranker=parts.reranker,
+            reranker=reranker_spec(config.program, parts.source),
             retriever=parts.resources.retriever_spec(config.program),
             bm25=bm25_settings(config.program, parts.source),
             redact=parts.redactor,
@@ -333,18 +303,19 @@ class _Compile:
         if changed:
             program = parts.resources.with_compiled(config.program, self.saved)
             programs.append(program.model_copy(update={"name": test_run_name(self.saved)}))
-        metrics = parts.test_metrics(self.watching.notice)
+        metrics, notice = parts.resources.config.metrics, self.watching.notice
+        metrics = with_truthfulness(metrics, parts.test_examples, parts.dataset, parts.resources.scorer, notice)
         runs = run_evaluation(
             config.test_evaluation(*programs).model_copy(update={"metrics": metrics}),
             self.out / TEST,
             among={str(e.id) for e in parts.examples("test")},
             resume=True,
             on_progress=self._show_test,
-            on_notice=self.watching.notice,
+            on_notice=notice,
         )
         finished = [evaluated.run for evaluated in runs]
         if changed and not all(run.values(TRUTH) for run in finished):
-            self.watching.notice("truthfulness could be measured of no test question: the verdict does not go by it")
+            notice("truthfulness could be measured of no test question: the verdict does not go by it")
         return finished
 
     def _show_test(self, progress: Progress) -> None:

@@ -27,6 +27,8 @@ class Target(ABC):
     name: str
     about: str
     datasets: tuple[str, ...] = ()
+    metric: Metric | None = None
+    """The target's own metric; None if it is compiled against the user's objective."""
 
     @abstractmethod
     def student(self, program: Program | None = None) -> dspy.Module:
@@ -52,20 +54,17 @@ class Target(ABC):
         """The training examples made from a dataset's example."""
         return (example,)
 
-    def metric(self) -> Metric | None:
-        """The target's own metric; None if it is compiled against the user's objective."""
-        return None
-
     def test_examples(self, dataset: Dataset) -> list[dspy.Example]:
         """The examples of the test split, as the test takes them."""
         return self.examples(dataset, "test")
 
+    @property
     def test_metric(self) -> Metric | None:
         """The metric of the test, as `metric` is that of the compile."""
-        return self.metric()
+        return self.metric
 
     @abstractmethod
-    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+    def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         """The module to save: a copy of the program with the compiled student in its place, or the judge.
 
         Raises:
@@ -74,7 +73,7 @@ class Target(ABC):
 
     def tested(self, module: dspy.Module) -> dspy.Module:
         """The module to test: of a program the one in the student's place, which may be of another class."""
-        return self.student(needed(module, self.name))
+        return self.student(require_program(module, self.name))
 
     def check_dataset(self, dataset: Dataset) -> None:
         if self.datasets and dataset.name not in self.datasets:
@@ -84,13 +83,13 @@ class Target(ABC):
             )
 
 
-def needed(program: dspy.Module | None, name: str) -> Program:
+def require_program(program: dspy.Module | None, name: str) -> Program:
     if not isinstance(program, Program):
         raise InputError(f"'{name}' is compiled within a program", "Name one: --program NAME")
     return program
 
 
-def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.Module:
+def check_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.Module:
     if not isinstance(compiled, kind):
         raise InputError(
             f"what was compiled of '{name}' is a {type(compiled).__name__}, which cannot be put back",
@@ -99,7 +98,7 @@ def of_kind(compiled: dspy.Module, kind: type[dspy.Module], name: str) -> dspy.M
     return compiled
 
 
-def unfrozen(module: M) -> M:
+def copy_unmarked(module: M) -> M:
     """A copy without marks of being compiled: DSPy neither compiles nor saves marked modules."""
     copy: M = module.deepcopy()
     for _, part in copy.named_sub_modules(dspy.Module):
@@ -195,7 +194,7 @@ def list_modules(program: Program) -> dict[str, tuple[str, ...]]:
     return {module: names for module, names in by_module.items() if module and names}
 
 
-class Focused(dspy.Module):
+class PredictorSubset(dspy.Module):
     """A program that shows teleprompters only some of its predictors.
 
     DSPy marks sub-modules as compiled to hide them, which cannot hide one of two predictors in a module.
@@ -214,22 +213,22 @@ class Focused(dspy.Module):
         return [(f"{_WITHIN}{n}", p) for n, p in named_predictors(self.program).items() if n in self.names]
 
 
-class _Silent(dspy.Module):
+class _NoOpPredictor(dspy.Module):
     """Replaces a predictor that writes, and writes nothing: no LM is asked."""
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
         return dspy.Prediction(answered=True, answer="", citations=Citations([]))
 
 
-def silence(module: dspy.Module) -> dspy.Module:
+def mute_writers(module: dspy.Module) -> dspy.Module:
     """A copy of a module whose answer-writing predictors write nothing."""
 
     def writes(predictor: dspy.Predict) -> bool:
         role = signature_role(predictor.signature)
         return role is not None and role.writes
 
-    silent = unfrozen(module)
-    silent.map_named_predictors(lambda predictor: _Silent() if writes(predictor) else predictor)
+    silent = copy_unmarked(module)
+    silent.map_named_predictors(lambda predictor: _NoOpPredictor() if writes(predictor) else predictor)
     return silent
 
 
@@ -250,8 +249,8 @@ class ProgramTarget(Target):
         return tuple(t for t in QuestionType if any(t in some for some in types)) if all(types) else ()
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        program = needed(program, self.name)
-        return Focused(unfrozen(program), self.predictors(program))
+        program = require_program(program, self.name)
+        return PredictorSubset(copy_unmarked(program), self.predictors(program))
 
     def predictors(self, program: Program) -> tuple[str, ...]:
         """The names of the predictors to compile; an `InputError` if the program lacks a module."""
@@ -268,10 +267,10 @@ class ProgramTarget(Target):
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
         return (example,) if not self.types or infer_type(example) in self.types else ()
 
-    def put_back(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        program = needed(program, self.name)
-        focused = of_kind(compiled, Focused, self.name)
-        copy = unfrozen(program)
+    def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
+        program = require_program(program, self.name)
+        focused = check_kind(compiled, PredictorSubset, self.name)
+        copy = copy_unmarked(program)
         transfer(focused.program, copy, self.predictors(program))
         return copy
 
@@ -284,6 +283,7 @@ class SearchTarget(ProgramTarget):
     """
 
     datasets = ("antique", "trec-dl-nf", "wikipassageqa", "researchy-questions", "sample", "file")
+    metric = Rewrite()
 
     def __init__(self, modules: Sequence[str], name: str) -> None:
         super().__init__(modules)
@@ -291,11 +291,8 @@ class SearchTarget(ProgramTarget):
         self.about = f"{self.about}: alone, by the labelled passages that are found"
 
     def student(self, program: Program | None = None) -> dspy.Module:
-        program = needed(program, self.name)
-        return Focused(silence(program), self.predictors(program))
+        program = require_program(program, self.name)
+        return PredictorSubset(mute_writers(program), self.predictors(program))
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
         return super().cases(example) if example.get("passage_ids") else ()
-
-    def metric(self) -> Metric:
-        return Rewrite()

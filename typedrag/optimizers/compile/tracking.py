@@ -18,7 +18,7 @@ from typedrag.experiments.formats import render_page
 from typedrag.experiments.judges.saved import SavedJudge
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
-from typedrag.optimizers.compile.teleprompters import Candidate
+from typedrag.optimizers.compile.teleprompters.candidates import Candidate
 from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.artifact.folder import has_part
 

@@ -18,7 +18,7 @@ from typedrag.lms.trace import Stopwatch, collect_steps
 from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.ranking import comprehensiveness, coverage_table, greedy_ranking, ncom, ranking_measures
 from typedrag.retrieval import AspectReranker, Reranker
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates
+from typedrag.retrieval.list_network import Candidates
 from typedrag.text.words import question_key
 
 MEASURES = ("ndcg", "map", "ncom")
@@ -45,15 +45,12 @@ def utility_table(pool: Pool) -> NDArray[np.float64]:
 
 def check_worth(pool: Pool) -> None:
     """Refuse a pool that has no `utility_table`, without computing one."""
-    if not (pool.passages[0].coverage or pool.sub_answers or has_relevant(pool)):
+    relevant = any((p.label or 0) >= pool.relevant_from for p in pool.passages)
+    if not (pool.passages[0].coverage or pool.sub_answers or relevant):
         raise InputError(
             f"pool '{pool.id}' says nothing of what its passages are worth",
             "Give them a coverage or labels, or the pool sub_answers",
         )
-
-
-def has_relevant(pool: Pool) -> bool:
-    return any((p.label or 0) >= pool.relevant_from for p in pool.passages)
 
 
 def graded_table(texts: Sequence[str], labels: Sequence[int], relevant_from: int = 1) -> NDArray[np.float64]:
@@ -103,8 +100,8 @@ def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int 
     labels = {p.id: p.label or 0 for p in pool.passages}
     if any(labels.values()):
         measures["ndcg"] = ranking_measures(ids, labels, k)["ndcg"]
-    if has_relevant(pool):
-        relevant = {i: int(label >= pool.relevant_from) for i, label in labels.items()}
+    relevant = {i: int(label >= pool.relevant_from) for i, label in labels.items()}
+    if any(relevant.values()):
         measures["map"] = ranking_measures(ids, relevant, k)["map"]
     if table is not None and (value := ncom(ranking[:k], table)) is not None:
         measures["ncom"] = value
@@ -113,53 +110,35 @@ def pool_measures(pool: Pool, ranking: Sequence[int], table: Any | None, k: int 
 
 @dataclass(frozen=True)
 class RankerScores:
-    """One ranker's measures.
-
-    Attributes:
-        values: Values by measure, then by the pool's id.
-        means: Means by measure, with bootstrap intervals over pools.
-        seconds: The median time for a pool.
-        failed: Pools ranked without an LM reply because it could not be read.
-    """
+    """One ranker's measures."""
 
     ranker: str
-    values: Mapping[str, Mapping[str, float]]
-    means: Mapping[str, Estimate]
-    seconds: float
-    failed: int
+    values: Mapping[str, Mapping[str, float]]  # values by measure, then by the pool's id
+    means: Mapping[str, Estimate]  # means by measure, with bootstrap intervals over pools
+    seconds: float  # the median time for a pool
+    failed: int  # pools ranked without an LM reply because it could not be read
 
 
 @dataclass(frozen=True)
 class RankerComparison:
-    """The gain of the first ranker over another one.
+    """The gain of the first ranker over another one."""
 
-    Attributes:
-        measure: One of `MEASURES`.
-        baseline: The other ranker's spec.
-        difference: The mean difference over the pools that both were measured on, with its paired bootstrap interval.
-        p: p-value of the test of the first measure, corrected for the number of other rankers; None for other measures.
-    """
-
-    measure: str
-    baseline: str
+    measure: str  # one of `MEASURES`
+    baseline: str  # the other ranker's spec
+    # the mean difference over the pools that both were measured on, with its paired bootstrap interval
     difference: Estimate
+    # p-value of the test of the first measure, corrected for the number of other rankers; None for other measures
     p: float | None
 
 
 @dataclass(frozen=True)
 class RankerReport:
-    """Measures of rankers on the same pools.
-
-    Attributes:
-        k: Cutoff of nDCG and NCOM.
-        scores: The scores of each ranker, in the order given.
-        comparisons: Comparisons of the first ranker with all others.
-    """
+    """Measures of rankers on the same pools."""
 
     pools: int
-    k: int
-    scores: tuple[RankerScores, ...]
-    comparisons: tuple[RankerComparison, ...]
+    k: int  # cutoff of nDCG and NCOM
+    scores: tuple[RankerScores, ...]  # the scores of each ranker, in the order given
+    comparisons: tuple[RankerComparison, ...]  # comparisons of the first ranker with all others
 
 
 def evaluate_rankers(

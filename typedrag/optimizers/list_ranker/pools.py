@@ -68,13 +68,27 @@ def pools_from_labels(
             words = folded(reference.text)
             labels[words] = max(labels.get(words, 0), reference.label - scale.lowest)
             texts[words] = reference.text
-        passages = _pooled(ranking, labels, depth)
+        pooled: dict[str, Passage] = {}  # the first passages, and those further down that have a label; each text once
+        for rank, passage in enumerate(ranking):
+            words = folded(passage.text)
+            if rank < depth or words in labels:
+                pooled.setdefault(words, passage)
+        passages = list(pooled.values())
         if missed:
             there = {folded(p.text) for p in passages}
             absent = sorted((words for words in labels if words not in there), key=text_hash)
             passages += [Passage(f"{example.id}-{n}", texts[words]) for n, words in enumerate(absent)]
-        if pool := _graded_pool(example, passages, labels, scale.relevant_from - scale.lowest):
-            yield pool
+        passage_labels = [labels.get(folded(p.text)) for p in passages]
+        relevant_from = scale.relevant_from - scale.lowest
+        if any((label or 0) >= relevant_from for label in passage_labels):
+            grades = [label or 0 for label in passage_labels]
+            table = graded_table([p.text for p in passages], grades, relevant_from).tolist()
+            rows = [
+                {**_row(p), "coverage": _rounded(covers), **({} if label is None else {"label": label})}
+                for p, label, covers in zip(passages, passage_labels, table, strict=True)
+            ]
+            fields = {"id": str(example.id), "question": example.question, "relevant_from": relevant_from}
+            yield Pool.model_validate({**fields, "passages": rows})
 
 
 def has_sub_answers(examples: Sequence[dspy.Example]) -> bool:
@@ -96,10 +110,7 @@ def predicted_aspects(
 ) -> dict[str, list[str]]:
     """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would."""
 
-    def name_aspects(example: dspy.Example) -> list[str]:
-        return list(explorer(question=example.question).sub_aspects)
-
-    aspects = stages.run("sub-aspects", name_aspects, examples)
+    aspects = stages.run("sub-aspects", lambda e: list(explorer(question=e.question).sub_aspects), examples)
     return {str(e.id): a if isinstance(a, list) else [] for e, a in zip(examples, aspects, strict=True)}
 
 
@@ -154,31 +165,6 @@ def _references(example: dspy.Example) -> list[Reference]:
     return list(example.get("references") or ())
 
 
-def _pooled(ranking: Sequence[Passage], labels: Mapping[str, int], depth: int) -> list[Passage]:
-    """The first passages of a ranking and those further down that have a label, each text once."""
-    pooled: dict[str, Passage] = {}
-    for rank, passage in enumerate(ranking):
-        words = folded(passage.text)
-        if rank < depth or words in labels:
-            pooled.setdefault(words, passage)
-    return list(pooled.values())
-
-
-def _graded_pool(
-    example: dspy.Example, passages: Sequence[Passage], labels: Mapping[str, int], relevant_from: int
-) -> Pool | None:
-    passage_labels = [labels.get(folded(p.text)) for p in passages]
-    if all((label or 0) < relevant_from for label in passage_labels):
-        return None
-    table = graded_table([p.text for p in passages], [label or 0 for label in passage_labels], relevant_from)
-    rows = [
-        {**_row(p), "coverage": _rounded(covers), **({} if label is None else {"label": label})}
-        for p, label, covers in zip(passages, passage_labels, table.tolist(), strict=True)
-    ]
-    fields = {"id": str(example.id), "question": example.question, "relevant_from": relevant_from}
-    return Pool.model_validate({**fields, "passages": rows})
-
-
 def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
     first = results[0]
     details = [r.metrics[COVERAGE].details.get("sub_questions") or () for r in results]
@@ -191,9 +177,15 @@ def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
     aspects: list[str] = []
     for result, sub_questions in zip(results, details, strict=True):
         judged = [s["retrieved"] for s in sub_questions if s["type"] == SubQuestionType.CORE]
-        found_for = _searched_queries(result)
-        aspects += [a for a in found_for if a not in aspects]
         assert result.answer is not None, "only answered questions are pooled"
+        joined = f"{result.answer.question} "
+        found_for = {  # what was searched for together with the question
+            s.input.removeprefix(joined): s.passage_ids
+            for step in result.answer.steps
+            for s in step.walk()
+            if s.name in ("query", "retrieve") and s.input.startswith(joined)
+        }
+        aspects += [a for a in found_for if a not in aspects]
         for place, passage in enumerate(result.answer.passages):
             if core[0] and all(len(retrieved) > place for retrieved in judged):
                 covers = [float(retrieved[place]) for retrieved in judged]
@@ -204,19 +196,6 @@ def _judged_pool(results: Sequence[QuestionResult]) -> Pool | None:
         return None
     fields = {"id": first.id, "question": first.question, "sub_aspects": aspects}
     return Pool.model_validate({**fields, "passages": list(rows.values())})
-
-
-def _searched_queries(result: QuestionResult) -> dict[str, tuple[str, ...]]:
-    """The queries that were searched for together with the question, with the ids of their passages."""
-    if result.answer is None:
-        return {}
-    steps = (s for step in result.answer.steps for s in step.walk())
-    joined = f"{result.answer.question} "
-    return {
-        s.input.removeprefix(joined): s.passage_ids
-        for s in steps
-        if s.name in ("query", "retrieve") and s.input.startswith(joined)
-    }
 
 
 def _row(passage: Passage) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from typedrag.metrics.similarity import com_rouge, rouge
 from typedrag.optimizers.list_ranker.measures import ranker_candidates, utility_table
 from typedrag.programs import Options
 from typedrag.programs.answering import NotAnswered, PassageAnswerer
-from typedrag.retrieval.rerank.list_ranker.model import NOTHING
-from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
+from typedrag.retrieval.list_network import NOTHING
+from typedrag.retrieval.list_ranker import ListRanker
 from typedrag.runs import Progress, Store, work
 from typedrag.signatures.richrag import AnswerRichly
 
@@ -164,11 +164,11 @@ def build_preferences(
 ) -> list[Preference]:
     """The pairs that US³ finds in pools, or as many at random."""
     numbers = {pool.id: number for number, pool in enumerate(pools)}
-    interleave_types = threading.Lock()
+    in_turn = threading.Lock()
 
     def do(pool_id: str, step: str, _: Any) -> list[tuple[Ranking, float | None]]:
         pool, number = pools[numbers[pool_id]], numbers[pool_id]
-        with interleave_types:  # torch fills the machine by itself, and tokenizers serve one thread
+        with in_turn:  # torch fills the machine by itself, and tokenizers serve one thread
             lists = sample_lists(ranker, pool, ranker.settings.list_length, settings.samples, seed + number)
         rewards: dict[Ranking, float | None] = {}
         for ranking in lists:

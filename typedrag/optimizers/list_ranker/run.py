@@ -17,8 +17,7 @@ from typedrag.datasets.richrag import Pool, read_pools
 from typedrag.experiments.config import CLOSED, LMConfig, TrackingConfig
 from typedrag.experiments.resources import git_commit, open_metered
 from typedrag.experiments.tracking.tracker import Tracker, check_store
-from typedrag.files.digests import hash_files
-from typedrag.files.text_files import write_json
+from typedrag.files.text_files import hash_files, write_json
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import use_lm
@@ -40,9 +39,9 @@ from typedrag.optimizers.list_ranker.training import (
     train_list_ranker,
 )
 from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
+from typedrag.retrieval.list_network import ListRankerSettings
+from typedrag.retrieval.list_ranker import ListRanker, is_list_ranker, start_list_ranker
 from typedrag.retrieval.local_models import accelerator, loading
-from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker, is_list_ranker, start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.texts import ListRankerSettings
 from typedrag.runs import Progress, RunFolder, Store
 from typedrag.runs.work import Listener, ignore_progress
 from typedrag.text.words import question_key
@@ -92,19 +91,12 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class TrainedRanker:
-    """The result of a training.
+    """The result of a training."""
 
-    Attributes:
-        folder: The ranker's folder; `list:FOLDER` is its spec.
-        examples: The number of pools, or pairs, that it was trained on.
-        outcome: Losses and validation.
-        spent: LM calls and tokens of the generator.
-    """
-
-    folder: Path
-    examples: int
-    outcome: TrainingOutcome
-    spent: Spending
+    folder: Path  # the ranker's folder; `list:FOLDER` is its spec
+    examples: int  # the number of pools, or pairs, that it was trained on
+    outcome: TrainingOutcome  # losses and validation
+    spent: Spending  # LM calls and tokens of the generator
 
     def to_dict(self) -> dict[str, Any]:
         outcome = self.outcome

@@ -23,9 +23,8 @@ from typedrag.experiments.config import CLOSED
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, silver_list, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference
 from typedrag.optimizers.trainer import OnStep, QuietTrainer, last_checkpoint, train, training_arguments
-from typedrag.retrieval.rerank.list_ranker.model import NOTHING, ListRankerModel, SmallDecoder
-from typedrag.retrieval.rerank.list_ranker.ranker import ListRanker
-from typedrag.retrieval.rerank.list_ranker.texts import Reader
+from typedrag.retrieval.list_network import NOTHING, ListRankerModel, Reader, SmallDecoder
+from typedrag.retrieval.list_ranker import ListRanker
 
 
 class TrainingSettings(BaseModel):

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Estimate
 from typedrag.experiments.compare import COSTS, Difference, compare
-from typedrag.experiments.config import CapsConfig, EvaluationConfig, SpendingCaps
+from typedrag.experiments.config import CapsConfig, SpendingCaps
 from typedrag.experiments.evaluate import run_evaluation
 from typedrag.experiments.held_out import (
     RIGHT,
@@ -28,7 +28,7 @@ from typedrag.experiments.held_out import (
     with_objective,
     with_truthfulness,
 )
-from typedrag.experiments.resources import reranker_spec
+from typedrag.experiments.resources import bm25_settings, reranker_spec
 from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.registry import check_registration, log_model
 from typedrag.experiments.tracking.tracker import Tracker
@@ -49,59 +49,39 @@ HELD_OUT, BASE, PROGRAM = "held-out", "base", "program"
 
 @dataclass(frozen=True)
 class Measured:
-    """One measure of the best and of the base, on the swept and on the held-out questions.
+    """One measure of the best and of the base, on the swept and on the held-out questions."""
 
-    Attributes:
-        measure: As `METRIC/MEASURE`.
-        maximize: True if more is better.
-        in_sample: The best's value on the swept questions, which chose it.
-        held_out: The best's value on held-out questions, which no trial has seen.
-        base_in_sample: The value of the base, the program as it was, on the swept questions.
-        base_held_out: The base's value on the held-out questions.
-        gain_in_sample: The mean paired gain of the best over the base on the swept questions.
-        gain_held_out: The mean paired gain on the held-out questions.
-        gap: The generalization gap: the gain that is lost on held-out questions; below 0 if the gain grew.
-        p: p-value of the gain on held-out questions, corrected for all trials ever measured on them; that of the first
-            objective, which chose the best, for no other measure. None if it is not tested.
-        gain_answered: The gain over the held-out questions that both answered, if one of the two failed at any.
-    """
-
-    measure: str
-    maximize: bool
-    in_sample: Estimate | None
-    held_out: Estimate | None
-    base_in_sample: Estimate | None
-    base_held_out: Estimate | None
-    gain_in_sample: Estimate | None
-    gain_held_out: Estimate | None
+    measure: str  # as `METRIC/MEASURE`
+    maximize: bool  # true if more is better
+    in_sample: Estimate | None  # the best's value on the swept questions, which chose it
+    held_out: Estimate | None  # the best's value on held-out questions, which no trial has seen
+    base_in_sample: Estimate | None  # the value of the base, the program as it was, on the swept questions
+    base_held_out: Estimate | None  # the base's value on the held-out questions
+    gain_in_sample: Estimate | None  # the mean paired gain of the best over the base on the swept questions
+    gain_held_out: Estimate | None  # the mean paired gain on the held-out questions
+    # the generalization gap: the gain that is lost on held-out questions; below 0 if the gain grew
     gap: Estimate | None
+    # p-value of the gain on held-out questions, corrected for all trials ever measured on them; that of the first
+    # objective, which chose the best, for no other measure. None if it is not tested
     p: float | None = None
     verdict: Verdict = ""
+    # the gain over the held-out questions that both answered, if one of the two failed at any
     gain_answered: Estimate | None = None
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best of a sweep.
-
-    Attributes:
-        point: The values of its knobs.
-        chosen: The way it was chosen, in words.
-        measured: The measures: objectives, then truthfulness if it was measured, then costs.
-        folder: The folder of the saved program.
-        settings: The split and the number of questions that it was measured on, and of trials ever measured on them.
-        verdict: The verdict on the first objective; never `better` if answers are less truthful.
-        registered: The version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none.
-    """
+    """The best of a sweep."""
 
     trial: int
-    point: Mapping[str, Any]
-    chosen: str
-    measured: tuple[Measured, ...]
-    folder: Path
+    point: Mapping[str, Any]  # the values of its knobs
+    chosen: str  # the way it was chosen, in words
+    measured: tuple[Measured, ...]  # the measures: objectives, then truthfulness if it was measured, then costs
+    folder: Path  # the folder of the saved program
+    # the split and the number of questions that it was measured on, and of trials ever measured on them
     settings: Mapping[str, Any] = field(default_factory=dict)
-    registered: str = ""
-    verdict: Verdict = ""
+    registered: str = ""  # the version of a registered model in MLflow, as `models:/NAME/VERSION`; empty if it is none
+    verdict: Verdict = ""  # the verdict on the first objective; never `better` if answers are less truthful
 
     @property
     def truth(self) -> Estimate | None:
@@ -119,6 +99,10 @@ def read_best(out: Path) -> Best | None:
 
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
     """Choose the best trial by the first objective, or another that is nearly as good and costs less."""
+
+    def as_chosen(trial: FrozenTrial, how: str) -> Best:
+        return Best(trial.number, dict(trial.params), how, (), sweep.parts.out / FOLDER / PROGRAM)
+
     objective, *_ = sweep.parts.config.objectives
     complete = sweep.trials(TrialState.COMPLETE)
     allowed = [t for t in complete if is_feasible(t)]
@@ -126,24 +110,24 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
         matches = [t for t in complete if t.number == number]
         if not matches:
             raise InputError(f"trial {number} is not complete", "See: typedrag sweep report")
-        return _chosen(matches[0], f"trial {number}, as was wanted", sweep)
+        return as_chosen(matches[0], f"trial {number}, as was wanted")
     if not allowed:
         why = "no trial is complete" if not complete else "no trial keeps to the constraints"
         raise InputError(f"{why}: there is no best", "Let the sweep go on")
     best = sweep.front[0]
     if within is None and not cheapest:
-        return _chosen(best, f"the best at {objective.measure}", sweep)
+        return as_chosen(best, f"the best at {objective.measure}")
     least = objective.sign * best.values[0] - abs(best.values[0]) * (within or 0.0) - 1e-12
     near = [t for t in allowed if objective.sign * t.values[0] >= least]
     near_best = f"{within or 0:.3g} of the best at {objective.measure}"
     if not cheapest:
-        return _chosen(min(near, key=lambda t: t.number), f"the first within {near_best}", sweep)
+        return as_chosen(min(near, key=lambda t: t.number), f"the first within {near_best}")
 
     def tokens(trial: FrozenTrial) -> float:
         mean = mean_value(values_of_trial(trial), "cost/tokens")
         return float("inf") if mean is None else mean
 
-    return _chosen(min(near, key=lambda t: (tokens(t), t.number)), f"the cheapest within {near_best}", sweep)
+    return as_chosen(min(near, key=lambda t: (tokens(t), t.number)), f"the cheapest within {near_best}")
 
 
 def parse_share(text: str) -> float:
@@ -180,7 +164,9 @@ def measure_best(
     named = parts.base.config.metrics
     metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
     measurable = measurable_ids(parts.base.metrics.values(), [*parts.base.examples, *questions])
-    programs = _programs(parts.out / HELD_OUT, data.split) | {f"{params_key(point)}-{data.split}"}
+    folder = parts.out / HELD_OUT
+    ever = {f"{params_key(point)}-{data.split}", *(measured.name for measured in folder.glob(f"*-{data.split}"))}
+    programs = ever - {f"{BASE}-{data.split}"}
     if data.limit is None:
         count = len({question_key(e.question) for e in questions})
         hint = f"Hold out more, or measure it without a verdict: --set held_out.limit={count}"
@@ -204,52 +190,51 @@ def measure_best(
                 **({"lm": parts.lm_config(point)} if of_point else {}),
             }
         )
-        evaluated = _evaluated(evaluation, parts.out / HELD_OUT, on_progress, on_notice)
-        return with_objective(evaluated, config.weights, measurable)
+        [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
+        measured = evaluated.run
+        if evaluated.stopped:
+            raise TypedRAGError(f"{name}: {evaluated.stopped}", "Allow more: the same command goes on")
+        failed = sum(
+            q.answer is None or any(r.measurable and r.score is None for r in q.metrics.values())
+            for q in measured.questions
+        )
+        if failed:
+            on_notice(f"{name}: {failed} of {measured.planned} questions have no answer, or lack a judgment of it")
+        return with_objective(measured, config.weights, measurable)
 
-    before, base, best = run(False, False), run(False, True), run(True, True)
-    columns, ids = values_of_trial(sweep.trials()[chosen.trial]), [q.id for q in parts.base.questions]
-    swept = {m: {i: v for i, v in zip(ids, column, strict=False) if v is not None} for m, column in columns.items()}
-    beside = [m for m in (TRUTH, RIGHT) if m in best.measures] + list(COSTS)
-    looked_for = {o.measure for o in config.objectives}
-    measures = [*config.objectives, *(ObjectiveConfig(measure=m) for m in beside if m not in looked_for)]
-    shared = [o.measure for o in measures if base.values(o.measure) and best.values(o.measure)]
-    first = config.objectives[0].measure
-    tested: Sequence[Difference] = ()
-    if shared:  # a knob may weigh a metric otherwise than the base does
-        compared = compare([base, best], measures=shared, by=(), force=True, decisive=first, programs=len(programs))
-        tested = compared.differences
-    ups = {o.measure: o.sign > 0 for o in measures}
-    differences = {d.measure: replace(d, more_is_better=ups[d.measure]) for d in tested}
-    runs = before, base, best
-    measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
-    folder = parts.out / FOLDER / PROGRAM
-    settings = {"held out": data.split, "n": len(best.groups.keys() & base.groups.keys()), "programs": len(programs)}
-    verdict = combine_verdicts(differences.get(first), differences.get(TRUTH))
-    result = Best(chosen.trial, dict(point), chosen.chosen, measured, folder, settings, verdict=verdict)
+    runs = run(False, False), run(False, True), run(True, True)
+    measured, verdict = _compare(sweep, chosen.trial, runs, len(programs))
+    saved = parts.out / FOLDER / PROGRAM
+    shared = runs[1].groups.keys() & runs[2].groups.keys()
+    settings = {"held out": data.split, "n": len(shared), "programs": len(programs)}
+    result = Best(chosen.trial, dict(point), chosen.chosen, measured, saved, settings, verdict=verdict)
     _save(sweep, result)
-    write_json(folder.parent / RESULT, result.to_dict())
+    write_json(saved.parent / RESULT, result.to_dict())
     return replace(result, registered=_log(sweep, result, register_as, on_notice))
 
 
-def _evaluated(
-    evaluation: EvaluationConfig,
-    folder: Path,
-    on_progress: Callable[[Progress], None],
-    on_notice: Callable[[str], None],
-) -> Run:
-    [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
-    run = evaluated.run
-    if evaluated.stopped:
-        raise TypedRAGError(f"{run.name}: {evaluated.stopped}", "Allow more: the same command goes on")
-    lacks_judgment = (any(r.measurable and r.score is None for r in q.metrics.values()) for q in run.questions)
-    if failed := sum(q.answer is None or lacks for q, lacks in zip(run.questions, lacks_judgment, strict=True)):
-        on_notice(f"{run.name}: {failed} of {run.planned} questions have no answer, or lack a judgment of it")
-    return run
-
-
-def _programs(folder: Path, split: str) -> set[str]:
-    return {run.name for run in folder.glob(f"*-{split}")} - {f"{BASE}-{split}"}
+def _compare(
+    sweep: Sweep, number: int, runs: tuple[Run, Run, Run], programs: int
+) -> tuple[tuple[Measured, ...], Verdict]:
+    """All measures of a trial and the base, and the verdict; the runs are as those of `_measured`."""
+    parts, objectives = sweep.parts, sweep.parts.config.objectives
+    _, base, best = runs
+    columns, ids = values_of_trial(sweep.trials()[number]), [q.id for q in parts.base.questions]
+    swept = {m: {i: v for i, v in zip(ids, column, strict=False) if v is not None} for m, column in columns.items()}
+    beside = [m for m in (TRUTH, RIGHT) if m in best.measures] + list(COSTS)
+    looked_for = {o.measure for o in objectives}
+    measures = [*objectives, *(ObjectiveConfig(measure=m) for m in beside if m not in looked_for)]
+    shared = [o.measure for o in measures if base.values(o.measure) and best.values(o.measure)]
+    first = objectives[0].measure
+    tested: Sequence[Difference] = ()
+    if shared:  # a knob may weigh a metric otherwise than the base does
+        tested = compare(
+            [base, best], measures=shared, by=(), force=True, decisive=first, programs=programs
+        ).differences
+    ups = {o.measure: o.sign > 0 for o in measures}
+    differences = {d.measure: replace(d, more_is_better=ups[d.measure]) for d in tested}
+    measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
+    return measured, combine_verdicts(differences.get(first), differences.get(TRUTH))
 
 
 def _measured(
@@ -327,25 +312,12 @@ def _save(sweep: Sweep, best: Best) -> None:
         about,
         reranker=reranker_spec(program, source),
         retriever=here.retriever_spec(program),
-        bm25=parts.bm25_settings(program),
-        redact=parts.redactor,
+        bm25=bm25_settings(program, source),
+        redact=parts.base.redactor,
     )
 
 
 def _log(sweep: Sweep, best: Best, register_as: str | None, on_notice: Callable[[str], None]) -> str:
-    tracker = Tracker(sweep.parts.config.tracking, sweep.parts.redactor, on_notice)
-    if tracker.config.enabled:
-        with tracker.attempt("the best", "The same command logs it"):
-            if tracker.resume(sweep.study.user_attrs.get(MLFLOW)):
-                tracker.log(_metrics(best))
-                tracker.tag({"verdict": best.verdict})
-                tracker.artifacts(best.folder.parent, best.folder.parent.name)
-                if register_as:
-                    return log_model(tracker, best.folder, register_as)
-    return ""
-
-
-def _metrics(best: Best) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for m in best.measured:
         by_name = {
@@ -357,8 +329,13 @@ def _metrics(best: Best) -> dict[str, float]:
                 ends = {"": estimate.value, "/low": estimate.low, "/high": estimate.high}
                 known = {end: value for end, value in ends.items() if value is not None}
                 metrics |= {f"best/{m.measure}/{name}{end}": value for end, value in known.items()}
-    return metrics
-
-
-def _chosen(trial: FrozenTrial, how: str, sweep: Sweep) -> Best:
-    return Best(trial.number, dict(trial.params), how, (), sweep.parts.out / FOLDER / PROGRAM)
+    tracker = Tracker(sweep.parts.config.tracking, sweep.parts.base.redactor, on_notice)
+    if tracker.config.enabled:
+        with tracker.attempt("the best", "The same command logs it"):
+            if tracker.resume(sweep.study.user_attrs.get(MLFLOW)):
+                tracker.log(metrics)
+                tracker.tag({"verdict": best.verdict})
+                tracker.artifacts(best.folder.parent, best.folder.parent.name)
+                if register_as:
+                    return log_model(tracker, best.folder, register_as)
+    return ""

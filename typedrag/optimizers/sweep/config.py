@@ -6,23 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.config import (
-    CLOSED,
-    CapsConfig,
-    DatasetConfig,
-    ExperimentConfig,
-    ProgramConfig,
-)
+from typedrag.experiments.config import CLOSED, CapsConfig, DatasetConfig, ExperimentConfig, ProgramConfig
 from typedrag.experiments.config_file import read_into, read_yaml
 from typedrag.experiments.held_out import SCORE
 from typedrag.experiments.results import higher_is_better
@@ -80,10 +67,6 @@ class ObjectiveConfig(BaseModel):
     @property
     def sign(self) -> int:
         return 1 if (self.direction == "maximize" if self.direction else higher_is_better(self.measure)) else -1
-
-    @property
-    def towards(self) -> Literal["maximize", "minimize"]:
-        return "maximize" if self.sign > 0 else "minimize"
 
 
 class ConstraintConfig(BaseModel):

@@ -20,17 +20,9 @@ from typedrag.experiments.held_out import SCORE, format_truth, format_verdict
 from typedrag.files.text_files import write_text
 from typedrag.lms.lm import default_spec
 from typedrag.metrics.estimate import mean_estimate
+from typedrag.optimizers.sweep import study
 from typedrag.optimizers.sweep.best import Measured, read_best
-from typedrag.optimizers.sweep.study import (
-    ENDED,
-    Sweep,
-    answered,
-    is_feasible,
-    mean_value,
-    sum_spending,
-    values_of_trial,
-    without_notices,
-)
+from typedrag.optimizers.sweep.study import Sweep
 
 _MOST_TRIALS = 30
 _TOO_FEW = (ValueError, RuntimeError, IndexError)
@@ -74,8 +66,8 @@ def counts(sweep: Sweep) -> str:
         for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
         if (n := sum(t.state == state for t in trials))
     ]
-    infeasible = sum(t.state == TrialState.COMPLETE and not is_feasible(t) for t in trials)
-    spent = sum_spending(*trials)
+    infeasible = sum(t.state == TrialState.COMPLETE and not study.is_feasible(t) for t in trials)
+    spent = study.sum_spending(*trials)
     outside = f" ({infeasible} of the complete ones outside the constraints)" if infeasible else ""
     paid = f"{spent.usage.lm_calls:,} LM calls and {spent.tokens:,} tokens were paid for"
     return f"trials: {', '.join(states) or 'none'}{outside}; {paid}"
@@ -108,7 +100,7 @@ def _by_kind(sweep: Sweep) -> Iterator[str]:
         if len(kinds) > 1:
             rows = [["questions", "", *(str(sum(q[place] == kind for q in questions)) for kind in kinds)]]
             for trial in _complete(sweep):
-                values = list(zip(values_of_trial(trial).get(measure, []), questions, strict=False))
+                values = list(zip(study.values_of_trial(trial).get(measure, []), questions, strict=False))
                 known = [[v for v, q in values if q[place] == kind and v is not None] for kind in kinds]
                 means = [format_value(fmean(of_kind) if of_kind else None) for of_kind in known]
                 rows.append([str(trial.number), ", ".join(_knobs(sweep, trial)), *means])
@@ -118,18 +110,18 @@ def _by_kind(sweep: Sweep) -> Iterator[str]:
 
 def _all_trials(sweep: Sweep) -> Iterator[str]:
     measures, rows = _measures(sweep), []
-    for trial in sweep.trials(*ENDED):
-        means = [format_value(mean_value(values_of_trial(trial), m)) for m in measures]
-        first = [str(trial.number), trial.state.name.lower(), str(answered(trial))]
+    for trial in sweep.trials(*study.ENDED):
+        means = [format_value(study.mean_value(study.values_of_trial(trial), m)) for m in measures]
+        first = [str(trial.number), trial.state.name.lower(), str(study.answered(trial))]
         rows.append([*first, *_knobs(sweep, trial), *means])
     headings = ["trial", "", "questions", *sweep.parts.space.distributions, *measures]
-    yield from _section("All trials", headings, rows, "Pruned ones have answered the first questions alone.")
+    yield from _section("All trials", headings, rows, "Pruned ones have study.answered the first questions alone.")
 
 
 def _other_measures(sweep: Sweep) -> Iterator[str]:
     """A table of the other measures of the complete trials, which were paid for as well, best first."""
     trials = _complete(sweep)
-    known = dict.fromkeys(m for trial in trials for m in values_of_trial(trial) if not m.startswith("cost/"))
+    known = dict.fromkeys(m for trial in trials for m in study.values_of_trial(trial) if not m.startswith("cost/"))
     grouped = {m.partition("/")[0] for m in known if not m.endswith("/score")}
     others = [m for m in known if m not in (*_measures(sweep), SCORE)]
     others = [m for m in others if not (m.endswith("/score") and m.partition("/")[0] in grouped)]
@@ -157,7 +149,7 @@ def _best(sweep: Sweep) -> Iterator[str]:
         yield f"{format_truth(best.truth)}."
     if best.measured[0].gain_answered:
         gain = format_estimate(best.measured[0].gain_answered, signed=True)
-        yield f"Gain over the questions that both answered: {gain}. One that was not answered counts as wrong."
+        yield f"Gain over the questions that both answered: {gain}. One that was not study.answered counts as wrong."
 
 
 def _measures(sweep: Sweep) -> list[str]:
@@ -175,7 +167,7 @@ def _knobs(sweep: Sweep, trial: FrozenTrial) -> list[str]:
 
 
 def _estimates(sweep: Sweep, trial: FrozenTrial, measures: Sequence[str]) -> Iterator[str]:
-    values, groups = values_of_trial(trial), [key for *_, key in sweep.questions.values()]
+    values, groups = study.values_of_trial(trial), [key for *_, key in sweep.questions.values()]
     for measure in measures:
         known = [(v, group) for v, group in zip(values.get(measure, ()), groups, strict=False) if v is not None]
         yield format_estimate(mean_estimate([v for v, _ in known], groups=[group for _, group in known]))
@@ -200,7 +192,7 @@ def importances(sweep: Sweep) -> dict[str, dict[str, float]]:
     complete, shares = _complete_study(sweep), {}
     for i, objective in enumerate(sweep.parts.config.objectives):
         try:
-            with without_notices():
+            with study.without_notices():
                 losses = partial(_objective_value, i, -objective.sign)
                 shares[objective.measure] = dict(optuna.importance.get_param_importances(complete, target=losses))
         except _TOO_FEW as error:
@@ -227,8 +219,8 @@ def _drawings(sweep: Sweep) -> Iterator[tuple[str, str, Callable[[optuna.Study],
 
 
 def _complete_study(sweep: Sweep) -> optuna.Study:
-    """A study of the complete trials alone: pruned trials answered fewer questions."""
-    with without_notices():
+    """A study of the complete trials alone: pruned trials study.answered fewer questions."""
+    with study.without_notices():
         copy = optuna.create_study(directions=sweep.study.directions)
         copy.add_trials(sweep.trials(TrialState.COMPLETE))
     return copy
@@ -239,7 +231,7 @@ def _objective_value(position: int, sign: int, trial: FrozenTrial) -> float:
     return sign * trial.values[position]
 
 
-def _draw(draw: Callable[[optuna.Study], Any], study: optuna.Study) -> bytes | None:
+def _draw(draw: Callable[[optuna.Study], Any], complete: optuna.Study) -> bytes | None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -247,8 +239,8 @@ def _draw(draw: Callable[[optuna.Study], Any], study: optuna.Study) -> bytes | N
 
     content = io.BytesIO()
     try:
-        with without_notices():
-            axes = draw(study)
+        with study.without_notices():
+            axes = draw(complete)
             first = axes.flat[0] if hasattr(axes, "flat") else axes
             for place in ("center", "left"):
                 first.set_title("", loc=place)  # the caption says it

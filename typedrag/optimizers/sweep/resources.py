@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import dspy
 from filelock import FileLock
+from optuna.distributions import CategoricalDistribution
+from pydantic import ValidationError
 
 from typedrag.core.errors import InputError
-from typedrag.core.redaction import Redactor
 from typedrag.datasets.dataset import SPLITS, text_hash
 from typedrag.experiments.compare import COSTS
 from typedrag.experiments.config import (
@@ -34,22 +36,10 @@ from typedrag.lms.replies import REPLIES
 from typedrag.metrics import objective_risk, takes_scorer
 from typedrag.optimizers.compile import CompileConfig, run_compile
 from typedrag.optimizers.compile.config import OptimizerConfig
+from typedrag.optimizers.sweep import space
 from typedrag.optimizers.sweep.config import SweepConfig
-from typedrag.optimizers.sweep.space import (
-    RATED,
-    RATING,
-    TELEPROMPTER,
-    Point,
-    Space,
-    apply_lm_params,
-    apply_params,
-    apply_rating,
-    build_space,
-    current_value,
-    rating_weights,
-)
-from typedrag.programs.artifact.compiled import Compiled
-from typedrag.retrieval import BM25Setting, reranker_identity
+from typedrag.optimizers.sweep.space import Point, Space
+from typedrag.retrieval import reranker_identity
 from typedrag.retrieval.opening import bm25_of_index
 
 _HOW = {"name", "stop", "index", "threads", "calls_in_flight", "storage", "heartbeat", "tracking", "held_out"}
@@ -63,6 +53,9 @@ class SweepResources:
         self.config = config
         self.out = out
         self._replies = out / REPLIES
+        self.measures = [*(o.measure for o in config.objectives), *(c.measure for c in config.constraints)]
+        self.metrics = tuple(MetricConfig(name=m.name, options=m.options) for m in config.weighted_metrics)
+        self._turned_weights = [name for name in space.RATING if name in config.knobs]
         self._at: dict[tuple[LMConfig, str], Resources] = {}
 
     def check(self) -> None:
@@ -77,24 +70,23 @@ class SweepResources:
                 raise InputError(f"there is no cost '{measure}'", f"Costs: {', '.join(COSTS)}")
             if measure.startswith(f"{OBJECTIVE}/") and measure != SCORE:
                 raise InputError(f"there is no measure '{measure}'", f"Name {SCORE}, the weighted mean of all metrics")
-        if self.config.sampler.name == "grid" and not self.space.is_finite:
+        if self.config.sampler.name == "grid" and self.space.size == math.inf:
             raise InputError("the knobs have too many values for a grid", "Give each knob a list of values, or a step")
         self._check_rating()
         self._check_held_out()
-        for point in self._single_knobs():
-            self._check_point(point)
+        turned: dict[str, Iterable[Any]] = {
+            name: d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
+            for name, d in self.space.distributions.items()
+        }
+        for program in turned.pop("program", (self.config.program.program,)):
+            self._check_point({"program": program})
+            for name, values in turned.items():  # one knob at a time, at each of its values or the ends of its range
+                for value in values:
+                    self._check_point({"program": program, name: value})
 
     @cached_property
     def space(self) -> Space:
-        return build_space(self.config.knobs)
-
-    @property
-    def measures(self) -> list[str]:
-        return [o.measure for o in self.config.objectives] + [c.measure for c in self.config.constraints]
-
-    @property
-    def metrics(self) -> tuple[MetricConfig, ...]:
-        return tuple(MetricConfig(name=m.name, options=m.options) for m in self.config.weighted_metrics)
+        return space.build_space(self.config.knobs)
 
     @property
     def risk(self) -> str:
@@ -109,10 +101,6 @@ class SweepResources:
         return Resources(self.evaluation(self.config.program), self._replies)
 
     @property
-    def redactor(self) -> Redactor:
-        return self.base.redactor
-
-    @property
     def first_point(self) -> Point | None:
         """The point of the program as it is; None if that is not in the space."""
         base, index = self.config.program, self.config.index
@@ -123,9 +111,9 @@ class SweepResources:
             return None
         program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_settings(base, source))})
         options = configured_options(base, source)
-        rating = rating_weights(self.metrics) if self._turned_weights else {}
+        rating = space.rating_weights(self.metrics) if self._turned_weights else {}
         point = {
-            name: rating[name] if name in rating else current_value(name, options, program, self.config.lm)
+            name: rating[name] if name in rating else space.current_value(name, options, program, self.config.lm)
             for name in self.config.knobs
         }
         if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
@@ -157,17 +145,17 @@ class SweepResources:
     def program_config(self, point: Point, name: str = "") -> ProgramConfig:
         """The program of a point; compiled first if knob `teleprompter` names a teleprompter that has not run yet."""
         program = self.config.program
-        teleprompter = point.get(TELEPROMPTER, "none")
+        teleprompter = point.get(space.TELEPROMPTER, "none")
         if teleprompter != "none":
             program = self.base.with_compiled(program, self._compiled(str(teleprompter)))
-        return apply_params(program, point).model_copy(update={"name": name})
+        return space.apply_params(program, point).model_copy(update={"name": name})
 
     def lm_config(self, point: Point) -> LMConfig:
-        return apply_lm_params(self.base.config.lm, point)
+        return space.apply_lm_params(self.base.config.lm, point)
 
     def components(self, point: Point) -> Resources:
         """The components of the sweep with the LM and the metrics of a point."""
-        lm, metrics = self.lm_config(point), apply_rating(self.metrics, point)
+        lm, metrics = self.lm_config(point), space.apply_rating(self.metrics, point)
         key = (lm, json.dumps([m.model_dump(mode="json") for m in metrics], sort_keys=True))
         if key not in self._at:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
@@ -193,40 +181,34 @@ class SweepResources:
         judged = {name: value for name, value in settings.items() if name.startswith(METRIC)}
         values = config.model_dump(mode="json", exclude=_HOW)
         names = ("knobs", "objectives", "constraints", "sampler", "pruning", "compile", "failures")
+        # digests of the compiled programs and of the folders of rerankers that knobs name
+        places = {n: map(str, config.knobs[n].values) if n in config.knobs else () for n in ("program", "reranker")}
+        programs, rerankers = [], []
+        for place in places["program"]:
+            if compiled := base.source(space.apply_params(config.program, {"program": place})).compiled:
+                held = [compiled.fingerprint, compiled.model_dump(mode="json", exclude={"about", "versions"})]
+                programs.append([place, text_hash(json.dumps(held, sort_keys=True))[:16]])
+        for place in places["reranker"]:
+            if digest := reranker_identity(place).get("reranker files"):
+                rerankers.append([place, digest])
         return {
             **{name: values[name] for name in names},
             **({"weights": config.weights} if SCORE in self.measures else {}),
-            **self._held_by_knobs(),
+            **({"programs": programs} if programs else {}),
+            **({"rerankers": rerankers} if rerankers else {}),
             **{name.replace(" ", "_"): value for name, value in measured.items()},
             "metrics": judged,
             "questions": len(base.questions),
         }
 
-    def bm25_settings(self, program: ProgramConfig) -> dict[BM25Setting, float]:
-        return bm25_settings(program, self.base.source(program))
-
-    def _held_by_knobs(self) -> dict[str, list[list[str]]]:
-        """The values of knobs that name compiled programs or folders of rerankers, with digests of what these hold."""
-        knobs, program = self.config.knobs, self.config.program
-        places = {name: map(str, knobs[name].values) if name in knobs else () for name in ("program", "reranker")}
-        compiled = {p: self.base.source(apply_params(program, {"program": p})).compiled for p in places["program"]}
-        files = {place: reranker_identity(place).get("reranker files") for place in places["reranker"]}
-        held = {
-            "programs": [[place, _compiled_digest(there)] for place, there in compiled.items() if there],
-            "rerankers": [[place, digest] for place, digest in files.items() if digest],
-        }
-        return {name: digests for name, digests in held.items() if digests}
-
-    @property
-    def _turned_weights(self) -> list[str]:
-        return [name for name in RATING if name in self.config.knobs]
-
     def _check_rating(self) -> None:
         """Refuse to turn weights that rate nothing, or to go by a measure that they change by themselves."""
         if not (turned := self._turned_weights):
             return
-        if not any(name in RATED for name in self.config.weights):
-            raise InputError(f"knob '{turned[0]}' turns no metric of the sweep", f"Name a metric: {' or '.join(RATED)}")
+        if not any(name in space.RATED for name in self.config.weights):
+            raise InputError(
+                f"knob '{turned[0]}' turns no metric of the sweep", f"Name a metric: {' or '.join(space.RATED)}"
+            )
         rated = {"coverage/score", "coverage/rating"} | ({SCORE} if "coverage" in self.config.weights else set())
         if by := next((measure for measure in self.measures if measure in rated), None):
             raise InputError(
@@ -250,30 +232,16 @@ class SweepResources:
                 "Measure on held_out.split: test",
             )
 
-    def _single_knobs(self) -> Iterator[Point]:
-        """Yield points that turn one knob to one of its values, or to an end of its range, in each program."""
-        from optuna.distributions import CategoricalDistribution
-
-        turned: dict[str, Iterable[Any]] = {
-            name: d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
-            for name, d in self.space.distributions.items()
-        }
-        for program in turned.pop("program", (self.config.program.program,)):
-            yield {"program": program}
-            yield from ({"program": program, name: value} for name, values in turned.items() for value in values)
-
     def _check_point(self, point: Point) -> None:
-        from pydantic import ValidationError
-
         try:
-            program = apply_params(self.config.program, point)
+            program = space.apply_params(self.config.program, point)
             self.lm_config(point)
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
         self.base.check_program(program)
         self.base.check_index(program)
-        teleprompter = point.get(TELEPROMPTER, "none")
+        teleprompter = point.get(space.TELEPROMPTER, "none")
         if teleprompter != "none":
             known = self.config.compile.optimizers if self.config.compile else {}
             if teleprompter not in known:
@@ -311,8 +279,3 @@ class SweepResources:
                 run_compile(settings, folder, resume=True)
                 write_text(done, "")
         return folder / "program"
-
-
-def _compiled_digest(compiled: Compiled) -> str:
-    settings = compiled.model_dump(mode="json", exclude={"about", "versions"})
-    return text_hash(json.dumps([compiled.fingerprint, settings], sort_keys=True))[:16]

@@ -26,37 +26,17 @@ from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.files.database import Tables
 from typedrag.files.locks import join_workers
 from typedrag.lms.client import limit_calls_in_flight
-from typedrag.lms.cost import Spending
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.threads import thread_pool as in_threads
 from typedrag.optimizers.compile.tracking import RISK
+from typedrag.optimizers.sweep import study
 from typedrag.optimizers.sweep.config import SweepConfig
 from typedrag.optimizers.sweep.report import write_figures
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.space import params_key
-from typedrag.optimizers.sweep.study import (
-    BEGUN,
-    DUPLICATE,
-    ENDED,
-    IDENTITY,
-    MLFLOW,
-    PROBLEM,
-    SPENT,
-    Sweep,
-    answered,
-    build_sampler,
-    database_url,
-    is_feasible,
-    mean_value,
-    open_study,
-    requeue,
-    sum_spending,
-    values_of_trial,
-    wait_for_turn,
-    without_notices,
-)
+from typedrag.optimizers.sweep.study import Sweep
 from typedrag.optimizers.sweep.trial import Paused, prune, run_trial
-from typedrag.runs import Progress, RunFolder, Stopper, read_folder
+from typedrag.runs import Progress, RunFolder, read_folder
 from typedrag.runs.folder import check_identity
 from typedrag.text.words import question_key
 
@@ -100,39 +80,39 @@ def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
     identity = json.loads(json.dumps(parts.identity()))  # as it comes back
     questions = parts.base.questions
     items = {q.id: [str(q.question_type or ""), q.subset, question_key(q.question)] for q in questions}
-    replies = database_url(config.storage) if config.storage else (out / REPLIES).resolve()
+    replies = study.database_url(config.storage) if config.storage else (out / REPLIES).resolve()
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
-        with wait_for_turn(config, out):
+        with study.wait_for_turn(config, out):
             RunFolder.open(out, identity, kind=KIND, resume=True, items=items).close()
             is_alone = held.enter_context(join_workers(out))
-            study = held.enter_context(open_study(config, out))
-            with without_notices():
-                _begin(study, parts, identity, take_over=is_alone and config.storage is None)
+            opened = held.enter_context(study.open_study(config, out))
+            with study.without_notices():
+                _begin(opened, parts, identity, take_over=is_alone and config.storage is None)
         held.enter_context(use_reply_store(replies, config.heartbeat))
-        yield Sweep(parts, study, items)
+        yield Sweep(parts, opened, items)
 
 
-def _begin(study: optuna.Study, parts: SweepResources, identity: Mapping[str, object], *, take_over: bool) -> None:
+def _begin(opened: optuna.Study, parts: SweepResources, identity: Mapping[str, object], *, take_over: bool) -> None:
     """Begin or join a study; without other workers, what is said to be running was killed, and is queued again."""
-    if IDENTITY in study.user_attrs:  # another machine may have begun it
-        check_identity(f"study '{study.study_name}'", study.user_attrs[IDENTITY], identity)
+    if study.IDENTITY in opened.user_attrs:  # another machine may have begun it
+        check_identity(f"study '{opened.study_name}'", opened.user_attrs[study.IDENTITY], identity)
     else:
-        study.set_user_attr(IDENTITY, dict(identity))
+        opened.set_user_attr(study.IDENTITY, dict(identity))
     if take_over:
-        for trial in study.get_trials(states=(TrialState.RUNNING,)):
-            study.tell(trial.number, state=TrialState.FAIL)
-            requeue(study, trial)
+        for trial in opened.get_trials(states=(TrialState.RUNNING,)):
+            opened.tell(trial.number, state=TrialState.FAIL)
+            study.requeue(opened, trial)
     if (first := parts.first_point) is not None:
-        study.enqueue_trial(dict(first), skip_if_exists=True)
+        opened.enqueue_trial(dict(first), skip_if_exists=True)
 
 
 @contextmanager
 def view_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
     """Open a sweep to read it; neither its LMs nor its index are needed."""
     questions = read_folder(out).items
-    with open_study(config, out) as study:
-        yield Sweep(SweepResources(config, out), study, questions)
+    with study.open_study(config, out) as opened:
+        yield Sweep(SweepResources(config, out), opened, questions)
 
 
 def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None = None) -> SweepResult:
@@ -153,9 +133,16 @@ def run_sweep(config: SweepConfig, out: Path, *, watching: SweepProgress | None 
         watching.begun()
         if sweep.parts.risk:
             watching.notice(sweep.parts.risk)
-        tracker = Tracker(config.tracking, sweep.parts.redactor, watching.notice)
-        with wait_for_turn(config, out):
-            begin_sweep(tracker, sweep)
+        tracker = Tracker(config.tracking, sweep.parts.base.redactor, watching.notice)
+        with study.wait_for_turn(config, out):  # MLflow's run is begun once, and joined by other workers
+            tracker.begin(
+                sweep.study.study_name,
+                sweep.study.user_attrs[study.IDENTITY],
+                sweep.study.user_attrs.get(study.MLFLOW),
+                partial(sweep.study.set_user_attr, study.MLFLOW),
+                tags={RISK: sweep.parts.risk},
+                hint="Name another tracking.uri, or go without: tracking.enabled: false",
+            )
         stopped = "a fault ended it"
         try:
             stopped = _Worker(sweep, tracker, watching).run()
@@ -175,15 +162,15 @@ class _Worker:
         self.number: int | None = None
 
     def run(self) -> str:
-        study, space = self.sweep.study, self.sweep.parts.space
+        optuna_study, space = self.sweep.study, self.sweep.parts.space
         self._project()
         while not (reason := self._reason_to_stop()):
-            with without_notices():
-                optuna.storages.fail_stale_trials(study)
+            with study.without_notices():
+                optuna.storages.fail_stale_trials(optuna_study)
             trials = self.sweep.trials()
             states = [trial.state for trial in trials]
-            if TrialState.WAITING in states or sum(state in BEGUN for state in states) < self.trials:
-                study.sampler = build_sampler(self.config.sampler, space, trials)
+            if TrialState.WAITING in states or sum(state in study.BEGUN for state in states) < self.trials:
+                optuna_study.sampler = study.build_sampler(self.config.sampler, space, trials)
                 self._make_trial()
             elif TrialState.RUNNING in states:  # its worker may die
                 time.sleep(min(_LOOK_AGAIN, self.config.heartbeat / 2))
@@ -192,39 +179,39 @@ class _Worker:
         return reason
 
     def _make_trial(self) -> None:
-        study, self.number = self.sweep.study, None
+        self.number = None
         try:
-            with without_notices(ExperimentalWarning):
-                study.optimize(self._objective, n_trials=1, catch=(_DuplicateError,))
+            with study.without_notices(ExperimentalWarning):
+                self.sweep.study.optimize(self._objective, n_trials=1, catch=(_DuplicateError,))
         except BaseException as error:
             trials = self.sweep.trials()
-            with without_notices():
-                taken_over = any(self.number in requeue.retry_history(trial) for trial in trials)
+            with study.without_notices():
+                taken_over = any(self.number in study.requeue.retry_history(trial) for trial in trials)
             if self.number is not None and trials[self.number].state == TrialState.FAIL and not taken_over:
-                requeue(study, trials[self.number])
+                study.requeue(self.sweep.study, trials[self.number])
             if taken_over and isinstance(error, UpdateFinishedTrialError | ValueError):
                 return  # this worker was silent for so long that another makes the trial
             if not isinstance(error, Paused):
                 raise
         else:
             trial = self.sweep.trials()[self.number or 0]
-            if trial.state in ENDED:
+            if trial.state in study.ENDED:
                 self.watching.trial(trial)
                 self._project()
 
     def _objective(self, trial: Trial) -> list[float]:
         self.number = trial.number
         key = params_key(self.sweep.parts.space.suggest(trial))
-        others = [t for t in self.sweep.trials(*BEGUN) if t.number != trial.number]
+        others = [t for t in self.sweep.trials(*study.BEGUN) if t.number != trial.number]
         if any(t.number < trial.number and params_key(t.params) == key for t in others):
-            trial.set_user_attr(DUPLICATE, True)
+            trial.set_user_attr(study.DUPLICATE, True)
             raise _DuplicateError
-        spent = sum_spending(*(t for t in self.sweep.trials() if t.number != trial.number))
+        spent = study.sum_spending(*(t for t in self.sweep.trials() if t.number != trial.number))
         try:
             return run_trial(
                 self.sweep,
                 trial,
-                stop=self._stopper(spent),
+                stop=lambda progress: self.limits(replace(progress, spent=spent + progress.spent)),
                 reason_to_stop=self._reason_to_stop,
                 parent=self.tracker.id,
                 on_progress=self.watching.progress,
@@ -235,17 +222,14 @@ class _Worker:
                 raise
             prune(self.sweep, trial, str(fault))  # the LM refuses what these parameters make of it
 
-    def _stopper(self, others: Spending) -> Stopper:
-        return lambda progress: self.limits(replace(progress, spent=others + progress.spent))
-
     def _project(self) -> None:
         """Say once what all trials will take, as soon as one has come to its end."""
-        ended = self.sweep.trials(*ENDED)
+        ended = self.sweep.trials(*study.ENDED)
         if self.projected or not 0 < len(ended) < self.trials:
             return
         self.projected = True
         trials = int(self.trials)
-        total = sum_spending(*ended).times(trials / len(ended))
+        total = study.sum_spending(*ended).times(trials / len(ended))
         words = in_words(total, trials, "trial")
         less = "less where trials end early or share replies"
         self.watching.notice(f"after {len(ended)} of {trials:,} trials: {words}; {less}")
@@ -253,12 +237,12 @@ class _Worker:
             self.watching.notice(f"that is more than the {caps} allowed: the sweep may be stopped before its end")
 
     def _reason_to_stop(self) -> str:
-        return self.limits(Progress(spent=sum_spending(*self.sweep.trials()))) or self._no_improvement()
+        return self.limits(Progress(spent=study.sum_spending(*self.sweep.trials()))) or self._no_improvement()
 
     def _no_improvement(self) -> str:
         """The number of trials in a row without a better one, in words, if it is the limit; else empty."""
         most = self.config.stop.no_improvement
-        ended = [trial for trial in self.sweep.trials(*ENDED) if trial.datetime_complete]
+        ended = [trial for trial in self.sweep.trials(*study.ENDED) if trial.datetime_complete]
         if most is None or len(ended) <= most:
             return ""
         last = {t.number for t in sorted(ended, key=lambda t: t.datetime_complete or datetime.min)[-most:]}
@@ -299,10 +283,10 @@ def run_sweep_on_ray(
         watching.begun()
         if sweep.parts.risk:
             watching.notice(sweep.parts.risk)
-        known = {trial.number for trial in sweep.trials(*ENDED)}
+        known = {trial.number for trial in sweep.trials(*study.ENDED)}
 
         def notify() -> None:
-            for trial in sweep.trials(*ENDED):
+            for trial in sweep.trials(*study.ENDED):
                 if trial.number not in known:
                     known.add(trial.number)
                     watching.trial(trial)
@@ -319,22 +303,13 @@ def run_sweep_on_ray(
         return SweepResult(sweep, next(filter(None, (ended.result() for ended in working)), ""))
 
 
-def begin_sweep(tracker: Tracker, sweep: Sweep) -> None:
-    """Begin MLflow's run, or join that of the study's other workers; see `Tracker.begin`."""
-    study, attributes = sweep.study, sweep.study.user_attrs
-    remember = partial(study.set_user_attr, MLFLOW)
-    hint = "Name another tracking.uri, or go without: tracking.enabled: false"
-    tags = {RISK: sweep.parts.risk}
-    tracker.begin(study.study_name, attributes[IDENTITY], attributes.get(MLFLOW), remember, tags=tags, hint=hint)
-
-
 def log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:
     if not tracker.id:
         return
     with tracker.attempt(f"sweep '{tracker.name}'", "Nothing is lost: the same command logs it"):
         trials, best = sweep.trials(), sweep.front
         tracker.log({f"trials/{s.name.lower()}": sum(t.state == s for t in trials) for s in TrialState})
-        tracker.log(sum_spending(*trials).metrics)
+        tracker.log(study.sum_spending(*trials).metrics)
         if best:
             measures = [o.measure for o in sweep.parts.config.objectives]
             tracker.log({f"best/{m}": value for m, value in zip(measures, best[0].values, strict=True)})
@@ -349,16 +324,16 @@ def log_sweep(tracker: Tracker, sweep: Sweep, stopped: str) -> None:
 
 def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
     on_front = {trial.number for trial in sweep.front}
-    for trial in sweep.trials(*ENDED):
-        values = values_of_trial(trial)
+    for trial in sweep.trials(*study.ENDED):
+        values = study.values_of_trial(trial)
         yield {
             "trial": trial.number,
             "state": trial.state.name.lower(),
             "on front": trial.number in on_front,
-            "keeps to constraints": is_feasible(trial),
-            "questions": answered(trial),
+            "keeps to constraints": study.is_feasible(trial),
+            "questions": study.answered(trial),
             **{name: trial.params.get(name) for name in sweep.parts.space.distributions},
-            **{o.measure: mean_value(values, o.measure) for o in sweep.parts.config.objectives},
-            **{f"spent {name}": n for name, n in trial.user_attrs.get(SPENT, {}).items()},
-            "why it was pruned": trial.user_attrs.get(PROBLEM, ""),
+            **{o.measure: study.mean_value(values, o.measure) for o in sweep.parts.config.objectives},
+            **{f"spent {name}": n for name, n in trial.user_attrs.get(study.SPENT, {}).items()},
+            "why it was pruned": trial.user_attrs.get(study.PROBLEM, ""),
         }

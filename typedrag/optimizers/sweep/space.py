@@ -9,12 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial
 
 from typedrag.core.errors import InputError
@@ -96,10 +91,6 @@ class Space:
     def size(self) -> float:
         return math.prod(_count(d) for d in self.distributions.values())
 
-    @property
-    def is_finite(self) -> bool:
-        return self.size < math.inf
-
     def suggest(self, trial: Trial) -> dict[str, Value]:
         point: dict[str, Any] = {}
         for name, d in self.distributions.items():
@@ -137,7 +128,7 @@ def params_key(point: Point) -> str:
         >>> params_key({"top_k": 5, "reranker": "none"}) == params_key({"reranker": "none", "top_k": 5})
         True
     """
-    rounded = {name: _rounded(value) for name, value in point.items()}
+    rounded = {name: round(value, 10) if isinstance(value, float) else value for name, value in point.items()}
     return hashlib.sha256(json.dumps(rounded, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -162,7 +153,11 @@ def apply_params(base: ProgramConfig, point: Point) -> ProgramConfig:
                 raise InputError(f"{_WEIGHT} cannot be turned: an index server searches", "Leave the knob out")
             values[_RETRIEVER] = f"hybrid:{value:g}" if isinstance(value, int | float) else f"hybrid:{value}"
             continue
-        _set(values if first in _OF_PROGRAM else values["options"], name, value)
+        *groups, last = name.split(".")
+        held = values if first in _OF_PROGRAM else values["options"]
+        for group in groups:
+            held = held.setdefault(group, {})
+        held[last] = value
     return ProgramConfig.model_validate(values)
 
 
@@ -220,13 +215,6 @@ def current_value(name: str, options: Options, program: ProgramConfig, lm: LMCon
     return holder
 
 
-def _set(values: dict[str, Any], path: str, value: Value) -> None:
-    *groups, name = path.split(".")
-    for group in groups:
-        values = values.setdefault(group, {})
-    values[name] = value
-
-
 def _distribution(name: str, knob: KnobConfig, declared: Knob) -> BaseDistribution:
     if knob.values:
         return CategoricalDistribution(knob.values)
@@ -268,7 +256,3 @@ def _contains(distribution: BaseDistribution, value: Any) -> bool:
         return False
     steps = (value - distribution.low) / distribution.step if distribution.step else 0.0
     return abs(steps - round(steps)) < 1e-9
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 10) if isinstance(value, float) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,7 +126,7 @@ def open_study(config: SweepConfig, out: Path) -> Iterator[optuna.Study]:
             study = optuna.create_study(
                 storage=storage,
                 study_name=config.name,
-                directions=[o.towards for o in config.objectives],
+                directions=["maximize" if o.sign > 0 else "minimize" for o in config.objectives],
                 load_if_exists=True,
             )
             if study.metric_names is None:
@@ -166,7 +167,7 @@ def build_sampler(config: SamplerConfig, space: Space, trials: Sequence[FrozenTr
     number = sum(trial.state in BEGUN for trial in trials) + sum(duplicates)
     seed = random.Random(f"{config.seed}:{number}").randrange(2**31)
     with without_notices():
-        if config.name == "grid" or (space.is_finite and duplicates and duplicates[-1]):
+        if config.name == "grid" or (space.size < math.inf and duplicates and duplicates[-1]):
             return optuna.samplers.BruteForceSampler(seed=seed)
         match config.name:
             case "random":

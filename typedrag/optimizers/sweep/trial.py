@@ -19,22 +19,9 @@ from typedrag.experiments.results import Run, question_items, restore_run, summa
 from typedrag.experiments.tracking.tracker import PARENT, Tracker, log_run, trace_calls
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.metrics.objective import measurable_ids
+from typedrag.optimizers.sweep import study
 from typedrag.optimizers.sweep.space import params_key
-from typedrag.optimizers.sweep.study import (
-    BEGUN,
-    MLFLOW,
-    PROBLEM,
-    SPENT,
-    VALUES,
-    Sweep,
-    answered,
-    collect_values,
-    is_behind,
-    mean_value,
-    question_sets,
-    values_of_trial,
-    violations,
-)
+from typedrag.optimizers.sweep.study import Sweep
 from typedrag.runs import Progress, Stopper
 
 TRIALS = "trials"
@@ -58,7 +45,8 @@ def run_trial(
     """Measure the parameters of a trial, whose LM replies are kept, and return the values of the objectives."""
     parts, base = sweep.parts, sweep.parts.base
     config, here, account = parts.config, parts.components(trial.params), CostTracker()
-    trial.set_user_attr(SPENT, account.spent.to_dict())  # that of a trial whose parameters it makes again is its own
+    # that of a trial whose parameters it makes again is its own
+    trial.set_user_attr(study.SPENT, account.spent.to_dict())
     try:
         with _track_spending(trial, account), track_cost(account):
             named = parts.program_config(trial.params, name=f"trial-{trial.number}")
@@ -66,9 +54,9 @@ def run_trial(
     except (InputError, StepFailed) as error:  # of these parameters alone; others may work
         prune(sweep, trial, str(error))
     folder, questions = parts.out / TRIALS / str(trial.number), base.questions
-    sizes = question_sets(len(questions), config.pruning)
+    sizes = study.question_sets(len(questions), config.pruning)
     executor = LocalExecutor(program, here.metrics)
-    tracker = Tracker(config.tracking, parts.redactor, on_notice)
+    tracker = Tracker(config.tracking, parts.base.redactor, on_notice)
     notes = {"knobs": dict(trial.params), "trial": trial.number}
     measurable = measurable_ids(here.metrics.values(), base.examples)
     with open_run(
@@ -90,18 +78,20 @@ def run_trial(
                 run = with_objective(restore_run(held.store.read(), folder), config.weights, measurable)
                 if size == sizes[0]:
                     _check_measures(run, parts.measures)
-                values = collect_values(run, [q.id for q in questions[:size]])
-                trial.set_user_attr(VALUES, values)
-                means = [mean_value(values, o.measure) for o in config.objectives]
+                values = study.collect_values(run, [q.id for q in questions[:size]])
+                trial.set_user_attr(study.VALUES, values)
+                means = [study.mean_value(values, o.measure) for o in config.objectives]
                 if len(means) == 1 and means[0] is not None:
                     trial.report(means[0], step=size)  # samplers learn from it if the trial is pruned
-                for name, excess in violations(config.constraints, values).items():
+                for name, excess in study.violations(config.constraints, values).items():
                     trial.set_constraint(name, excess)
                 if stopped:
                     state = stopped
                 elif size < sizes[-1]:
-                    others = [t for t in sweep.trials(*BEGUN) if t.number != trial.number and answered(t) >= size]
-                    if is_behind(values, list(map(values_of_trial, others)), size, config):
+                    others = [
+                        t for t in sweep.trials(*study.BEGUN) if t.number != trial.number and study.answered(t) >= size
+                    ]
+                    if study.is_behind(values, list(map(study.values_of_trial, others)), size, config):
                         state = f"behind others after {size} questions"
                 elif missing := [o.measure for o, mean in zip(config.objectives, means, strict=True) if mean is None]:
                     state = f"no question has a value of {', '.join(missing)}"
@@ -120,7 +110,7 @@ def run_trial(
 
 def prune(sweep: Sweep, trial: Trial, reason: str) -> NoReturn:
     """End a trial before its time, for a reason that is kept with it."""
-    trial.set_user_attr(PROBLEM, sweep.parts.redactor(reason))
+    trial.set_user_attr(study.PROBLEM, sweep.parts.base.redactor(reason))
     raise TrialPruned
 
 
@@ -129,15 +119,15 @@ def _track_spending(trial: Trial, account: CostTracker) -> Iterator[None]:
     try:
         yield
     finally:
-        trial.set_user_attr(SPENT, {"tokens": account.spent.tokens, **account.spent.to_dict()})
+        trial.set_user_attr(study.SPENT, {"tokens": account.spent.tokens, **account.spent.to_dict()})
 
 
 def _begin_tracking(tracker: Tracker, trial: Trial, run: Run, parent: str, on_notice: Callable[[str], None]) -> None:
     """Begin MLflow's run of a trial, or resume that of the trial whose parameters it makes again."""
     tags = {PARENT: parent, POINT_TAG: params_key(trial.params), NUMBER_TAG: str(trial.number)}
-    remember = partial(trial.set_user_attr, MLFLOW)
+    remember = partial(trial.set_user_attr, study.MLFLOW)
     try:
-        tracker.begin(run.name, run.settings, trial.user_attrs.get(MLFLOW), remember, tags=tags)
+        tracker.begin(run.name, run.settings, trial.user_attrs.get(study.MLFLOW), remember, tags=tags)
     except TypedRAGError as error:  # the store worked when the sweep began
         on_notice(f"trial {trial.number} is not logged to MLflow: {error}")
 

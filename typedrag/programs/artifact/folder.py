@@ -21,7 +21,7 @@ from pydantic_core import from_json
 
 from typedrag.core.errors import InputError
 from typedrag.core.redaction import redact_values
-from typedrag.files.folders import new_folder
+from typedrag.files.text_files import new_folder
 from typedrag.programs.artifact.state import FIELDS, STATE, Fields, Line, State, fingerprint, restore
 from typedrag.text.words import encodable
 

@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
-from typedrag.retrieval.index.analyzers import ENGLISH_ANALYZER, analyzer_name, indexing_arguments, split_unspaced
+from typedrag.retrieval.index import lucene
 from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_generation, open_current, read_manifest_file
-from typedrag.retrieval.index.lucene import find_jar, find_java, in_java, java_class, java_path
-from typedrag.retrieval.index.passages import Fingerprint, batches, repeated_error, unique
+from typedrag.retrieval.index.lucene import in_java, java_class, java_path, jvm_lock
+from typedrag.retrieval.index.passages import Fingerprint, batches, check_ids, repeated_error
 from typedrag.text.language import ENGLISH, detect_main_language
 
 LUCENE = "lucene"
@@ -48,7 +48,7 @@ class Manifest(BaseModel):
     fingerprint and the new passages."""
     passages: int
     """The number of passages."""
-    analyzer: str = ENGLISH_ANALYZER
+    analyzer: str = lucene.ENGLISH_ANALYZER
     """The analyzer, which turns texts and queries into terms."""
     language: str = ENGLISH
     """ISO 639 code of the analyzer's language."""
@@ -71,11 +71,7 @@ def has_bm25(index: Path) -> bool:
 
 
 def read_manifest(index: Path) -> Manifest:
-    """The manifest of an index.
-
-    Raises:
-        RetrievalError: If there is no index, it has no BM25 part, or its format is newer.
-    """
+    """The manifest of an index with a BM25 part."""
     return open_current(index, read_bm25_manifest)
 
 
@@ -106,22 +102,14 @@ def write_bm25(
     threads: int | None = None,
     on_progress: Callable[[int], object] = lambda rows: None,
 ) -> Manifest:
-    """Index passages with Lucene in the folder of a generation, in bounded memory.
+    """Index passages, at least one, with Lucene in the folder of a generation, in bounded memory.
 
-    Args:
-        passages: The passages, at least one.
-        folder: The generation. It holds a copy of Lucene's files if passages are added to a part.
-        sources: Their origin, for the manifest.
-        k1: BM25's default for searches.
-        b: BM25's default for searches.
-        language: ISO 639 code of the passages' language; by default that of most of the first passages.
-        base: The manifest of the part that they are added to, whose settings count.
-        threads: Threads of Lucene's writer; all processors by default.
-        on_progress: Called with the number of passages indexed so far.
+    If they are added to a part, `base` is its manifest, whose settings count, and the folder holds its files. See
+    `build_index` for the others.
     """
     started = time.monotonic()
     fingerprint, done = Fingerprint(base.fingerprint if base else ""), 0
-    parts = batches(unique(passages, fingerprint), _BATCH)
+    parts = batches(check_ids(passages, fingerprint), _BATCH)
     first = next(parts)
     if base:
         sources, k1, b, language = (*base.sources, *sources), base.k1, base.b, base.language
@@ -133,10 +121,14 @@ def write_bm25(
             done += len(part)
             on_progress(done)
     rows = done + (base.passages if base else 0)
-    if (held := _count_rows(folder / LUCENE)) != rows:
+    with in_java(f"{folder / LUCENE} cannot be read", "Build again with --force"):
+        path = java_class("java.nio.file.Paths").get(java_path(folder / LUCENE))
+        files = java_class("org.apache.lucene.store.FSDirectory").open(path)
+        held = int(java_class("org.apache.lucene.index.SegmentInfos").readLatestCommit(files).totalMaxDoc())
+    if held != rows:
         raise RetrievalError(f"Lucene holds {held} of {rows} passages in {folder.parent}", "Is the disk full?")
     manifest = Manifest(
-        analyzer=analyzer_name(language),
+        analyzer=lucene.analyzer_name(language),
         language=language,
         sources=tuple(sources),
         fingerprint=fingerprint.hexdigest(),
@@ -145,7 +137,11 @@ def write_bm25(
         b=b,
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 3),
-        versions={"typedrag": version("typedrag"), "anserini": find_jar().stem, "java": find_java().version},
+        versions={
+            "typedrag": version("typedrag"),
+            "anserini": lucene.find_jar().stem,
+            "java": lucene.find_java().version,
+        },
     )
     write_text(folder / MANIFEST, manifest.model_dump_json(indent=1))
     return manifest
@@ -154,23 +150,33 @@ def write_bm25(
 class _Writer:
     """Lucene's writer. It works in a thread of its own, so that the next passages are read meanwhile."""
 
-    def __init__(self, lucene: Path, language: str, threads: int | None, *, append: bool) -> None:
-        self._lucene, self._language, self._append = lucene, language, append
-        self._arguments = ["-input", "", "-collection", "JsonCollection", "-index", java_path(lucene), "-storeRaw"]
-        self._arguments += ["-threads", str(threads or os.cpu_count() or 1), *indexing_arguments(language)]
+    def __init__(self, folder: Path, language: str, threads: int | None, *, append: bool) -> None:
+        self._lucene, self._language, self._append = folder, language, append
+        self._arguments = ["-input", "", "-collection", "JsonCollection", "-index", java_path(folder), "-storeRaw"]
+        self._arguments += ["-threads", str(threads or os.cpu_count() or 1)]
+        if language != ENGLISH:
+            with jvm_lock:  # Anserini's own table has half of the languages that Lucene has
+                analyzers = java_class("io.anserini.analysis.AnalyzerMap").analyzerMap
+                analyzers.put(language, lucene.analyzer_class(language))
+            self._arguments += ["-language", language]
         self._java, self._written = ThreadPoolExecutor(1), Future[None]()
         self._written.set_result(None)
         self._writer: Any = None
         self._known: Any = None
         self._unflushed = 0
         if append:
-            with in_java(f"{lucene} cannot be opened", "Build again with --force"):
-                self._known = java_class("io.anserini.search.SimpleSearcher")(java_path(lucene))
+            with in_java(f"{folder} cannot be opened", "Build again with --force"):
+                self._known = java_class("io.anserini.search.SimpleSearcher")(java_path(folder))
 
     def write(self, passages: Sequence[Passage]) -> None:
         """Write passages once those before are written."""
+        rows = []
         try:
-            rows = [orjson.dumps(_row(p, self._language)).decode() for p in passages]
+            for passage in passages:  # the passage itself is stored where what is indexed (`contents`) differs
+                text = contents(passage)
+                indexed = lucene.split_unspaced(text, self._language)
+                own = {} if indexed == text else {"passage": text}
+                rows.append(orjson.dumps({"id": passage.id, "contents": indexed, **own}).decode())
         except TypeError as error:
             ids = f"{passages[0].id} to {passages[-1].id}"
             raise RetrievalError(f"the passages {ids} cannot be indexed: {error}") from error
@@ -212,21 +218,6 @@ class _Writer:
             self._java.shutdown()
 
 
-def _row(passage: Passage, language: str) -> dict[str, str]:
-    """The fields that Anserini indexes (`contents`) and stores; with the passage itself where the two differ."""
-    text = contents(passage)
-    indexed = split_unspaced(text, language)
-    return {"id": passage.id, "contents": indexed, **({} if indexed == text else {"passage": text})}
-
-
 def contents(passage: Passage) -> str:
     """The text that is indexed and stored for a passage: its title on the first line, then its text."""
     return f"{' '.join(passage.title.split())}\n{passage.text}"
-
-
-def _count_rows(lucene: Path) -> int:
-    with in_java(f"{lucene} cannot be read", "Build again with --force"):
-        folder = java_class("org.apache.lucene.store.FSDirectory").open(
-            java_class("java.nio.file.Paths").get(java_path(lucene))
-        )
-        return int(java_class("org.apache.lucene.index.SegmentInfos").readLatestCommit(folder).totalMaxDoc())

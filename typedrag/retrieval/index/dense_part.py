@@ -4,11 +4,14 @@ It holds `embeddings.f32`, a row of float32 for each passage; `passages.jsonl`, 
 order; and `manifest.json`, which says how many rows count and is written last. Rows are only ever added: the next
 process finds the rows of a killed one, and generations share the files. (FAISS's own file of a flat index holds the
 same numbers, but can only be written whole.)
+
+An approximate index, for more embeddings than memory holds, is a file of FAISS beside them.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from array import array
@@ -16,22 +19,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from typedrag.core.errors import InputError, RetrievalError, path_error
+from typedrag.core.errors import InputError, RetrievalError, first_line, path_error
+from typedrag.core.extras import require
 from typedrag.core.records import Passage
 from typedrag.files.text_files import write_text
 from typedrag.lms.models import MODELS
 from typedrag.retrieval.encoder import NAMED, Embeddings, Encoder, open_encoder
-from typedrag.retrieval.index.approximate import APPROXIMATE, faiss_factory, write_approximate
-from typedrag.retrieval.index.generations import FORMAT, MANIFEST, current_generation, open_current, read_manifest_file
+from typedrag.retrieval.index.generations import FORMAT, MANIFEST, open_current, read_manifest_file
 from typedrag.retrieval.index.passages import batches
 
 DENSE = "dense"
-EMBEDDINGS, PASSAGES = "embeddings.f32", "passages.jsonl"
+EMBEDDINGS, PASSAGES, APPROXIMATE = "embeddings.f32", "passages.jsonl", "approximate.faiss"
+AUTO = "auto"
 _BUILD = "typedrag index build … --out DIR --dense MODEL"
 _CLOSED = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 _ROWS = 512
@@ -39,6 +44,11 @@ _ROWS = 512
 _SAME = 0.99
 """The least cosine between a model's embedding of a passage and the stored one: other processors and batches
 change only the last digits, another model changes everything."""
+_FEW = 100_000
+"""Passages that are searched exactly by `auto`: that takes a few milliseconds."""
+_TRAINING_ROWS = 39
+"""A list: what FAISS wants at least."""
+_FAISS_ROWS = 50_000
 
 
 class EncoderSettings(BaseModel):
@@ -59,7 +69,6 @@ class EncoderSettings(BaseModel):
 
     @classmethod
     def of(cls, encoder: Encoder) -> EncoderSettings:
-        """The settings of an encoder."""
         return cls(
             model=encoder.name,
             dimensions=encoder.encode_queries(["?"]).shape[1],
@@ -72,10 +81,7 @@ class EncoderSettings(BaseModel):
         """The encoder with these settings.
 
         An index may be a stranger's: the model that it names is fetched, or asked if it is an API, only if the user
-        names it too.
-
-        Args:
-            model: The model as the user names it; by default `TYPEDRAG_ENCODER`, unless the model comes with typedrag.
+        names it too, here or by `TYPEDRAG_ENCODER`, unless it comes with typedrag.
         """
         if self.model not in MODELS:
             model = model or os.environ.get(NAMED)
@@ -112,18 +118,8 @@ class DenseManifest(BaseModel):
     """The versions of typedrag, sentence-transformers, torch and FAISS."""
 
 
-def has_dense(index: Path) -> bool:
-    """True if an index has a dense part."""
-    folder = current_generation(index)
-    return folder is not None and (folder / DENSE / MANIFEST).is_file()
-
-
 def read_dense_manifest(index: Path) -> DenseManifest:
-    """The manifest of an index's dense part.
-
-    Raises:
-        RetrievalError: If there is no index, it has no dense part, or its format is newer.
-    """
+    """The manifest of an index's dense part."""
     return open_current(index, read_generation_dense)
 
 
@@ -145,22 +141,19 @@ def write_dense(
     approximate: str = "",
     on_progress: Callable[[int], object] = lambda rows: None,
 ) -> DenseManifest:
-    """Embed passages in the folder of a generation, in bounded memory.
+    """Embed all passages of a part, with unique ids, in the folder of a generation, in bounded memory.
 
-    Args:
-        passages: All passages of the part, with unique ids. Those that it holds already are not embedded again.
-        folder: The generation.
-        encoder: Embeds them.
-        sources: Their origin, for the manifest.
-        fingerprint: Asked for the passages' fingerprint in the end.
-        approximate: See `build_index`.
-        on_progress: Called with the number of passages embedded so far, earlier ones included.
+    Those that it holds already are not embedded again. In the end `fingerprint` is asked for their fingerprint.
     """
     started, settings = time.monotonic(), EncoderSettings.of(encoder)
     part, index, done = folder / DENSE, folder.parent, 0
     try:
         part.mkdir(exist_ok=True)
-        held = _whole_rows(part, settings.dimensions)
+        for name in (EMBEDDINGS, PASSAGES):
+            (part / name).touch()
+        rows = (part / EMBEDDINGS).stat().st_size // (4 * settings.dimensions)
+        keep_rows(folder, min(len(line_ends(part / PASSAGES)), rows), settings.dimensions)  # of a killed process
+        held = {p.id: hash(p) for p in stored_passages(folder)}
     except OSError as error:
         raise path_error(index, error) from error
     if held:
@@ -202,6 +195,18 @@ def write_dense(
     )
     write_text(part / MANIFEST, manifest.model_dump_json(indent=1))
     return manifest
+
+
+def _add_rows(part: Path, passages: Sequence[Passage], encoder: Encoder) -> None:
+    embeddings = encoder.encode_passages(passages)
+    lines = (json.dumps({"id": p.id, "title": p.title, "text": p.text}, ensure_ascii=False) for p in passages)
+    try:
+        with (part / EMBEDDINGS).open("ab") as file:
+            embeddings.tofile(file)
+        with (part / PASSAGES).open("ab") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise RetrievalError(f"{part} cannot be written to: {error}", "Make room, and --resume") from error
 
 
 def keep_rows(folder: Path, rows: int, dimensions: int) -> None:
@@ -256,22 +261,57 @@ def parse_passage(line: bytes) -> Passage:
     return Passage(**json.loads(line))
 
 
-def _whole_rows(part: Path, dimensions: int) -> dict[str, int]:
-    """The hashes of the passages with a whole row, by their ids; what a killed process wrote of others is removed."""
-    for name in (EMBEDDINGS, PASSAGES):
-        (part / name).touch()
-    rows = min(len(line_ends(part / PASSAGES)), (part / EMBEDDINGS).stat().st_size // (4 * dimensions))
-    keep_rows(part.parent, rows, dimensions)
-    return {p.id: hash(p) for p in stored_passages(part.parent)}
+def faiss_factory(spec: str, rows: int, dimensions: int) -> str:
+    """The factory string of FAISS that a spec stands for; empty for an exact search.
+
+    Example:
+        >>> faiss_factory("auto", 1_000_000, 384), faiss_factory("auto", 5000, 384), faiss_factory("HNSW32", 5000, 384)
+        ('IVF4000,PQ48', '', 'HNSW32')
+    """
+    if spec != AUTO:
+        return spec
+    if rows < _FEW:
+        return ""
+    codes = f"PQ{dimensions // 8}" if dimensions % 8 == 0 else "SQ8"
+    return f"IVF{4 * math.isqrt(rows)},{codes}"
 
 
-def _add_rows(part: Path, passages: Sequence[Passage], encoder: Encoder) -> None:
-    embeddings = encoder.encode_passages(passages)
-    lines = (json.dumps({"id": p.id, "title": p.title, "text": p.text}, ensure_ascii=False) for p in passages)
+def check_factory(spec: str, dimensions: int) -> None:
+    """Refuse a spec that FAISS makes no index of."""
+    if spec in ("", AUTO):
+        return
     try:
-        with (part / EMBEDDINGS).open("ab") as file:
-            embeddings.tofile(file)
-        with (part / PASSAGES).open("ab") as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
-    except OSError as error:
-        raise RetrievalError(f"{part} cannot be written to: {error}", "Make room, and --resume") from error
+        _empty_index(spec, dimensions)
+    except RuntimeError as error:
+        raise InputError(
+            f"FAISS makes no index of '{spec}': {first_line(error)}", "Write auto, or one like IVF4096,PQ48 or HNSW32"
+        ) from error
+
+
+def write_approximate(folder: Path, embeddings: Embeddings, factory: str) -> None:
+    """Write the approximate index of embeddings, which are read in parts."""
+    import faiss
+
+    rows, dimensions = embeddings.shape
+    index = _empty_index(factory, dimensions)
+    try:
+        if not index.is_trained:
+            lists = faiss.try_extract_index_ivf(index)
+            step = max(1, rows // (_TRAINING_ROWS * max(lists.nlist if lists else 0, 256)))
+            index.train(np.ascontiguousarray(embeddings[::step]))
+        for start in range(0, rows, _FAISS_ROWS):
+            index.add(np.ascontiguousarray(embeddings[start : start + _FAISS_ROWS]))
+    except RuntimeError as error:
+        raise InputError(
+            f"FAISS cannot index {rows:,} embeddings as {factory}: {first_line(error)}", "Write auto, or fewer lists"
+        ) from error
+    part = folder / f"{APPROXIMATE}.part"
+    faiss.write_index(index, str(part))
+    part.replace(folder / APPROXIMATE)
+
+
+def _empty_index(factory: str, dimensions: int) -> Any:
+    require("faiss")
+    import faiss
+
+    return faiss.index_factory(dimensions, factory, faiss.METRIC_INNER_PRODUCT)

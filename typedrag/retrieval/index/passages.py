@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
-from typedrag.retrieval.index.sources import Placed, find_places
+from typedrag.retrieval.index.sources import Placed
 
 T = TypeVar("T")
 Stage = Callable[[str], AbstractContextManager[Callable[[int], object]]]
@@ -22,12 +22,7 @@ _BATCH = 2_000
 
 
 class RepeatedIdError(InputError):
-    """A passage has the id of another one; nothing of its batch was written.
-
-    Args:
-        passage_id: The id.
-        problem: The places where it occurs.
-    """
+    """A passage has the id of another one; nothing of its batch was written."""
 
     def __init__(self, passage_id: str, problem: str) -> None:
         super().__init__(problem, "Give each passage an id of its own")
@@ -35,22 +30,16 @@ class RepeatedIdError(InputError):
 
 
 class Fingerprint:
-    """A SHA-256 over passages in their order.
-
-    Args:
-        before: The fingerprint of the passages before them.
-    """
+    """A SHA-256 over passages in their order, begun by the fingerprint of those before them."""
 
     def __init__(self, before: str = "") -> None:
         self._digest = hashlib.sha256(before.encode())
 
     def add(self, passage: Passage) -> None:
-        """Add one passage."""
         text = f"{passage.id}\x1f{passage.title}\x1f{passage.text}\x1e"
         self._digest.update(text.encode("utf-8", "surrogatepass"))
 
     def hexdigest(self) -> str:
-        """The digest of the passages so far."""
         return self._digest.hexdigest()
 
 
@@ -78,8 +67,8 @@ class IdHashes:
         self._sorted.append(hashes)
 
 
-def unique(passages: Iterable[Passage], fingerprint: Fingerprint) -> Iterator[Passage]:
-    """The same passages, which are added to the fingerprint."""
+def check_ids(passages: Iterable[Passage], fingerprint: Fingerprint) -> Iterator[Passage]:
+    """The same passages, whose ids differ and which are added to the fingerprint."""
     ids, number = IdHashes(), 1
     for batch in batches(passages, _BATCH):
         ids.add(batch, number)
@@ -117,5 +106,5 @@ def add_places(read: Callable[[], Iterator[Placed]]) -> Iterator[None]:
     try:
         yield
     except RepeatedIdError as error:
-        places = find_places(error.passage_id, read())
+        places = islice((placed.place for placed in read() if placed.passage.id == error.passage_id), 2)
         raise RepeatedIdError(error.passage_id, f"{error.problem}: {' and '.join(places)}") from error

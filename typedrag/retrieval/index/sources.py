@@ -1,25 +1,63 @@
-"""Passages from files and folders: rows of JSONL and TSV, and documents that are split."""
+"""Passages from files and folders: rows of JSONL and of DPR's TSV layout, documents that are split, and the contexts of
+questions, as MuSiQue, HotpotQA and 2WikiMultihopQA publish them.
+"""
 
 from __future__ import annotations
 
+import csv
+import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TextIO
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
+from typedrag.datasets import reading
+from typedrag.datasets.reasoning_chains import WithContexts
+from typedrag.files import text_files
+from typedrag.files.text_files import LONGEST_LINE, Line
 from typedrag.retrieval.index.documents import READERS, read_document
-from typedrag.retrieval.index.rows import KINDS, NO_METADATA, FieldMap, file_kind, read_rows
 from typedrag.retrieval.index.splitting import split_blocks, split_text
 
 logger = logging.getLogger(__name__)
 
+LONGEST_ID = 32_000
+"""Bytes that an id may have: Lucene's limit."""
+KINDS = (".jsonl", ".ndjson", ".tsv")
 READABLE = f"{', '.join(KINDS)} (also .gz), {', '.join(READERS)}"
+_NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 _NAMED = 20
 """Bad files or rows that a message names; the others it counts."""
+
+
+@dataclass(frozen=True)
+class FieldMap:
+    """The names of the fields of a JSONL or TSV row. A row without a title has an empty one."""
+
+    id: str = "id"
+    title: str = "title"
+    text: str = "text"
+
+    @classmethod
+    def parse(cls, mapping: str) -> FieldMap:
+        """A mapping written as `text=body,id=docno`.
+
+        Example:
+            >>> FieldMap.parse("text=body,id=docno")
+            FieldMap(id='docno', title='title', text='body')
+        """
+        pairs = [pair.partition("=") for pair in mapping.split(",") if pair]
+        if not all(target in cls.__dataclass_fields__ and field for target, _, field in pairs):
+            raise InputError(
+                f"'{mapping}' is no field mapping",
+                "Write it like text=body,id=docno (targets: id, title, text)",
+            )
+        return cls(**{target: field for target, _, field in pairs})
 
 
 class Placed(NamedTuple):
@@ -27,17 +65,16 @@ class Placed(NamedTuple):
 
     passage: Passage
     place: str
-    metadata: Mapping[str, Any] = NO_METADATA
+    metadata: Mapping[str, Any] = _NO_METADATA
 
 
-class Problems:
+class _Problems:
     """Files and rows that cannot be used: refused all at once, or left out with a warning."""
 
     def __init__(self, skip: bool) -> None:
         self.skip, self.found = skip, list[InputError]()
 
     def add(self, problem: InputError) -> None:
-        """Add one problem."""
         if self.skip:
             logger.warning("left out: %s", problem.problem)
         else:
@@ -74,13 +111,24 @@ def read_passages(
         fields: The names of the fields of JSONL and TSV rows.
         skip_bad: Leave out files and rows that cannot be used, with a warning each.
         indexed: The sources of the index that passages are added to: files of the same name get other ids.
-
-    Raises:
-        InputError: If a source is missing or of another kind, or files or rows cannot be used; the message
-            names all such files, and the line of the first such row of each.
     """
     for placed in read_placed(sources, fields, skip_bad=skip_bad, indexed=indexed):
         yield placed.passage
+
+
+def source_reader(
+    sources: Sequence[Path],
+    fields: FieldMap | None,
+    *,
+    contexts: bool = False,
+    skip_bad: bool,
+    indexed: Sequence[str] = (),
+    metadata: Sequence[str] = (),
+) -> Callable[[], Iterator[Placed]]:
+    """The reader of files and folders, or of files of questions with contexts; each call streams them anew."""
+    if contexts:
+        return partial(read_contexts, sources, skip_bad=skip_bad)
+    return partial(read_placed, sources, fields, skip_bad=skip_bad, indexed=indexed, metadata=metadata)
 
 
 def read_placed(
@@ -92,14 +140,14 @@ def read_placed(
     metadata: Sequence[str] = (),
 ) -> Iterator[Placed]:
     """The passages of `read_passages`, each with its place and those fields of its row that `metadata` names."""
-    fields, sources, problems = fields or FieldMap(), list(sources), Problems(skip_bad)
+    fields, sources, problems = fields or FieldMap(), list(sources), _Problems(skip_bad)
     for source in sources:  # all are checked before hours are spent on the first
         if not source.exists():
             raise InputError(f"source {source} does not exist", "Name a file or a folder")
         if not source.is_dir() and not _is_readable(source):
             raise InputError(f"source {source} is of no kind that can be read", f"Readable: {READABLE}")
     for path, name in _files(sources, indexed):
-        is_table = file_kind(path) in KINDS
+        is_table = _file_kind(path) in KINDS
         placed = _read_rows(path, fields, problems, metadata) if is_table else _split_file(path, name, problems)
         for one in placed:
             if not problems.found:  # otherwise the rest is only searched for further problems
@@ -107,9 +155,33 @@ def read_placed(
     problems.refuse()
 
 
-def find_places(passage_id: str, passages: Iterable[Placed]) -> list[str]:
-    """The places of the first two passages with this id."""
-    return list(islice((placed.place for placed in passages if placed.passage.id == passage_id), 2))
+def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterator[Placed]:
+    """Stream the passages of the questions of files, each once: its id is the hash of its title and text.
+
+    The files are such as musique_ans_v1.0_dev.jsonl, hotpot_dev_distractor_v1.json or 2WikiMultihopQA's dev.json; a
+    .json file is read whole.
+    """
+    problems, ids = _Problems(skip_bad), set[str]()
+    for source in sources:  # all are checked before hours are spent on the first
+        if not source.is_file():
+            raise InputError(f"source {source} is no file", "Name files of questions with their passages")
+    for entry in (entry for source in sources for entry in reading.read_rows(source)):
+        try:
+            contexts = reading.parse(WithContexts, entry).passages
+            if not contexts:
+                raise ValueError(
+                    "it has neither paragraphs, as MuSiQue has, nor a context, as HotpotQA and 2WikiMultihopQA have"
+                )
+            rows = ({"id": p.id, "title": p.title, "text": p.text} for p in contexts)
+            passages = [_make_passage(row, FieldMap()) for row in rows]
+        except (InputError, ValueError) as error:
+            problems.add(error if isinstance(error, InputError) else reading.misfit(entry.place, str(error)))
+            problems.refuse()
+            continue
+        for passage in passages:
+            if passage.id not in ids:
+                ids.add(passage.id)
+                yield Placed(passage, entry.place)
 
 
 def _files(sources: list[Path], indexed: Sequence[str]) -> Iterator[tuple[Path, str]]:
@@ -125,10 +197,6 @@ def _files(sources: list[Path], indexed: Sequence[str]) -> Iterator[tuple[Path, 
         prefix = f"{label}/" if len(paths) > 1 else ""
         for path in _walk(source):
             yield path, prefix + path.relative_to(source).as_posix()
-
-
-def _is_readable(path: Path) -> bool:
-    return file_kind(path) in KINDS or path.suffix.lower() in READERS
 
 
 def _walk(folder: Path) -> list[Path]:
@@ -160,22 +228,118 @@ def _walk(folder: Path) -> list[Path]:
     return readable
 
 
-def _read_rows(path: Path, fields: FieldMap, problems: Problems, metadata: Sequence[str]) -> Iterator[Placed]:
+def _file_kind(path: Path) -> str:
+    """The file ending that tells the kind, in lower case and without that of gzip."""
+    name = Path(path.name.lower())
+    return Path(name.stem).suffix if name.suffix == ".gz" else name.suffix
+
+
+def _is_readable(path: Path) -> bool:
+    return _file_kind(path) in KINDS or path.suffix.lower() in READERS
+
+
+def _read_rows(path: Path, fields: FieldMap, problems: _Problems, metadata: Sequence[str]) -> Iterator[Placed]:
+    lines = _table_lines(path, fields) if _file_kind(path) == ".tsv" else _json_lines(path)
     try:
-        for row in read_rows(path, fields, metadata):
-            place = f"{path}, line {row.line}"
-            if row.passage is not None:
-                yield Placed(row.passage, place, row.metadata)
+        for line in lines:
+            place, problem = f"{path}, line {line.number}", line.problem
+            if not problem:
+                try:
+                    passage = _make_passage(line.value, fields)
+                    values = {name: line.value[name] for name in metadata if line.value.get(name) is not None}
+                except ValueError as error:
+                    problem = str(error)
+            if not problem:
+                yield Placed(passage, place, values)
                 continue
             hint = "Mend the line, map its fields with --fields, or leave such rows out with --skip-bad"
-            problems.add(InputError(f"{place} cannot be used: {row.problem}", hint))
+            problems.add(InputError(f"{place} cannot be used: {problem}", hint))
             if not problems.skip:
                 return
     except InputError as error:
         problems.add(error)
 
 
-def _split_file(path: Path, name: str, problems: Problems) -> Iterator[Placed]:
+def _json_lines(path: Path) -> Iterator[Line]:
+    """Yield the value of each line of a JSONL file; blank lines are skipped."""
+    with text_files.open_text(path, errors="surrogateescape") as file:
+        for line in text_files.numbered_lines(file):
+            if line.problem or not line.value.strip():
+                yield from [line] if line.problem else ()
+                continue
+            try:
+                line = line._replace(value=text_files.parse_json(line.value))
+            except json.JSONDecodeError as error:
+                line = line._replace(problem=f"it is not JSON ({error.msg}, column {error.colno})")
+            except ValueError as error:
+                line = line._replace(problem=f"it is not JSON that can be read: {error}")
+            yield line
+
+
+def _table_lines(path: Path, fields: FieldMap) -> Iterator[Line]:
+    csv.field_size_limit(LONGEST_LINE)  # an unclosed quote swallows no more than this
+    broken: list[Line] = []
+
+    def texts(file: TextIO) -> Iterator[str]:
+        for line in text_files.numbered_lines(file):
+            broken.extend([line] if line.problem else [])
+            yield line.value or "\n"
+
+    with text_files.open_text(path, errors="surrogateescape") as file:
+        rows = csv.reader(texts(file), delimiter="\t", strict=True)
+        try:
+            header = next(rows, [])
+        except csv.Error as error:
+            raise InputError(f"{path}, line 1 cannot be used: {error}", "Mend the header") from None
+        if missing := {fields.id, fields.text} - set(header):
+            raise InputError(
+                f"{path} has no column {' or '.join(sorted(missing))} (columns: {', '.join(header) or 'none'})",
+                "Map them: --fields id=COLUMN,text=COLUMN,title=COLUMN",
+            )
+        cells: list[str] | None = []
+        while cells is not None:
+            number, problem = rows.line_num + 1, ""  # the line where the row begins: quoted cells may span several
+            try:
+                cells = next(rows, None)
+            except csv.Error as error:
+                cells, problem = [], str(error)
+            if cells and len(cells) != len(header):
+                problem = "its number of columns differs from the header's"
+            elif not problem:
+                problem = text_files.swallowed_rows_problem(cells or (), "\t", rows.line_num)
+            if broken:
+                yield from broken
+                broken.clear()
+            elif cells or problem:
+                yield Line(number, dict(zip(header, cells or (), strict=False)), problem)
+
+
+def _make_passage(row: Any, fields: FieldMap) -> Passage:
+    """The passage of a row; a ValueError with the reason if it has none."""
+    if not isinstance(row, dict):
+        raise ValueError("it is not a JSON object")
+    passage_id, text, title = row.get(fields.id), row.get(fields.text), row.get(fields.title) or ""
+    if passage_id is None or passage_id == "" or not isinstance(passage_id, str | int) or isinstance(passage_id, bool):
+        raise ValueError(f"it has no id in field '{fields.id}'")
+    if fields.text in row and text in ("", None) and isinstance(title, str):
+        text = title  # all that it can be found by, as in corpora of papers with missing abstracts
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"it has no text in field '{fields.text}'")
+    if not isinstance(title, str):
+        raise ValueError(f"its title in field '{fields.title}' is not text")
+    text_files.whole(f"{passage_id}{title}{text}")
+    if (length := len(str(passage_id).encode())) > LONGEST_ID:
+        raise ValueError(f"its id has {length:,} bytes, more than {LONGEST_ID:,}")
+    # Java counts characters beyond the first 65,536 as two
+    length = len(title) + len(text) + 1
+    if length > LONGEST_LINE // 4:
+        length = len(f"{title}\n{text}".encode("utf-16-le")) // 2
+    if length > LONGEST_LINE:
+        raise ValueError(f"its title and text have {length:,} characters, more than {LONGEST_LINE:,}")
+    return Passage(id=str(passage_id), text=text, title=title)
+
+
+def _split_file(path: Path, name: str, problems: _Problems) -> Iterator[Placed]:
     try:
         title, content = read_document(path)
     except InputError as error:

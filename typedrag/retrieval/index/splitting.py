@@ -28,29 +28,19 @@ _HEADING_WORDS = 30
 
 
 class Block(NamedTuple):
-    """A part of a document.
-
-    Attributes:
-        text: Its text.
-        kind: `prose` has no lines of its own; `lines` keep theirs, as code, tables and lists do; a
-            `heading` stays with the block after it.
-        opening: A line put before each passage's share of the block, such as a table's header.
-        closing: A line put after it.
-    """
+    """A part of a document."""
 
     text: str
     kind: str = "prose"
+    """`prose` has no lines of its own; `lines` keep theirs, as code, tables and lists do; a `heading` stays with the
+    block after it."""
     opening: str = ""
+    """A line put before each passage's share of the block, such as a table's header."""
     closing: str = ""
 
 
 class Document(NamedTuple):
-    """A document before it is split.
-
-    Attributes:
-        title: May be empty.
-        content: Its blocks, or the text of a document without structure.
-    """
+    """A document before it is split: its title, and its blocks, or the text of one without structure."""
 
     title: str
     content: str | Sequence[Block]
@@ -79,16 +69,17 @@ def split_blocks(blocks: Iterable[Block]) -> Iterator[str]:
     least, most = PASSAGE_WORDS
     passage: list[Block] = []
     for piece in _fitting(blocks):
-        headings = _trailing_headings(passage)
+        bodies = [number for number, block in enumerate(passage, 1) if block.kind != "heading"]
+        headings = passage[bodies[-1] if bodies else 0 :]
         full = (
             word_count(_joined([*passage, piece])) > most
-            or (piece.kind == "heading" and _length(passage) >= least)
+            or (piece.kind == "heading" and word_count(_joined(passage)) >= least)
             or [block.kind for block in passage[-1:]] == ["prose"] == [piece.kind]  # pieces of one text that was split
         )
         if full and len(headings) < len(passage):
             yield _joined(passage[: len(passage) - len(headings)])
             passage = headings
-        elif full and _length(passage) >= most:
+        elif full and word_count(_joined(passage)) >= most:
             yield _joined(passage)
             passage = []
         passage.append(piece)
@@ -116,15 +107,6 @@ def _fitting(blocks: Iterable[Block]) -> Iterator[Block]:
                 continue
             pieces = _pieces(block.text, max(1, least - frame), most - frame, trim=False)
             yield from (block._replace(text=piece.strip("\n")) for piece in pieces if piece.strip())
-
-
-def _trailing_headings(passage: list[Block]) -> list[Block]:
-    bodies = [number for number, block in enumerate(passage, 1) if block.kind != "heading"]
-    return passage[bodies[-1] if bodies else 0 :]
-
-
-def _length(passage: list[Block]) -> int:
-    return word_count(_joined(passage))
 
 
 def _joined(passage: list[Block]) -> str:

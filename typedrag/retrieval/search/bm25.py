@@ -1,20 +1,21 @@
-"""BM25 over a Lucene index."""
+"""BM25 over a Lucene index, and the passages that a dataset labels in the place of what is found."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from typedrag.core.errors import RetrievalError
+from typedrag.core.call_context import call_context
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.core.registry import NoDeepcopy
-from typedrag.retrieval.index.analyzers import java_analyzer, split_unspaced
 from typedrag.retrieval.index.bm25_part import LUCENE, Manifest, check_parameters, read_bm25_manifest
 from typedrag.retrieval.index.generations import open_current
-from typedrag.retrieval.index.lucene import in_java, java_class, java_path, jvm_lock
+from typedrag.retrieval.index.lucene import analyzer_class, in_java, java_class, java_path, jvm_lock, split_unspaced
 from typedrag.text.language import ENGLISH
 
 BM25Setting = Literal["k1", "b"]
@@ -35,10 +36,6 @@ class BM25Retriever(NoDeepcopy):
         k1: Term frequency saturation, at least 0; the manifest's by default.
         b: Length normalisation, 0 to 1; the manifest's by default.
         threads: Threads for batches of queries; all processors by default.
-
-    Raises:
-        InputError: If k1 or b is out of range.
-        RetrievalError: If there is no finished index that can be read.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class BM25Retriever(NoDeepcopy):
         b: float | None = None,
         threads: int | None = None,
     ) -> None:
-        self.index = Path(index)
+        self.index, self.place = Path(index), str(index)
         self.manifest: Manifest
         self.manifest, self._searcher = open_current(self.index, _open)
         self.k1 = self.manifest.k1 if k1 is None else k1
@@ -61,17 +58,17 @@ class BM25Retriever(NoDeepcopy):
         self._kept: dict[int, Passage] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find the `k` best passages for each query; see `Retriever.search`."""
+        """The `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"index {self.index} cannot be searched"):
-            hits_by_query = self._search([split_unspaced(query, self.manifest.language) for query in queries], k)
-            return [[self._read(hit) for hit in hits or ()] for hits in hits_by_query]
-
-    @property
-    def place(self) -> str:
-        """The index folder."""
-        return str(self.index)
+            texts = [split_unspaced(query, self.manifest.language) for query in queries]
+            if len(texts) == 1:
+                return [[self._read(hit) for hit in self._searcher.search(texts[0], k)]]
+            as_list = java_class("java.util.Arrays").asList
+            numbers = [str(number) for number in range(len(texts))]
+            hits = self._searcher.batch_search(as_list(*texts), as_list(*numbers), k, self._threads)
+            return [[self._read(hit) for hit in hits.get(number) or ()] for number in numbers]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -90,14 +87,6 @@ class BM25Retriever(NoDeepcopy):
         with in_java(f"index {self.index} cannot be read"):
             document = self._searcher.doc(passage_id)
             return None if document is None else _parse(document.get("raw"))
-
-    def _search(self, queries: Sequence[str], k: int) -> list[Any]:
-        if len(queries) == 1:
-            return [self._searcher.search(queries[0], k)]
-        as_list = java_class("java.util.Arrays").asList
-        numbers = [str(number) for number in range(len(queries))]
-        hits = self._searcher.batch_search(as_list(*queries), as_list(*numbers), k, self._threads)
-        return [hits.get(number) for number in numbers]
 
     def _read(self, hit: Any) -> Passage:
         number = hit.lucene_docid
@@ -122,7 +111,7 @@ def _open(folder: Path) -> tuple[Manifest, Any]:
     with in_java(f"index {index} cannot be opened", "Build it again with --force"):
         searcher = java_class("io.anserini.search.SimpleSearcher")(java_path(folder / LUCENE))
         if manifest.language != ENGLISH:
-            searcher.set_analyzer(java_analyzer(manifest.language))
+            searcher.set_analyzer(java_class(analyzer_class(manifest.language))())
         # each term is a clause: Lucene's limit of 1,024 would refuse long questions
         java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MAX_QUERY_TERMS)
         held = int(searcher.get_total_num_docs())
@@ -145,3 +134,39 @@ def _parse(raw: str) -> Passage:
     row = json.loads(raw)
     title, _, text = row.get("passage", row["contents"]).partition("\n")
     return Passage(id=row["id"], text=text, title=title)
+
+
+class GoldRetriever(NoDeepcopy):
+    """A `Retriever` of the ideal context: whatever the query, the labelled passages of the question that is answered.
+
+    So any program is measured as if retrieval made no mistake (PreQRAG, appendix B.2). The labels are the field
+    `passage_ids` of a dataset's questions; see `CallContext`.
+
+    Args:
+        index: BM25 over the index that holds the passages.
+    """
+
+    def __init__(self, index: BM25Retriever) -> None:
+        self._index, self.place, self.passages = index, index.place, index.passages
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {**self._index.identity, "retriever": "gold"}
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """The first `k` labelled passages, for each query the same."""
+        ids, gold = call_context().labels.get("passage_ids"), list[Passage]()
+        if not ids:
+            raise InputError(
+                "the retriever is gold, but the question has no labelled passages",
+                "Evaluate it on a dataset whose questions have passage_ids",
+            )
+        for passage_id in ids[: max(k, 0)]:
+            passage = self._index.passage(passage_id)
+            if passage is None:
+                raise RetrievalError(
+                    f"the dataset labels passage '{passage_id}', which index {self.place} does not hold",
+                    "Name the index whose passages it labels",
+                )
+            gold.append(replace(passage, score=1.0))
+        return [gold for _ in queries]

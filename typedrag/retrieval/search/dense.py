@@ -5,29 +5,60 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from typedrag.core.errors import RetrievalError
 from typedrag.core.extras import require
 from typedrag.core.records import Passage
 from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.encoder import Embeddings
-from typedrag.retrieval.index.approximate import ApproximateSearch
-from typedrag.retrieval.index.dense_part import (
-    DENSE,
-    PASSAGES,
-    DenseManifest,
-    check_encoder,
-    line_ends,
-    parse_passage,
-    read_embeddings,
-    read_generation_dense,
-)
+from typedrag.retrieval.index import dense_part
+from typedrag.retrieval.index.dense_part import DenseManifest
 from typedrag.retrieval.index.generations import open_current
 
+_DEPTH, _LEAST = 10, 200
+"""Candidates of an approximate search: so many times the passages that are asked for, and at least so many."""
+_FEWEST_LISTS, _MOST_LISTS = 8, 64
+"""Of an inverted file that a search reads: a sixteenth of all, within these."""
 _DIGITS = 5
 """Digits of a score. Further digits depend on the queries that are embedded together, and would decide ties."""
+
+
+class ApproximateSearch:
+    """Searches the approximate index of a dense part, in the folder `folder`.
+
+    The file is mapped into memory as it is read. It chooses candidates; their scores are then computed from the
+    embeddings themselves. So what is found has its exact score, and some may be missed.
+    """
+
+    def __init__(self, folder: Path, embeddings: Embeddings) -> None:
+        import faiss
+
+        self._embeddings = embeddings
+        self._index = faiss.read_index(
+            str(folder / dense_part.APPROXIMATE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY
+        )
+        if self._index.ntotal != len(embeddings):
+            raise ValueError(f"{dense_part.APPROXIMATE} holds {self._index.ntotal} embeddings")
+        if lists := faiss.try_extract_index_ivf(self._index):
+            lists.nprobe = min(max(_FEWEST_LISTS, lists.nlist // 16), _MOST_LISTS)
+
+    def search(self, queries: Embeddings, k: int) -> tuple[list[Embeddings], list[NDArray[np.int64]]]:
+        """Scores and rows of each query, best first: at most `k`, fewer where fewer were found."""
+        _, candidates = self._index.search(queries, min(max(_DEPTH * k, _LEAST), len(self._embeddings)))
+        scores, rows = [], []
+        for query, of_query in zip(queries, candidates, strict=True):
+            held = np.sort(of_query[of_query >= 0])  # in the order of the file
+            exact = self._embeddings[held] @ query
+            best = np.argsort(-exact, kind="stable")[:k]
+            scores.append(exact[best])
+            rows.append(held[best])
+        return scores, rows
 
 
 class DenseRetriever(NoDeepcopy):
@@ -38,27 +69,15 @@ class DenseRetriever(NoDeepcopy):
 
     Args:
         index: The index folder.
-        model: The model, if it is to be fetched or has moved since the part was built; see
-            `EncoderSettings.encoder`.
-
-    Raises:
-        InputError: If the part was built with another model.
-        RetrievalError: If there is no finished dense part that can be read, or the model is missing.
+        model: The model, if it is to be fetched or has moved since the part was built.
     """
 
     def __init__(self, index: Path | str, *, model: str | None = None) -> None:
-        self.index = Path(index)
-        self._model = model
+        self.index, self.place, self._model = Path(index), str(index), model
         open_current(self.index, self._open)
 
     @property
-    def place(self) -> str:
-        """The index folder."""
-        return str(self.index)
-
-    @property
     def identity(self) -> dict[str, Any]:
-        """Values that tell its results from another retriever's."""
         return {
             "index": self.manifest.fingerprint,
             "retriever": "dense",
@@ -67,30 +86,36 @@ class DenseRetriever(NoDeepcopy):
         }
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
-        scores, rows = self._search(self.encoder.encode_queries(queries), min(k, self.manifest.passages))
-        return [self._best_first(*hits) for hits in zip(scores, rows, strict=True)]
+        scores, rows = self._search(self.encoder.encode_queries(queries), k=min(k, self.manifest.passages))
+        rankings = []
+        for query_scores, query_rows in zip(scores, rows, strict=True):
+            hits = zip(query_scores, query_rows, strict=True)
+            passages = (replace(self._read(row), score=round(float(score), _DIGITS)) for score, row in hits)
+            rankings.append(sorted(passages, key=lambda p: -p.score))
+        return rankings
 
     def passages(self) -> Iterator[Passage]:
-        """All passages of the index, in the order of its rows."""
         return (self._read(row) for row in range(self.manifest.passages))
 
     def _open(self, folder: Path) -> None:
         require("faiss")
-        self.manifest: DenseManifest = read_generation_dense(folder)
+        import faiss
+
+        self.manifest: DenseManifest = dense_part.read_generation_dense(folder)
         self.encoder = self.manifest.encoder.encoder(self._model)
-        check_encoder(self.encoder, folder, self.manifest.encoder)
+        dense_part.check_encoder(self.encoder, folder, self.manifest.encoder)
         rows, dimensions = self.manifest.passages, self.manifest.encoder.dimensions
         try:
-            self._embeddings = read_embeddings(folder, rows, dimensions)
-            self._search = self._exact
+            self._embeddings = dense_part.read_embeddings(folder, rows, dimensions)
             if self.manifest.approximate:
-                self._search = ApproximateSearch(folder / DENSE, self._embeddings).search
-            with (folder / DENSE / PASSAGES).open("rb") as file:
+                self._search: Any = ApproximateSearch(folder / dense_part.DENSE, self._embeddings).search
+            else:  # read from the file as they are searched: an index of FAISS's own would hold them all a second time
+                self._search = partial(faiss.knn, xb=self._embeddings, metric=faiss.METRIC_INNER_PRODUCT)
+            with (folder / dense_part.DENSE / dense_part.PASSAGES).open("rb") as file:
                 self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._ends = line_ends(folder / DENSE / PASSAGES)
+            self._ends = dense_part.line_ends(folder / dense_part.DENSE / dense_part.PASSAGES)
         except (OSError, ValueError, RuntimeError) as error:  # FAISS raises the last
             raise RetrievalError(
                 f"the dense part of {self.index} cannot be opened: {error}", "Build it again with --force"
@@ -101,15 +126,5 @@ class DenseRetriever(NoDeepcopy):
                 "Build it again with --force",
             )
 
-    def _exact(self, queries: Embeddings, k: int) -> Any:
-        import faiss
-
-        # read from the file as they are searched: an index of FAISS's own would hold them all a second time
-        return faiss.knn(queries, self._embeddings, k, metric=faiss.METRIC_INNER_PRODUCT)
-
-    def _best_first(self, scores: Embeddings, rows: Any) -> list[Passage]:
-        scored = (replace(self._read(row), score=round(float(s), _DIGITS)) for s, row in zip(scores, rows, strict=True))
-        return sorted(scored, key=lambda p: -p.score)
-
     def _read(self, row: int) -> Passage:
-        return parse_passage(self._lines[self._ends[row - 1] if row else 0 : self._ends[row]])
+        return dense_part.parse_passage(self._lines[self._ends[row - 1] if row else 0 : self._ends[row]])

@@ -23,8 +23,7 @@ from typedrag.core.extras import require
 from typedrag.core.records import Passage
 from typedrag.core.registry import NoDeepcopy
 from typedrag.retrieval.index.lucene import in_java, java_class, java_path
-from typedrag.retrieval.index.rows import FieldMap
-from typedrag.retrieval.index.sources import read_passages
+from typedrag.retrieval.index.sources import FieldMap, read_passages
 from typedrag.retrieval.local_models import loading, locate_model
 from typedrag.retrieval.opening import read_options
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS
@@ -90,26 +89,26 @@ class PyseriniRetriever(NoDeepcopy):
     options_type: ClassVar[type[PyseriniOptions]] = BM25Options
     files: ClassVar[tuple[str, ...]] = ("segments_*",)
     """The files that tell an index from another: Lucene gives each commit an id of its own."""
+    stores_texts: ClassVar[bool] = True
 
     def __init__(self, spec: str, **settings: float) -> None:
+        options: Any
         self.index, options = read_options(self.kind, spec, self.options_type, **settings)
-        self.options: Any = options
+        self.place, self.options = f"{self.kind}:{self.index}", options
         require("pyserini")
         with _open_pyserini(f"{self.place} cannot be opened"):
             folder, corpus = _locate(self.index)
             self._searcher = self._open(folder)
-            named = self.options.texts
-            self._texts = (None if named else self._own_texts()) or _open_texts(named or corpus)
-            self._fingerprint = _fingerprint(folder, self.files)
-
-    @property
-    def place(self) -> str:
-        """The kind, and the index as it was named."""
-        return f"{self.kind}:{self.index}"
+            own = _StoredTexts(self._searcher) if self.stores_texts and not options.texts else None
+            self._texts = own if own and own.get(0) else _open_texts(options.texts or corpus)
+            digest = hashlib.sha256()
+            for path in sorted(path for name in self.files for path in Path(folder).glob(name)):
+                with path.open("rb") as file:
+                    digest.update(f"{path.name} {path.stat().st_size} ".encode() + file.read(_FINGERPRINTED))
+            self._fingerprint = digest.hexdigest()
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Values that tell its results from another retriever's."""
         options = self.options.model_dump(exclude_defaults=True)
         return {"index": self._fingerprint, "retriever": self.kind, **options}
 
@@ -119,14 +118,12 @@ class PyseriniRetriever(NoDeepcopy):
         return self.options.model_dump(include={"k1", "b"}) or None
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"{self.place} cannot be searched"):
-            return [[self._read(hit) for hit in hits] for hits in self._search(queries, k)]
+            return [[self._read_hit(hit) for hit in hits] for hits in self._search(queries, k)]
 
     def passages(self) -> Iterator[Passage]:
-        """All passages of what holds the texts, in its order."""
         return iter(self._texts.values())
 
     def _open(self, folder: str) -> Any:
@@ -140,16 +137,12 @@ class PyseriniRetriever(NoDeepcopy):
             searcher.set_rm3(options.fb_terms, options.fb_docs, options.original_query_weight)
         return searcher
 
-    def _own_texts(self) -> _StoredTexts | None:
-        own = _StoredTexts(self._searcher)
-        return own if own.get(0) else None
-
     def _search(self, queries: Sequence[str], k: int) -> Iterable[Iterable[Any]]:
         numbers = [str(number) for number in range(len(queries))]
         hits = self._searcher.batch_search(list(queries), numbers, k, os.cpu_count() or 1)
         return [hits.get(number) or () for number in numbers]
 
-    def _read(self, hit: Any) -> Passage:
+    def _read_hit(self, hit: Any) -> Passage:
         passage = self._texts.get(hit.docid)
         if passage is None:
             raise RetrievalError(f"{self.place} has the passage '{hit.docid}', whose text is nowhere", _NAME_TEXTS)
@@ -183,6 +176,7 @@ class PyseriniFaissRetriever(PyseriniRetriever):
     kind = "pyserini-faiss"
     options_type = FaissOptions
     files = ("index", "docid")
+    stores_texts = False
 
     def _open(self, folder: str) -> Any:
         from pyserini.search.faiss import FaissSearcher
@@ -196,9 +190,6 @@ class PyseriniFaissRetriever(PyseriniRetriever):
                 prefix=options.query_prefix,
             )  # fmt: skip
         return FaissSearcher(folder, encoder)
-
-    def _own_texts(self) -> None:
-        return None
 
     def _search(self, queries: Sequence[str], k: int) -> Iterable[Iterable[Any]]:
         # one by one: scores of a batch depend a little on the other queries in it
@@ -215,13 +206,13 @@ class _StoredTexts:
         with in_java(f"passage '{key}' cannot be read"):
             document = self._searcher.doc(key)
             stored = document and (document.raw() or document.contents())
-            return _parse(document.docid(), stored) if stored else None
+            return parse_document(document.docid(), stored) if stored else None
 
     def values(self) -> Iterator[Passage]:
         return filter(None, map(self.get, range(self._searcher.num_docs)))
 
 
-def _parse(passage_id: str, stored: str) -> Passage:
+def parse_document(passage_id: str, stored: str) -> Passage:
     """A stored document as a passage; one that is no JSON object is a text."""
     try:
         row = json.loads(stored)
@@ -278,12 +269,3 @@ def _open_texts(name: str) -> _StoredTexts | dict[str, Passage]:
     if texts is None or texts.get(0) is None:
         raise RetrievalError(f"{name or 'the index'} stores no texts", _NAME_TEXTS)
     return texts
-
-
-def _fingerprint(folder: str, names: Iterable[str]) -> str:
-    """A digest of the names, sizes and beginnings of the files that tell an index from another."""
-    digest = hashlib.sha256()
-    for path in sorted(path for name in names for path in Path(folder).glob(name)):
-        with path.open("rb") as file:
-            digest.update(f"{path.name} {path.stat().st_size} ".encode() + file.read(_FINGERPRINTED))
-    return digest.hexdigest()

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.core.registry import NoDeepcopy
-from typedrag.files.text_files import WholeText, without_half_characters
+from typedrag.files.text_files import WholeText, drop_half_characters
 from typedrag.retrieval.index.bm25_part import check_parameters
 from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS, BM25Setting
 from typedrag.retrieval.search.hybrid import HybridRetriever
@@ -155,12 +155,7 @@ def check_address(address: str) -> None:
 
 
 def open_remote(address: str, bm25: Mapping[BM25Setting, float]) -> RemoteRetriever | RemoteHybrid:
-    """Connect to an index server; returns a retriever that searches there.
-
-    Args:
-        address: The server's address, such as `http://localhost:8010`.
-        bm25: The settings of BM25 that differ from the index's.
-    """
+    """A retriever that searches on an index server; `bm25` are the settings that differ from the index's."""
     check_parameters(bm25.get("k1", 0), bm25.get("b", 0))
     whole = RemoteRetriever(_IndexServer(address, bm25))
     return RemoteHybrid(whole) if whole.served.retriever.startswith("hybrid") else whole
@@ -182,7 +177,7 @@ class _IndexServer:
 
     def _search(self, kind: tuple[int, Part | None], queries: list[str]) -> list[list[Passage]]:
         k, part = kind
-        body = {"queries": list(map(without_half_characters, queries)), "k": k, "bm25": self._bm25, "part": part}
+        body = {"queries": list(map(drop_half_characters, queries)), "k": k, "bm25": self._bm25, "part": part}
         reply = self._ask(SearchReply, "POST", "/v1/search", json=body)
         if reply.index != self.served.identity["index"]:
             raise RetrievalError(f"{self.address} serves another index than before", "Begin the run anew")
@@ -202,7 +197,12 @@ class _IndexServer:
             except ValidationError as error:
                 raise self._stranger_error() from error
             else:
-                failure = self._refusal_error(reply)
+                try:
+                    failure = self._error(f"refuses: {reply.json()['error']['message']}")
+                except (ValueError, KeyError, TypeError):
+                    failure = self._stranger_error(f" (status {reply.status_code})")
+                if reply.status_code in (401, 403):
+                    raise self._error("lets in nobody without a key", f"Set {KEY} to one that typedrag keys has made")
                 if reply.status_code not in (429, 503):
                     raise failure
                 later = reply.headers.get("Retry-After", "")
@@ -210,14 +210,6 @@ class _IndexServer:
             if attempt + 1 < tries:
                 time.sleep(wait)
         raise failure
-
-    def _refusal_error(self, reply: httpx.Response) -> RetrievalError:
-        if reply.status_code in (401, 403):
-            return self._error("lets in nobody without a key", f"Set {KEY} to one that typedrag keys has made")
-        try:
-            return self._error(f"refuses: {reply.json()['error']['message']}")
-        except (ValueError, KeyError, TypeError):
-            return self._stranger_error(f" (status {reply.status_code})")
 
     def _stranger_error(self, reason: str = "") -> RetrievalError:
         problem = f"what answers at {self.address} is no index server of this typedrag{reason}"
@@ -239,7 +231,6 @@ class RemoteRetriever(NoDeepcopy):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The identity of the server's retriever: the same index gives the same results wherever it is searched."""
         return self.served.identity
 
     @property
@@ -249,7 +240,6 @@ class RemoteRetriever(NoDeepcopy):
         return {"k1": manifest["k1"], "b": manifest["b"]} if "k1" in manifest else None
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         if k > MAX_PASSAGES:
@@ -276,9 +266,7 @@ class RemoteHybrid(HybridRetriever):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The identity of the server's retriever."""
         return self._whole.identity
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find the `k` best passages for each query, which the server fuses."""
         return self._whole.search(queries, k)

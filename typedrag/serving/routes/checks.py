@@ -23,7 +23,7 @@ from typedrag.programs.coverage import CoreSubQuestions
 from typedrag.serving.responses import unless_client_leaves
 from typedrag.serving.service import Service
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge, SimilarityCoverageJudge
-from typedrag.text.citations import supporting_sentences
+from typedrag.text.sentences import supporting_sentences
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 

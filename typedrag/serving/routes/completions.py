@@ -11,7 +11,7 @@ from urllib.parse import quote
 from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read, SubAnswered
 from typedrag.core.records import NOT_FROM_COLLECTION, Answer, Answered
 from typedrag.serving.errors import Fault
-from typedrag.text.citations import cited_sentences
+from typedrag.text.sentences import cited_sentences
 
 SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
 """The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""

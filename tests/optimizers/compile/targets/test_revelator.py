@@ -11,7 +11,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.optimizers.compile.labelled_targets import RevelatorTarget, find_target, role_metric, typed_example
+from typedrag.optimizers.compile.labelled_targets import RevelatorTarget, find_target, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
 from typedrag.programs.hanrag import RevelatorModule
 
@@ -48,7 +48,7 @@ def test_each_role_is_compiled_alone_by_its_own_labels(role, dataset):
     examples = target.examples(dataset)
     signature, reply = RIGHT[role]
     with scripted({signature: reply}):
-        scores = [target.metric()(e, target.student()(**e.inputs())).score for e in examples]
+        scores = [target.metric(e, target.student()(**e.inputs())).score for e in examples]
     assert max(scores) == 1
     if role is not RevelatorRole.DECOMPOSER:
         assert min(scores) < 1
@@ -60,20 +60,12 @@ def test_a_label_that_the_role_cannot_write_is_named_with_its_row(dataset):
         typed_example(RevelatorRole.REFINER, row.copy(query="mother of X"))
 
 
-def test_a_part_is_a_split(dataset):
-    target = RevelatorTarget(RevelatorRole.RELEVANCE)
-    sizes = [len(target.examples(dataset, part)) for part in ("train", "validation", "test", "all")]
-    assert sum(sizes[:3]) == sizes[3] and sizes[0] > 0
-    questions = [{e.question for e in target.examples(dataset, part)} for part in ("train", "validation")]
-    assert not questions[0] & questions[1]
-
-
 @pytest.mark.parametrize("role", RevelatorRole)
 def test_what_was_compiled_is_put_back_into_a_copy(role):
     program, target = HANRAG(Numbered()), RevelatorTarget(role)
     student = target.student(program)
     student.predict.signature = student.predict.signature.with_instructions("Do it otherwise.")
-    made = target.put_back(program, student)
+    made = target.merge_into(program, student)
     changed = {r for r, m in made.revelator().items() if m.predict.signature.instructions == "Do it otherwise."}
     assert changed == {role}
     assert program.revelator()[role].predict.signature.instructions != "Do it otherwise."
@@ -83,20 +75,6 @@ def test_only_a_program_with_the_role_takes_it():
     target = RevelatorTarget(RevelatorRole.ROUTER)
     for program in (RAG(Numbered()), HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(router="rule")))):
         with pytest.raises(InputError, match="has no router"):
-            target.put_back(program, RevelatorModule(RevelatorRole.ROUTER, Options()))
+            target.merge_into(program, RevelatorModule(RevelatorRole.ROUTER, Options()))
         with pytest.raises(InputError, match="has no router"):  # before anything is paid
             target.student(program)
-
-
-def test_other_datasets_are_refused():
-    from typedrag.datasets.sample import load_sample
-
-    with pytest.raises(InputError, match="cannot be compiled on dataset 'sample'"):
-        RevelatorTarget(RevelatorRole.ROUTER).examples(load_sample())
-
-
-def test_labels_are_explained_to_a_reflecting_optimizer():
-    import dspy
-
-    said = role_metric(RevelatorRole.ROUTER)(dspy.Example(route="complex"), dspy.Prediction(route="compound"))
-    assert "complex: a question that" in said.feedback and "compound: a question that" in said.feedback

@@ -5,7 +5,6 @@ import pytest
 from dspy.lm15 import Message, Request, Response, Usage
 
 from tests.optimizers.compile.targets.words import WordRetriever
-from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
@@ -28,7 +27,7 @@ def program(sample_retriever):
 def test_queries_are_scored_by_what_they_find_and_nobody_answers(program):
     examples = REASON.examples(load_sample())
     assert {e.question_type for e in examples} == {QuestionType.REASON}
-    student, metric = REASON.student(program), REASON.metric()
+    student, metric = REASON.student(program), REASON.metric
     example = next(e for e in examples if infer_type(dspy.Example(question=e.question)) is QuestionType.REASON)
     with scripted() as engine:
         prediction = student(question=example.question)
@@ -40,7 +39,7 @@ def test_queries_are_scored_by_what_they_find_and_nobody_answers(program):
 
 def test_better_queries_score_better(program):
     [example] = [e for e in REASON.examples(load_sample()) if "bread" in e.question.lower()]
-    student, metric = REASON.student(program), REASON.metric()
+    student, metric = REASON.student(program), REASON.metric
     scores = []
     for sub_queries in (
         ["Why does a cat sleep?", "Why is it bread?"],
@@ -49,33 +48,6 @@ def test_better_queries_score_better(program):
         with scripted({DecomposeReason: {"sub_queries": sub_queries}}):
             scores.append(metric(example, student(question=example.question)).score)
     assert scores[1] >= scores[0] and scores[1] > 0
-
-
-def test_a_published_strategy_searches_as_it_does(sample_retriever):
-    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
-    with scripted() as engine:
-        prediction = ALONE["searches-alone"].student(program)(question="Why does homemade bread turn out dense?")
-    assert engine.asked() == ["DecomposeReason"]
-    assert [s.name for s in prediction.steps] == ["classify", "decompose", "retrieve", "sub-queries", "aggregate"]
-
-
-def test_gepa_hears_for_the_sub_query_generator_what_was_not_found(program):
-    [example] = [e for e in REASON.examples(load_sample()) if "bread" in e.question.lower()]
-    student = REASON.student(program)
-    bad = {
-        DecomposeReason: {
-            "sub_queries": ["Where do penguins live?", "Why is bread dense bread?", "Is bread dough wet?"]
-        }
-    }
-    with scripted(bad), dspy.context(trace=[]):
-        prediction = student(question=example.question)
-        [call] = dspy.settings.trace
-    [(name, predictor)] = student.named_predictors()
-    assert call[0] is predictor
-    objective = Objective([(REASON.metric(), 1.0)], read_call)
-    said = objective(example, prediction, [call], name, [call])
-    assert said.score == objective(example, prediction).score
-    assert "Dropped before the search: «Where do penguins live? (off the topic)»" in said.feedback
 
 
 class Reflecting:
@@ -102,7 +74,7 @@ def test_gepa_reflects_on_it_and_its_proposal_goes_back_into_the_program():
     ]
 
     gepa = dspy.GEPA(
-        metric=Objective([(REASON.metric(), 1.0)], read_call),
+        metric=Objective([(REASON.metric, 1.0)], read_call),
         reflection_lm=dspy.LM("scripted/reflecting", engine=reflecting, cache=False),
         max_metric_calls=8,
         reflection_minibatch_size=1,
@@ -118,17 +90,7 @@ def test_gepa_reflects_on_it_and_its_proposal_goes_back_into_the_program():
         compiled = gepa.compile(REASON.student(program), trainset=examples[:1], valset=examples)
     assert set(engine.asked()) == {"DecomposeReason"}
     assert "Dropped before the search: «Where do penguins live? (off the topic)»." in reflecting.prompts[0]
-    assert REASON.put_back(program, compiled).strategies["reason"].decomposer.demos
-
-
-def test_what_was_compiled_goes_back_into_the_whole_program(program):
-    student = REASON.student(program)
-    student.predictors()[0].signature = student.predictors()[0].signature.with_instructions("Ask about yeast.")
-    made = REASON.put_back(program, student)
-    assert made.strategies["reason"].decomposer.signature.instructions == "Ask about yeast."
-    with scripted() as engine:
-        made(question="How do I paint a room?")
-    assert engine.asked() == ["DecomposeInstruction", "AnswerInstruction"]  # it answers
+    assert REASON.merge_into(program, compiled).strategies["reason"].decomposer.demos
 
 
 def test_questions_without_labelled_passages_are_of_no_use():

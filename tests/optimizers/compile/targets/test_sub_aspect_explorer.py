@@ -10,11 +10,9 @@ from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample
-from typedrag.metrics import Objective
 from typedrag.optimizers.compile.labelled_targets import ALONE
-from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.optimizers.compile.teleprompters.few_shot import usable
-from typedrag.programs import RAG, Options, RichRAG, RichRAGOptions
+from typedrag.programs import RAG, Options, RichRAG
 from typedrag.programs.artifact.state import state_of
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.signatures.fields import SubAspects
@@ -52,7 +50,7 @@ def test_articles_with_more_aspects_than_an_explorer_may_name_are_left_out(tmp_p
 def test_what_it_names_is_scored_by_the_labels_and_nothing_is_searched_for(dataset):
     [example, *_] = TARGET.examples(dataset)
     retriever = Numbered()
-    student, metric = TARGET.student(RichRAG(retriever)), TARGET.metric()
+    student, metric = TARGET.student(RichRAG(retriever)), TARGET.metric
 
     def score(*aspects: str) -> float:
         with scripted({s.ExploreSubAspects: {"sub_aspects": aspects}}) as engine:
@@ -65,32 +63,14 @@ def test_what_it_names_is_scored_by_the_labels_and_nothing_is_searched_for(datas
     assert score("apples", "pears") == 0
 
 
-def test_gepa_hears_for_the_explorer_what_was_wanted(dataset):
-    [example, *_] = TARGET.examples(dataset)
-    student = TARGET.student()
-    with scripted(), dspy.context(trace=[]):
-        prediction = student(**example.inputs())
-        [call] = dspy.settings.trace
-    [(name, _)] = student.named_predictors()
-    said = Objective([(TARGET.metric(), 1.0)], read_call)(example, prediction, [call], name, [call])
-    assert "Wanted: «recording»" in said.feedback and "Written: «costs»" in said.feedback
-
-
-def test_of_a_program_that_takes_fewer_no_more_are_scored(dataset):
-    [example, *_] = TARGET.examples(dataset)
-    student = TARGET.student(RichRAG(Numbered(), options=Options(richrag=RichRAGOptions(max_aspects=2))))
-    with scripted({s.ExploreSubAspects: {"sub_aspects": ASPECTS}}):
-        assert TARGET.metric()(example, student(**example.inputs())).score == pytest.approx(2 / 3)
-
-
 def test_what_was_compiled_is_put_back_into_a_copy():
     program = RichRAG(Numbered())
     untouched = state_of(program)
     student = TARGET.student(program)
     student.predict.demos = [dspy.Example(question="What is jazz?", sub_aspects=SubAspects(ASPECTS))]
-    made = TARGET.put_back(program, student)
+    made = TARGET.merge_into(program, student)
     assert made.strategy.explorer.predict.demos == student.predict.demos
     assert state_of(program) == untouched
-    for act in (TARGET.student, lambda other: TARGET.put_back(other, SubAspectExplorer(Options()))):
+    for act in (TARGET.student, lambda other: TARGET.merge_into(other, SubAspectExplorer(Options()))):
         with pytest.raises(InputError, match="program 'rag' has no sub-aspect explorer"):
             act(RAG(Numbered()))

@@ -9,7 +9,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import Dataset
 from typedrag.optimizers.compile.labelled_targets import ALONE
-from typedrag.programs import RAG, Options, TypedRAG
+from typedrag.programs import RAG, TypedRAG
 from typedrag.programs.artifact.state import state_of
 from typedrag.signatures.typed_rag import ClassifyQuestion
 
@@ -46,7 +46,7 @@ def test_labelled_questions_make_demonstrations_for_it():
     compiled = dspy.LabeledFewShot(k=2).compile(student, trainset=TARGET.examples(nf_cats("train")))
     with scripted({ClassifyQuestion: {"question_type": "reason"}}) as engine:
         prediction = compiled(question="Why?")
-    assert TARGET.metric()(nf_cats("train").examples[0], prediction).score == 1
+    assert TARGET.metric(nf_cats("train").examples[0], prediction).score == 1
     assert len(engine.prompts) == 1
     assert [set(d) >= {"question", "question_type"} for d in compiled.predictors()[0].demos] == [True, True]
 
@@ -56,17 +56,10 @@ def test_a_compiled_classifier_is_put_into_a_program_that_asks_it():
     program.strategies["reason"].decomposer.demos = []
     student = TARGET.student(program)
     student.classify.signature = student.classify.signature.with_instructions("Name its type.")
-    made = TARGET.put_back(program, student)
+    made = TARGET.merge_into(program, student)
     assert made.options == program.options.model_copy(update={"type_classifier": "lm"})
     assert made.classifier.classify.signature.instructions == "Name its type."
     before, after = state_of(program), state_of(made)
     assert {name for name in after if name not in before or after[name] != before[name]} == {"classifier.classify"}
     again = TARGET.student(made)
     assert again.classify.signature.instructions == "Name its type." and again is not made.classifier
-
-
-def test_where_it_cannot_go_back_is_said():
-    with pytest.raises(InputError, match="no type classifier"):
-        TARGET.put_back(RAG(WordRetriever()), TARGET.student())
-    with pytest.raises(InputError, match="put back"):
-        TARGET.put_back(TypedRAG(WordRetriever(), options=Options()), dspy.Module())

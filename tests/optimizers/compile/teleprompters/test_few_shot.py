@@ -10,7 +10,6 @@ from typedrag.core.errors import StepFailed
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.optimizers.compile.teleprompters.few_shot import usable
 
 
 def _kinds(predictor):
@@ -28,12 +27,6 @@ def test_each_type_gets_demonstrations_however_rare_it_is(tmp_path):
     assert len(cat.demos) == len(dog.demos) == len(classify.demos) == 4
     assert _kinds(classify) == {"cat": 2, "dog": 2}  # reached by all types: in turn
     assert _kinds(cat) == {"cat": 4} and _kinds(dog) == {"dog": 4}
-
-
-def test_a_predictor_that_runs_twice_gets_demonstrations_from_both_places(tmp_path):
-    outcome = compile_module(request_for(tmp_path, Engine()), build_optimizer("bootstrap"))
-    asked = [demo.question for demo in outcome.best.answerers["cat"].demos]
-    assert {question.split("Part ")[1] for question in asked} == {"1.", "2."}
 
 
 def test_no_more_is_run_than_is_needed(tmp_path):
@@ -113,13 +106,3 @@ def test_a_predictor_without_new_demonstrations_keeps_those_it_has(tmp_path):
     )
     assert [d.toDict() for d in outcome.best.answerers["dog"].demos] == [d.toDict() for d in written]
     assert outcome.best.answerers["cat"].demos
-
-
-def test_labelled_demonstrations_hold_the_fields_of_their_predictor_alone(tmp_path):
-    outcome = compile_module(
-        request_for(tmp_path, Engine()), build_optimizer("bootstrap-random-search", {"candidates": 2})
-    )
-    assert outcome.candidates[1].changed == ("classify",)
-    found = usable(examples(3), Tiny().classify)
-    assert [set(d.keys()) for d in found] == [{"question", "kind"}] * 3
-    assert usable(examples(3), Tiny().answerers["cat"]) == []

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMAuthError, LMBillingError, LMInvalidRequestError
+from dspy.utils.exceptions import LMAuthError, LMBillingError
 
-from tests.optimizers.tiny import Engine, SchemaLM, tiny_lm
+from tests.optimizers.tiny import Engine, tiny_lm
 from typedrag.core.errors import LMUnavailable, RetrievalError
 from typedrag.core.records import Usage
 from typedrag.lms.client import _CallsInFlight
@@ -22,7 +22,6 @@ from typedrag.optimizers.compile.teleprompters.limiter import (
     Ledger,
     LimitReached,
     Stopped,
-    closing,
 )
 from typedrag.runs import AnyOf, MaxCalls, MaxTokens
 
@@ -108,29 +107,6 @@ def test_a_call_that_ends_leaves_the_next_its_place(charged):
     assert limiter.stopped is None
 
 
-def test_what_was_answered_costs_nothing(tmp_path):
-    for stop in (MaxCalls(2), MaxCalls(1)):
-        with Asked(tmp_path, Engine(), stop) as asked:
-            assert asked.ask("Why?") == asked.ask("Why?")
-            asked.engine.requests.clear()
-    assert asked.engine.requests == []
-
-
-def test_identical_calls_at_once_are_made_once(tmp_path):
-    with Asked(tmp_path, Engine(seconds=0.05), AnyOf()) as asked:
-        said = asked.ask_at_once(["Why?"] * 8)
-    assert len(set(said)) == len(asked.engine.requests) == 1
-
-
-def test_a_call_that_fails_frees_those_that_wait_for_the_same(tmp_path):
-    engine = Engine(seconds=0.05, limit=0)
-    engine.error = lambda: LMInvalidRequestError("too long")
-    with Asked(tmp_path, engine, AnyOf()) as asked, ThreadPoolExecutor(4) as pool:
-        begun = [pool.submit(contextvars.copy_context().run, asked.ask) for _ in range(4)]
-        assert all(isinstance(b.exception(timeout=10), LMInvalidRequestError) for b in begun)
-    assert asked.limiter.stopped is None  # that request was bad, not the LM
-
-
 @pytest.mark.parametrize("error", [LMAuthError("refused"), LMBillingError("quota")])
 def test_an_lm_that_cannot_be_used_closes_the_limiter(error, tmp_path):
     engine = Engine(limit=1)
@@ -181,13 +157,13 @@ def test_an_index_that_fails_closes_the_limiter(tmp_path):
         assert isinstance(asked.limiter.stopped, Faulted)
 
 
-def test_closing_waits_for_what_is_under_way(tmp_path):
+def test_ending_waits_for_what_is_under_way(tmp_path):
     with Asked(tmp_path, Engine(seconds=0.2), AnyOf()) as asked:
-        with closing(asked.limiter):
-            thread = threading.Thread(target=contextvars.copy_context().run, args=[asked.ask])
-            thread.start()
-            while not asked.engine.requests:
-                pass
+        thread = threading.Thread(target=contextvars.copy_context().run, args=[asked.ask])
+        thread.start()
+        while not asked.engine.requests:
+            pass
+        asked.limiter.end()
         assert asked.account.spent.usage.lm_calls == 1
         with pytest.raises(Stopped, match="has ended"):
             asked.ask("Why?")
@@ -204,9 +180,3 @@ def test_a_ledger_outlives_a_kill(tmp_path):
     assert again.spent == Spending(Usage(3, 30, 10), dollars=0.5, unpriced=2)
     again.add(Spending(Usage(1, 1, 1)))
     assert Ledger(file).spent.usage.lm_calls == 4
-
-
-def test_calls_outside_of_a_compile_are_left_alone(tmp_path):
-    lm = SchemaLM("tiny/lm", engine=Engine())
-    with use_reply_store(tmp_path / "replies.sqlite"), dspy.context(lm=lm, adapter=PerLMAdapter()):
-        assert dspy.Predict("question -> answer")(question="Why?").answer

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from typedrag.retrieval.index.documents.html import read_html
+from typedrag.retrieval.index.documents import read_html
 from typedrag.retrieval.index.splitting import split_blocks
 
 ARTICLE = "".join(

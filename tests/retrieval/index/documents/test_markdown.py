@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from typedrag.retrieval.index.documents.markdown import read_markdown
+from typedrag.retrieval.index.documents import read_markdown
 from typedrag.retrieval.index.splitting import split_blocks
 
 

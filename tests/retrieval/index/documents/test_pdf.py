@@ -4,27 +4,10 @@ import time
 
 import pytest
 
-from tests.retrieval.index.test_sources import pdf_of, write
-from typedrag.retrieval.index.documents.pdf import join_words, read_pdf
+from benchmarks.documents import HEAD, LEFT, RIGHT, make_pdf
+from tests.retrieval.index.test_sources import write
+from typedrag.retrieval.index.pdf import join_words, read_pdf
 
-LEFT = [
-    "Fermentation is slow in cold kit-",
-    "chens because the wild yeast re-",
-    "produces less. Bakers who com-",
-    "pensate with warm water get a",
-    "well-",
-    "known sour taste. The gas bub-",
-    "bles are held by gluten.",
-]
-RIGHT = [
-    "Freezing dough stops the micro-",
-    "organisms almost at once. When",
-    "thawed, they recover within an",
-    "hour. A state-of-the-art proofer",
-    "keeps 27 degrees. Salt slows",
-    "the enzymes down; sugar feeds",
-    "them.",
-]
 TEXT = (
     "Fermentation is slow in cold kitchens because the wild yeast reproduces less. Bakers who compensate with warm "
     "water get a well-known sour taste. The gas bubbles are held by gluten. Freezing dough stops the microorganisms "
@@ -33,29 +16,22 @@ TEXT = (
 )
 
 
-def page_of(lines: list[tuple[int, int, str]]) -> bytes:
-    """A PDF of lines at places, in this order."""
-    shown = " ".join(f"1 0 0 1 {x} {y} Tm ({text}) Tj" for x, y, text in lines)
-    return pdf_of(content=f"BT /F1 10 Tf {shown} ET")
-
-
 @pytest.mark.parametrize("order", ["by columns", "by rows"])
 @pytest.mark.parametrize("x", [320, 222])
 def test_columns_are_read_one_after_the_other(tmp_path, order, x):
     left = [(50, 700 - 14 * n, line) for n, line in enumerate(LEFT)]
     right = [(x, 700 - 14 * n, line) for n, line in enumerate(RIGHT)]
     columns = left + right if order == "by columns" else [line for row in zip(left, right, strict=True) for line in row]
-    head = (50, 740, "A heading that is so wide that it goes over both of the columns of this page")
     foot = (50, 500, "A footnote that is so wide that it goes over both of the columns of this page")
-    _, text = read_pdf(write(tmp_path / "a.pdf", page_of([head, *columns, foot])))
+    _, text = read_pdf(write(tmp_path / "a.pdf", make_pdf([HEAD, *columns, foot])))
     assert isinstance(text, str)
-    assert " ".join(text.split()) == f"{head[2]} {TEXT} {foot[2]}"
+    assert " ".join(text.split()) == f"{HEAD[2]} {TEXT} {foot[2]}"
 
 
 def test_a_table_is_read_row_by_row(tmp_path):
     rows = [(f"flour {n}", f"{n} kg", f"{n} euros") for n in range(8)]
     lines = [(50 + 150 * c, 700 - 14 * n, cell) for n, row in enumerate(rows) for c, cell in enumerate(row)]
-    _, text = read_pdf(write(tmp_path / "a.pdf", page_of(lines)))
+    _, text = read_pdf(write(tmp_path / "a.pdf", make_pdf(lines)))
     assert isinstance(text, str)
     assert text.split() == " ".join(" ".join(row) for row in rows).split()
 
@@ -78,11 +54,14 @@ def test_words_that_a_line_parts_are_whole_again(text, joined):
 
 @pytest.mark.parametrize("title", ["Microsoft Word - x.doc", "report_final.docx", "untitled", "paper.tex"])
 def test_what_a_program_wrote_is_no_title(tmp_path, title):
-    assert read_pdf(write(tmp_path / "a.pdf", pdf_of("Text.", title=title))).title == ""
+    assert read_pdf(write(tmp_path / "a.pdf", make_pdf([(72, 720, "Text.")], title))).title == ""
 
 
 def test_a_title_is_that_of_the_pdf(tmp_path):
-    assert read_pdf(write(tmp_path / "a.pdf", pdf_of("Text.", title="On Microsoft Word"))).title == "On Microsoft Word"
+    assert (
+        read_pdf(write(tmp_path / "a.pdf", make_pdf([(72, 720, "Text.")], "On Microsoft Word"))).title
+        == "On Microsoft Word"
+    )
 
 
 WORDS = [f"w{n:04}" for n in range(5000)]
@@ -91,9 +70,9 @@ WORDS = [f"w{n:04}" for n in range(5000)]
 @pytest.mark.parametrize(
     ("page", "words"),
     [
-        (pdf_of("a" * 20_000), ["a" * 20_000]),
-        (page_of([(30 + n % 10 * 55, 780 - n // 10 % 70 * 11, word) for n, word in enumerate(WORDS)]), WORDS),
-        (page_of([(30 + n % 10 * 55, 780 - n // 10 * 4, word) for n, word in enumerate(WORDS[:1900])]), WORDS[:1900]),
+        (make_pdf([(72, 720, "a" * 20_000)]), ["a" * 20_000]),
+        (make_pdf([(30 + n % 10 * 55, 780 - n // 10 % 70 * 11, word) for n, word in enumerate(WORDS)]), WORDS),
+        (make_pdf([(30 + n % 10 * 55, 780 - n // 10 * 4, word) for n, word in enumerate(WORDS[:1900])]), WORDS[:1900]),
     ],
     ids=["a run of letters", "many pieces of text", "as many as lines are looked at"],
 )

@@ -9,9 +9,8 @@ import torch
 from torch.nn import functional
 
 from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, save_start, tiny_ranker
-from typedrag.retrieval.rerank.list_ranker.model import NOTHING, States
-from typedrag.retrieval.rerank.list_ranker.ranker import start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates, Reader
+from typedrag.retrieval.list_network import NOTHING, Candidates, Reader, States
+from typedrag.retrieval.list_ranker import start_list_ranker
 
 TEXTS = [p.text for p in PASSAGES[:6]]
 ASPECTS = [("oven",), (), ("oven", "salt"), (), ("salt",), ()]
@@ -92,15 +91,6 @@ def test_the_list_is_written_greedily_and_without_repetition(ranker):
     for k in (1, 2, 3):
         assert ranker.model.write(states, k).tolist() == [written[:k]]
     assert sorted(ranker.model.write(states, 99)[0].tolist()) == list(range(6))
-
-
-def test_the_repeating_variant_takes_the_likeliest_each_time(ranker):
-    states = states_of(ranker)
-    [written] = ranker.model.write(states, 8, repeat=True).tolist()
-    assert len(written) == 8
-    for place, n in enumerate(written):
-        options = [slow_log_probability(ranker, states, [*written[:place], m], repeat=True) for m in range(6)]
-        assert n == max(range(6), key=lambda m: options[m])
 
 
 def test_lists_are_drawn_by_their_probabilities(ranker):

@@ -15,8 +15,8 @@ from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.programs import Options, RichRAG
 from typedrag.retrieval import AspectReranker, open_reranker
-from typedrag.retrieval.rerank.list_ranker.ranker import load_list_ranker, start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates, ListRankerSettings
+from typedrag.retrieval.list_network import Candidates, ListRankerSettings
+from typedrag.retrieval.list_ranker import load_list_ranker, start_list_ranker
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,6 @@ def test_question_and_sub_aspects_decide_the_order(reranker):
     assert ids(reranker.rerank_by_aspects("about bread", PASSAGES, 12, aspects)) != ids(
         reranker.rerank("about bread", PASSAGES, 12)
     )
-
-
-def test_the_repeating_variant_may_name_a_passage_twice(reranker):
-    repeated = reranker.rerank_by_aspects("about bread", PASSAGES[:2], 5, {}, repeat=True)
-    assert len(repeated) == 5 and len(set(ids(repeated))) <= 2
 
 
 def test_equal_passages_keep_the_incoming_order(reranker):

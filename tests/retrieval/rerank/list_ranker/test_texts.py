@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.retrieval.rerank.list_ranker.tiny import WORDS
-from typedrag.retrieval.rerank.list_ranker.ranker import start_list_ranker
-from typedrag.retrieval.rerank.list_ranker.texts import Candidates, ListRankerSettings, Reader
+from typedrag.retrieval.list_network import Candidates, ListRankerSettings, Reader
+from typedrag.retrieval.list_ranker import start_list_ranker
 
 
 @pytest.fixture(scope="module")

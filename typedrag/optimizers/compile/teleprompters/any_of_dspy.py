@@ -7,7 +7,6 @@ examples is recorded; the best of that, or what came out, is the result.
 from __future__ import annotations
 
 import inspect
-import logging
 from typing import Any
 
 import dspy
@@ -15,25 +14,9 @@ from dspy import teleprompt
 from pydantic import ConfigDict
 
 from typedrag.core.errors import InputError, TypedRAGError, first_line
-from typedrag.optimizers.compile.teleprompters.optimizer import (
-    Compilation,
-    Optimizer,
-    OptimizerSettings,
-    optimizer_names,
-)
-
-logger = logging.getLogger(__name__)
+from typedrag.optimizers.compile.teleprompters.base import Compilation, Optimizer, OptimizerSettings
 
 PREFIX = "dspy:"
-RENAMED = {
-    "copro": "dspy:COPRO",
-    "infer-rules": "dspy:InferRules",
-    "labeled-few-shot": "dspy:LabeledFewShot",
-    "bootstrap-optuna": "dspy:BootstrapFewShotWithOptuna",
-    "better-together": "dspy:BetterTogether",
-    "bootstrap-finetune": "dspy:BootstrapFinetune",
-}
-"""Former names, which still work, and those that they have now."""
 _OURS = {
     "BootstrapFewShotWithRandomSearch": "bootstrap-random-search",
     "MIPROv2": "mipro",
@@ -126,10 +109,7 @@ def _parameters(call: Any) -> dict[str, inspect.Parameter]:
 
 
 def dspy_optimizer(name: str) -> type[Optimizer] | None:
-    """The optimizer `dspy:NAME`, also by its former name; None if the name is of another form."""
-    if name in RENAMED and name not in optimizer_names():
-        logger.warning("optimizer '%s' is called %s now", name, RENAMED[name])
-        name = RENAMED[name]
+    """The optimizer `dspy:NAME`; None if the name is of another form."""
     if not name.startswith(PREFIX):
         return None
     short = name.removeprefix(PREFIX)

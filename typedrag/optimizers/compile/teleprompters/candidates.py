@@ -16,8 +16,7 @@ from dspy.utils.callback import BaseCallback
 from pydantic import BaseModel, ValidationError
 
 from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed
-from typedrag.files.journal import Journal
-from typedrag.files.text_files import write_text
+from typedrag.files.text_files import Journal, write_text
 from typedrag.metrics.metric import PredictorCall
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
 from typedrag.programs.artifact.state import Fields, State, fields_of, fingerprint, restore, state_of
@@ -38,23 +37,20 @@ class Scoring:
     def __init__(self, metric: Metric, limiter: CallLimiter) -> None:
         self._metric = metric
         self._limiter = limiter
-        self._base: dict[int, float] | None = None
+        self._base: dict[int, float] = {}
+        self.has_base = False
         self.base_mean = 0.0
         """The base program's mean score over the examples that could be judged."""
         self.watch: Callable[[dspy.Prediction, float], None] = lambda prediction, score: None
         """Called with each prediction and its score."""
 
     def set_base(self, scores: Mapping[int, float]) -> None:
-        self._base = dict(scores)
+        self._base, self.has_base = dict(scores), True
         self.base_mean = fmean(scores.values()) if scores else 0.0
-
-    @property
-    def has_base(self) -> bool:
-        return self._base is not None
 
     def base_score(self, example: dspy.Example) -> float:
         """The base program's score of an example; its mean score if that is not known."""
-        return (self._base or {}).get(id(example), self.base_mean)
+        return self._base.get(id(example), self.base_mean)
 
     def __call__(
         self,
@@ -91,19 +87,14 @@ def read_call(pred_name: str, pred_trace: Any) -> PredictorCall | None:
     role = signature_role(predictor.signature)
     if role is None:
         return None
+    parts = inputs.get("sub_answers") or inputs.get("perspectives") or ()
     return PredictorCall(
         role=role,
         question=str(inputs.get("question") or ""),
-        sources=_sources(inputs),
+        sources=tuple([p.text for p in inputs.get("passages") or ()] or [a.answer for a in parts]),
         written=str(outputs.get("answer") or ""),
         outputs=dict(outputs.items()),
     )
-
-
-def _sources(inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    passages: Sequence[Any] = inputs.get("passages") or ()
-    answers: Sequence[Any] = inputs.get("sub_answers") or inputs.get("perspectives") or ()
-    return tuple([p.text for p in passages] or [a.answer for a in answers])
 
 
 CANDIDATES, BEST = "candidates.jsonl", "best.json"
@@ -111,45 +102,25 @@ CANDIDATES, BEST = "candidates.jsonl", "best.json"
 
 @dataclass(frozen=True)
 class Candidate:
-    """An evaluation of a candidate program on validation examples.
+    """An evaluation of a candidate program on validation examples."""
 
-    Attributes:
-        number: Its number; 0 is the base, the program before compiling.
-        state: The hash of its instructions and demonstrations, the same for equal candidates.
-        how: Its origin, in words.
-        score: The mean score over the examples, from 0 to 1.
-        base: The base's mean score over the same examples.
-        n: The number of examples that it was evaluated on.
-        of: The number of all validation examples; only a candidate evaluated on all can be the best.
-        failed: The number of examples without an answer; each scores 0.
-        unjudged: The number of examples without a score by the metric; each scores as the base did.
-        changed: The predictors that differ from the base's.
-        lm_calls: LM calls of the compile so far, including this evaluation.
-        tokens: Tokens read and written so far.
-        best: True if it is the best so far.
-    """
-
-    number: int
-    state: str
-    how: str
-    score: float
-    base: float
-    n: int
-    of: int
-    failed: int
-    unjudged: int
-    changed: tuple[str, ...]
-    lm_calls: int
-    tokens: int
-    best: bool
+    number: int  # its number; 0 is the base, the program before compiling
+    state: str  # the hash of its instructions and demonstrations, the same for equal candidates
+    how: str  # its origin, in words
+    score: float  # the mean score over the examples, from 0 to 1
+    base: float  # the base's mean score over the same examples
+    n: int  # the number of examples that it was evaluated on
+    of: int  # the number of all validation examples; only a candidate evaluated on all can be the best
+    failed: int  # the number of examples without an answer; each scores 0
+    unjudged: int  # the number of examples without a score by the metric; each scores as the base did
+    changed: tuple[str, ...]  # the predictors that differ from the base's
+    lm_calls: int  # LM calls of the compile so far, including this evaluation
+    tokens: int  # tokens read and written so far
+    best: bool  # true if it is the best so far
 
     @property
     def full_valset(self) -> bool:
         return self.n == self.of
-
-    def same(self, other: Candidate) -> bool:
-        """True if both are the same program, made in the same way and evaluated on as many examples."""
-        return (self.state, self.how, self.n) == (other.state, other.how, other.n)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Candidate:
@@ -245,20 +216,20 @@ class CandidateLog(BaseCallback):
                 tokens=spent.tokens,
                 best=False,
             )
-            repeated = next((c for c in self._repeats if c.same(candidate)), None)
+            identity = (candidate.state, how, candidate.n)
+            repeated = next((c for c in self._repeats if (c.state, c.how, c.n) == identity), None)
             if repeated:
                 self._repeats.remove(repeated)
-            else:
-                self._keep(candidate, state)
-
-    def _keep(self, candidate: Candidate, state: State) -> None:
-        best = find_best(self.candidates)
-        if candidate.full_valset and (best is None or candidate.score > best.score):
-            candidate = replace(candidate, best=True)
-            write_best(self._folder, state, self._fields)  # first, so that a kill leaves no record of a missing best
-        self.candidates.append(candidate)
-        self._journal.append(asdict(candidate))
-        self._on_candidate(candidate)
+                return
+            best = find_best(self.candidates)
+            if candidate.full_valset and (best is None or candidate.score > best.score):
+                candidate = replace(candidate, best=True)
+                # first, so that a kill leaves no record of a missing best
+                text = _Best(state=state, fields=self._fields).model_dump_json(indent=1)
+                write_text(self._folder / BEST, text + "\n")
+            self.candidates.append(candidate)
+            self._journal.append(asdict(candidate))
+            self._on_candidate(candidate)
 
 
 def find_best(candidates: Iterable[Candidate]) -> Candidate | None:
@@ -274,10 +245,6 @@ class _Best(BaseModel):
 
     state: State
     fields: Mapping[str, Fields]
-
-
-def write_best(folder: Path, state: State, fields: Mapping[str, Fields]) -> None:
-    write_text(folder / BEST, _Best(state=state, fields=fields).model_dump_json(indent=1) + "\n")
 
 
 def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:

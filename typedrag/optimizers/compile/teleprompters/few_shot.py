@@ -13,14 +13,14 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.question_typing import infer_type, interleave_types
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
-from typedrag.optimizers.compile.teleprompters.optimizer import (
+from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
     Optimizer,
     OptimizerSettings,
     by_budget,
     optimizer,
 )
+from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
 
 logger = logging.getLogger("dspy.typedrag")  # DSPy's loggers write to the log of the compile
 
@@ -261,21 +261,21 @@ class MIPRO(Optimizer):
             init_temperature=settings.temperature,
             track_stats=False,
         )
+        shown_examples = []  # without texts such as references, which would fill the prompt of a proposer
+        for example in run.trainset:
+            inputs = example.inputs().keys()
+            fields = {
+                n: v[:_SHOWN_CHARS] if isinstance(v, str) else v
+                for n, v in example.items()
+                if n != "id" and (n in inputs or isinstance(v, str | int | float))
+            }
+            shown_examples.append(dspy.Example(**fields).with_inputs(*inputs))
         with run.log.origin("trial"):
             return teleprompter.compile(
                 run.student,
-                trainset=[_without_long_texts(example) for example in run.trainset],
+                trainset=shown_examples,
                 valset=list(run.valset),
                 num_trials=settings.trials,
                 minibatch=len(run.valset) > _MINIBATCHES_FROM,
                 minibatch_size=min(settings.minibatch_size, len(run.valset)),
             )
-
-
-def _without_long_texts(example: dspy.Example) -> dspy.Example:
-    """The example without texts such as references, which would fill the prompt of a proposer: it alone gets these."""
-    inputs = example.inputs().keys()
-    fields = {n: v for n, v in example.items() if n in inputs or isinstance(v, str | int | float)}
-    return dspy.Example(
-        **{n: v[:_SHOWN_CHARS] if isinstance(v, str) else v for n, v in fields.items() if n != "id"}
-    ).with_inputs(*inputs)

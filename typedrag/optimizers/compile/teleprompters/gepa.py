@@ -17,14 +17,14 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.question_typing import infer_type
 from typedrag.lms.lm import PerLMAdapter
-from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
-from typedrag.optimizers.compile.teleprompters.optimizer import (
+from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
     Optimizer,
     OptimizerSettings,
     by_budget,
     optimizer,
 )
+from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
 
 
 class GEPASettings(OptimizerSettings):
@@ -115,7 +115,9 @@ class ReachedSelector:
     def __call__(
         self, state: Any, trajectories: list[Any], subsample_scores: list[float], candidate_idx: int, candidate: Any
     ) -> list[str]:
-        reached = {_predictor_name(call[0]) for trajectory in trajectories for call in trajectory["trace"]}
+        called = [call[0] for trajectory in trajectories for call in trajectory["trace"]]
+        fields = [next(iter(predictor.signature.input_fields.values())) for predictor in called]
+        reached = {field.json_schema_extra.get(_NAME) for field in fields}  # None for those outside the compiled part
         names: list[str] = state.list_of_named_predictors
         if self._at_once:
             return [name for name in names if name in reached] or names
@@ -125,12 +127,6 @@ class ReachedSelector:
         chosen = next((place for place in order if names[place] in reached), first)
         following[candidate_idx] = (chosen + 1) % len(names)
         return [names[chosen]]
-
-
-def _predictor_name(predictor: dspy.Predict) -> str | None:
-    """The name that `with_unique_names` gave a predictor; None for predictors outside the compiled part."""
-    name: str | None = next(iter(predictor.signature.input_fields.values())).json_schema_extra.get(_NAME)
-    return name
 
 
 class SameTypeBatchSampler:

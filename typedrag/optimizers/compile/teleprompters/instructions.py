@@ -10,7 +10,7 @@ import dspy
 from pydantic import PositiveInt
 
 from typedrag.core.errors import InputError
-from typedrag.optimizers.compile.teleprompters.optimizer import (
+from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
     CompileRequest,
     Optimizer,

@@ -8,8 +8,6 @@ in whatever thread it is raised, and the limiter that raises it lets no further 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,7 @@ from dspy.utils.exceptions import LMUnsupportedFeatureError
 from typedrag.core.call_context import set_context
 from typedrag.core.errors import CallFailed, LMUnavailable, RetrievalError
 from typedrag.core.registry import NoDeepcopy
-from typedrag.files.journal import Journal
+from typedrag.files.text_files import Journal
 from typedrag.lms.asking import unavailable_error
 from typedrag.lms.cost import CostTracker, Spending
 from typedrag.runs import Progress, Stopper
@@ -148,6 +146,12 @@ class CallLimiter(NoDeepcopy, BaseCallback):
             with self._changed:
                 self._check_open()
 
+    def end(self) -> None:
+        """Close in the end, and wait for calls that have passed: replies to DSPy's last threads count."""
+        self.close(Stopped("the compile has ended"))
+        with self._changed:
+            self._changed.wait_for(lambda: not self._under_way)
+
     @property
     def _paid(self) -> int:
         return sum(self._under_way.values())
@@ -161,14 +165,3 @@ class CallLimiter(NoDeepcopy, BaseCallback):
             self._under_way.pop(call_id, None)
             self._changed.notify_all()
         set_context(permit=None)
-
-
-@contextmanager
-def closing(limiter: CallLimiter) -> Iterator[None]:
-    """Close a limiter in the end, and wait for calls that have passed it: replies to DSPy's last threads count."""
-    try:
-        yield
-    finally:
-        limiter.close(Stopped("the compile has ended"))
-        with limiter._changed:
-            limiter._changed.wait_for(lambda: not limiter._under_way)

@@ -12,7 +12,7 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from pydantic import NonNegativeInt, PositiveInt
 
-from typedrag.optimizers.compile.teleprompters.optimizer import (
+from typedrag.optimizers.compile.teleprompters.base import (
     Compilation,
     Optimizer,
     OptimizerSettings,
@@ -93,7 +93,13 @@ class _StepWatcher(BaseCallback):
 
         def apply(bucket: list[dict[str, Any]], system: dspy.Module, **others: Any) -> bool:
             if self._scores:  # the last step has ended
-                self._evaluate_best()
+                self._step += 1
+                best = max(self._scores, key=lambda maker: fmean(self._scores[maker]))
+                program = self._candidates[best]
+                self._candidates.clear()
+                self._scores.clear()
+                self._makers.clear()
+                self._run.evaluate(program, f"best of step {self._step}")
             shown = [{**run, "prediction": _in_words(run["prediction"])} for run in bucket]
             done = strategy(shown, system, **others)
             self._candidates[id(system)] = system
@@ -122,24 +128,14 @@ class _StepWatcher(BaseCallback):
             if maker is not None:
                 self._scores[maker].append(score)
 
-    def _evaluate_best(self) -> None:
-        self._step += 1
-        best = max(self._scores, key=lambda maker: fmean(self._scores[maker]))
-        program = self._candidates[best]
-        self._candidates.clear()
-        self._scores.clear()
-        self._makers.clear()
-        self._run.evaluate(program, f"best of step {self._step}")
-
 
 def _in_words(prediction: dspy.Prediction | None) -> dspy.Prediction | None:
     """The texts, labels and counts of a prediction, which SIMBA shows to the prompt model."""
     if prediction is None:
         return None
-    return dspy.Prediction(**{name: value for name, value in prediction.items() if _is_said(value)})
-
-
-def _is_said(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(isinstance(item, str) for item in value)
-    return isinstance(value, str | int)
+    shown = {
+        name: value
+        for name, value in prediction.items()
+        if all(isinstance(item, str | int) for item in (value if isinstance(value, list | tuple) else [value]))
+    }
+    return dspy.Prediction(**shown)

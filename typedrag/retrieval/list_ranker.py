@@ -16,12 +16,19 @@ from torch import nn
 
 from typedrag.core.errors import InputError, RetrievalError, first_line
 from typedrag.core.records import Passage
-from typedrag.files.folders import new_folder
-from typedrag.files.text_files import write_json
+from typedrag.files.text_files import new_folder, write_json
+from typedrag.retrieval.list_network import (
+    SEPARATORS,
+    Candidates,
+    ListRankerModel,
+    ListRankerSettings,
+    PretrainedDecoder,
+    Reader,
+    SmallDecoder,
+    States,
+)
 from typedrag.retrieval.local_models import accelerator, locate_model
-from typedrag.retrieval.rerank.list_ranker.model import ListRankerModel, PretrainedDecoder, SmallDecoder, States
-from typedrag.retrieval.rerank.list_ranker.texts import SEPARATORS, Candidates, ListRankerSettings, Reader
-from typedrag.retrieval.rerank.rerankers import ModelReranker
+from typedrag.retrieval.rerankers import ModelReranker
 
 logger = logging.getLogger(__name__)
 
@@ -34,23 +41,17 @@ _SCRATCH_WORDS = 4000
 
 @dataclass
 class ListRanker:
-    """A list ranker, ready to be trained or used.
-
-    Attributes:
-        model: The network.
-        tokenizer: The encoder's tokenizer.
-        config: Transformers' configuration of the encoder, and of the decoder if the encoder came with one.
-        trained: Facts about its training, as JSON values.
-    """
+    """A list ranker, ready to be trained or used."""
 
     model: ListRankerModel
     tokenizer: Any
     config: Any
+    """Transformers' configuration of the encoder, and of the decoder if the encoder came with one."""
     trained: Mapping[str, Any] = field(default_factory=dict)
+    """Facts about its training, as JSON values."""
 
     @property
     def settings(self) -> ListRankerSettings:
-        """The settings of its model."""
         return self.model.settings
 
     @torch.no_grad()
@@ -79,8 +80,7 @@ class ListRanker:
             self.tokenizer.save_pretrained(part)
             self.config.save_pretrained(part)
             save_file({n: t.contiguous() for n, t in self.model.state_dict().items()}, part / WEIGHTS)
-            values = {"settings": self.settings.model_dump(), "trained": dict(self.trained)}
-            write_json(part / SETTINGS, values)
+            write_json(part / SETTINGS, {"settings": self.settings.model_dump(), "trained": dict(self.trained)})
 
 
 def is_list_ranker(folder: Path) -> bool:
@@ -141,7 +141,12 @@ def start_list_ranker(
         base.resize_token_embeddings(max(len(tokenizer), config.vocab_size))
         config = base.config
     settings = settings or ListRankerSettings()
-    _check_length(settings, config)
+    positions = getattr(config, "max_position_embeddings", None)  # none in T5, whose positions have no end
+    longest = positions and positions - (config.pad_token_id + 1 if "roberta" in config.model_type else 0)
+    if longest is not None and settings.max_tokens > longest:
+        raise InputError(
+            f"max_tokens is {settings.max_tokens}; the start reads {longest} at most", "Cut passages to that"
+        )
     poolings = [settings.pooling]
     if settings.pooling == "auto":
         poolings = ["docid"] if config.is_encoder_decoder else ["passage", "docid"]
@@ -174,17 +179,6 @@ def _misreading(ranker: ListRanker) -> str:
     if ranker.settings.pooling == "passage" and not torch.allclose(states[0][1:], states[1][1:], 1e-4, 1e-4):
         return "its passages see the question"
     return ""
-
-
-def _check_length(settings: ListRankerSettings, config: Any) -> None:
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None:  # as in T5, whose positions have no end
-        return
-    longest = positions - (config.pad_token_id + 1 if "roberta" in config.model_type else 0)
-    if settings.max_tokens > longest:
-        raise InputError(
-            f"max_tokens is {settings.max_tokens}; the start reads {longest} at most", "Cut passages to that"
-        )
 
 
 def _untrained(config: Any) -> Any:
@@ -237,14 +231,11 @@ def _scratch(texts: Iterable[str]) -> tuple[Any, Any]:
 class ListReranker(ModelReranker):
     """Ranks passages as a list, each in view of those before it (RichRAG, section 3.4).
 
-    Scores are 1 / place: only the places of a list mean something.
-
-    Args:
-        name: A folder that `typedrag research ranker train` wrote.
+    Scores are 1 / place: only the places of a list mean something. Its name is a folder that `typedrag research ranker train`
+    wrote.
     """
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The list of `k` passages; see `Reranker.rerank`."""
         return self.rerank_by_aspects(query, passages, k, {})
 
     def rerank_by_aspects(
@@ -256,7 +247,6 @@ class ListReranker(ModelReranker):
         *,
         repeat: bool = False,
     ) -> list[Passage]:
-        """The list of `k` passages; see `AspectReranker.rerank_by_aspects`."""
         if not passages or k < 1:
             return []
         texts = [p.titled for p in passages]

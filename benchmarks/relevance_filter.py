@@ -11,8 +11,8 @@ With --off NAME FILE INDEX the index is another collection's, so that no passage
 probability; the intervals are over questions. ANTIQUE's questions are those of its test split, since --train first
 fits the weights of `score` on its train split, to the first ten passages of BM25 and of the dense part.
 
-    python -m benchmarks.relevance_gate --on antique ANTIQUE.json INDEX --on wiki-nfqa FOLDER INDEX
-    python -m benchmarks.relevance_gate --on antique ANTIQUE.json INDEX --gates lm cascade --limit 40 --lm vllm:qwen
+    python -m benchmarks.relevance_filter --on antique ANTIQUE.json INDEX --on wiki-nfqa FOLDER INDEX
+    python -m benchmarks.relevance_filter --on antique ANTIQUE.json INDEX --gates lm cascade --limit 40 --lm vllm:qwen
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.overlap import contains
 from typedrag.programs import Options
 from typedrag.retrieval import open_retriever
-from typedrag.retrieval.logistic import LogisticModel
-from typedrag.retrieval.relevance import WEIGHTS, Features, build_relevance_filter, compute_features
+from typedrag.retrieval.local_models import LogisticModel
+from typedrag.retrieval.relevance_filter import WEIGHTS, Features, build_relevance_filter, compute_features
 
 TRAINING_DEPTH = 10
 CUTOFF = 0.4

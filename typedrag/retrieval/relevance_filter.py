@@ -14,8 +14,8 @@ from typedrag.core.records import Passage, Step
 from typedrag.core.registry import Spec, SpecGrammar
 from typedrag.lms.asking import allow_tokens, ask, with_settings
 from typedrag.lms.trace import Stopwatch, add_step, collect_steps, record_fallback, reserve_calls
-from typedrag.retrieval.logistic import LogisticModel
-from typedrag.retrieval.rerank.rerankers import CROSS_ENCODER, cosines, shared_reranker
+from typedrag.retrieval.local_models import LogisticModel
+from typedrag.retrieval.rerankers import CROSS_ENCODER, cosines, shared_reranker
 from typedrag.signatures.fields import add_keys, number_passages, require_keys, values
 from typedrag.signatures.judging import JudgePassages
 from typedrag.text.language import is_english
@@ -36,10 +36,7 @@ _TOKENS_A_VERDICT = 12
 class RelevanceFilter(dspy.Module):
     """Drops irrelevant passages between retrieval and answer, so that the answering LM does not see them.
 
-    It keeps passages whose probability is not below a threshold.
-
-    Args:
-        threshold: A probability, 0 to 1.
+    It keeps passages whose probability, from 0 to 1, is not below the threshold.
     """
 
     lm_calls = 0
@@ -89,15 +86,13 @@ class Features(NamedTuple):
     Other features add nothing to these on ANTIQUE's passages: the margin of the cosine over the other passages,
     the share of the question's words in the passage, its rank, and its retrieval score (AUC on questions outside the
     training set 0.90 with and without them).
-
-    Attributes:
-        cosine: The cosine between MiniLM's embeddings of question and passage.
-        log_words: ln(1 + words of the passage). A passage of a few words answers nothing. A relevant long passage is
-            less near than a relevant short one, since it says other things as well.
     """
 
     cosine: float
+    """The cosine between MiniLM's embeddings of question and passage."""
     log_words: float
+    """ln(1 + words of the passage). A passage of a few words answers nothing. A relevant long passage is less near
+    than a relevant short one, since it says other things as well."""
 
 
 def compute_features(query: str, passages: Sequence[Passage]) -> list[Features]:
@@ -109,13 +104,12 @@ def compute_features(query: str, passages: Sequence[Passage]) -> list[Features]:
 class ScoreFilter(RelevanceFilter):
     """Keeps passages by a logistic regression on the nearness of question and passage, in `relevance.json`.
 
-    `python -m benchmarks.relevance_gate --train` trains it on ANTIQUE's human labels, and prints how well it does on
+    `python -m benchmarks.relevance_filter --train` trains it on ANTIQUE's human labels, and prints how well it does on
     questions outside the training set. It needs MiniLM, which is loaded at the first question and reads English;
     on other languages it is untested.
     """
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """The model's probability for each passage; None for all if the question is not English."""
         if not is_english(query):
             add_step(Step("language", query, "the question is not in English, the only language that the filter reads"))
             return [None] * len(passages)
@@ -127,9 +121,6 @@ class CrossEncoderFilter(RelevanceFilter):
     """Keeps passages that a cross-encoder finds relevant: the probability is the sigmoid of its score, as in training.
 
     The model is loaded at the first question and shared by filters with the same name.
-
-    Args:
-        name: A model that `typedrag models` knows, a folder, or a name on the Hugging Face hub.
     """
 
     def __init__(self, threshold: float, name: str = "") -> None:
@@ -137,7 +128,6 @@ class CrossEncoderFilter(RelevanceFilter):
         self._name = name or CROSS_ENCODER
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """The cross-encoder's probability for each passage."""
         return [*shared_reranker(f"cross-encoder:{self._name}").probabilities(query, passages)]
 
 
@@ -145,10 +135,6 @@ class LMFilter(RelevanceFilter):
     """Keeps the passages that the LM in use finds relevant: probabilities are 1 or 0.
 
     If no reply can be read, or only the LM call for the answer is left, all passages are kept.
-
-    Args:
-        passage_words: Words of each passage that the LM sees.
-        retries: The number of times that a reply which cannot be parsed is asked for again.
     """
 
     lm_calls = 1
@@ -160,7 +146,6 @@ class LMFilter(RelevanceFilter):
         self._retries = retries
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """The LM's verdict on each passage, or None for all if it gives none."""
         try:
             return self.verdicts(query, passages)
         except StepFailed as failure:
@@ -189,11 +174,7 @@ class CascadeFilter(RelevanceFilter):
     """Asks the LM, in one call, only about the passages of which another filter is unsure.
 
     Unsure are probabilities from the threshold to 1 - threshold: passages below are dropped, those above kept.
-    If the LM fails, the first filter's probabilities stand.
-
-    Args:
-        first: Asked about every passage; its threshold is the threshold of both.
-        second: Asked about the passages of which the first is unsure, or knows nothing.
+    If the LM fails, the first filter's probabilities stand; its threshold is that of both.
     """
 
     lm_calls = 1
@@ -204,7 +185,6 @@ class CascadeFilter(RelevanceFilter):
         self.second = second
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """The first filter's probabilities, with the LM's verdicts where it is unsure."""
         probabilities = self.first.probabilities(query, passages)
         low, high = self.threshold, 1 - self.threshold
         unsure = [i for i, p in enumerate(probabilities) if p is None or low <= p <= high]
@@ -221,13 +201,9 @@ class CascadeFilter(RelevanceFilter):
 
 
 def build_relevance_filter(spec: str, threshold: float, *, passage_words: int, retries: int) -> RelevanceFilter | None:
-    """The filter that a spec names; None for `none`. Models are loaded at the first question.
+    """The filter that a spec, one of the forms of `RELEVANCE_FILTERS`, names; None for `none`.
 
-    Args:
-        spec: One of the forms of `RELEVANCE_FILTERS`.
-        threshold: Passages whose probability is below it are dropped.
-        passage_words: Words of a passage that an LM sees.
-        retries: The number of times that an LM's reply which cannot be parsed is asked for again.
+    Models are loaded at the first question.
     """
     lm = LMFilter(threshold, passage_words, retries)
     match RELEVANCE_FILTERS.parse(spec):

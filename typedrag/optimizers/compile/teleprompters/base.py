@@ -26,36 +26,22 @@ _LEAST_THRESHOLD = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class CompileRequest:
-    """A student to compile, its data and metric, and the LMs to use.
+    """A student to compile, its data and metric, and the LMs to use."""
 
-    Attributes:
-        student: The program to make better; it is not changed itself.
-        trainset: Examples for demonstrations, rules and feedback.
-        valset: Examples that choose candidates. Neither set has an example of the test split.
-        metric: See `scoring.Metric`. LMs of its own should be metered (see `spending`), or their cost
-            is not counted.
-        task_lm: The LM that the student is compiled for.
-        log_dir: The folder of this compile alone: all that is needed to resume, and the best so far.
-        teacher_lm: The LM that makes demonstrations; by default the task's.
-        prompt_lm: The LM that writes instructions and reflects; by default the task's.
-        threads: Examples run at once.
-        seed: The seed that draws examples and candidates.
-        depends_on: Other settings that the compile depends on, as JSON values: the index, the metric's options.
-        redact: Hides keys and addresses in the log of DSPy.
-    """
-
-    student: dspy.Module
-    trainset: Sequence[dspy.Example]
-    valset: Sequence[dspy.Example]
+    student: dspy.Module  # the program to make better; it is not changed itself
+    trainset: Sequence[dspy.Example]  # examples for demonstrations, rules and feedback
+    valset: Sequence[dspy.Example]  # examples that choose candidates. Neither set has an example of the test split
+    # see `scoring.Metric`. LMs of its own should be metered (see `spending`), or their cost is not counted
     metric: Metric
-    task_lm: dspy.LM
-    log_dir: Path
-    teacher_lm: dspy.LM | None = None
-    prompt_lm: dspy.LM | None = None
-    threads: int = 8
-    seed: int = 0
+    task_lm: dspy.LM  # the LM that the student is compiled for
+    log_dir: Path  # the folder of this compile alone: all that is needed to resume, and the best so far
+    teacher_lm: dspy.LM | None = None  # the LM that makes demonstrations; by default the task's
+    prompt_lm: dspy.LM | None = None  # the LM that writes instructions and reflects; by default the task's
+    threads: int = 8  # examples run at once
+    seed: int = 0  # the seed that draws examples and candidates
+    # other settings that the compile depends on, as JSON values: the index, the metric's options
     depends_on: Mapping[str, Any] = field(default_factory=dict)
-    redact: Callable[[str], str] = str
+    redact: Callable[[str], str] = str  # hides keys and addresses in the log of DSPy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The network of the list ranker (RichRAG, section 3.4).
+"""The network of RichRAG's generative list-wise ranker (section 3.4), and the token sequences that it reads (eq. 5).
+
+    docid     [D] question [Q] sub-aspect [E] … [S] passage
+    passage   passage question [Q] sub-aspect [E] …
 
     each candidate ─► encoder ─► pooled state e ─┐
     the question   ─► encoder ─► pooled state q ─┴► decoder ─► h at each place ─► softmax(h · e / temperature)
@@ -11,47 +14,151 @@ The paper's decoder begins with a start token and goes on with docid tokens, who
 learned for each place in the pool. This one begins with the question's state, and goes on
 with that state and the state of the last chosen passage. So the order and number of candidates do not
 matter, and an untrained sentence encoder ranks by cosine.
+
+Needs torch and transformers: import this only where it is used, so that other code does not wait for these.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
 
-from typedrag.retrieval.rerank.list_ranker.texts import ListRankerSettings
+from typedrag.core.extras import require
 
+require("torch", "transformers")
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+SEPARATORS = ("[D]", "[Q]", "[E]", "[S]")
+"""The docid token, and the ends of the question, of a sub-aspect and of all sub-aspects of a candidate (eq. 5)."""
 AT_ONCE = {"cpu": 8, "cuda": 256}
 """Sequences encoded at the same time: few on a CPU, which they fill already."""
 NOTHING = -1
 """The filler of a list that is shorter than others beside it."""
 
 
-class States(NamedTuple):
-    """The encoder's states of P pools of at most M candidates.
+class ListRankerSettings(BaseModel):
+    """The settings by which a list ranker reads and writes."""
 
-    Attributes:
-        questions: P x dimensions.
-        candidates: P x M x dimensions.
-        there: P x M; false at the places that a smaller pool leaves empty.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    """The format of its folder."""
+    pooling: Literal["auto", "docid", "passage"] = "auto"
+    """The state of a candidate. `docid`: the state of its docid token, before question and passage
+    (RichRAG, section 3.4). `passage`: the mean over the passage's tokens, which see only one another,
+    and a learned share of the mean over the question's tokens, which come after them and see all. It is
+    for sentence encoders: untrained, the state is their embedding of the passage. `auto`: `passage`
+    for an encoder alone, `docid` for one that comes with a decoder or, like DeBERTa, cannot keep passages
+    from seeing the question."""
+    max_tokens: PositiveInt = 192
+    """Tokens of a candidate: question and sub-aspects get at most half of them, the passage the rest."""
+    temperature: PositiveFloat = 0.1
+    """The temperature of the output head (eq. 7); the paper's is 0.1."""
+    normalize: bool = True
+    """If True, the output head compares directions alone (a cosine) instead of the plain dot product of
+    eq. 7. Divided by 0.1, products of a few hundred dimensions leave no gradient at the start."""
+    decoder_layers: NonNegativeInt = 2
+    """Layers of the decoder that is added to an encoder alone; an encoder-decoder keeps its own decoder."""
+    list_length: PositiveInt = 10
+    """The number of passages of a list in training (RichRAG, appendix B: 10)."""
+
+
+class Candidates(NamedTuple):
+    """The passages to be ranked for a question."""
+
+    question: str
+    passages: Sequence[str]
+    """Their texts, with their titles."""
+    aspects: Sequence[Sequence[str]] = ()
+    """The sub-aspects that each passage was found for; empty if none has any."""
+
+
+class Sequences(NamedTuple):
+    """Sequences of tokens, and the span of each that is pooled to one state: its first position, and that after it."""
+
+    ids: list[list[int]]
+    pooled: list[tuple[int, int]]
+
+
+class Reader:
+    """Makes the sequences of a question and of its candidates. Not safe to call from several threads.
+
+    The tokenizer knows `SEPARATORS`.
     """
 
+    def __init__(self, tokenizer: Any, settings: ListRankerSettings) -> None:
+        self.tokenizer, self.settings = tokenizer, settings
+        self._docid, self._question, self._aspect, self._aspects = tokenizer.convert_tokens_to_ids(list(SEPARATORS))
+        self._begin = [] if tokenizer.cls_token_id is None else [tokenizer.cls_token_id]
+        ends = (tokenizer.sep_token_id, tokenizer.eos_token_id)
+        self._end = [next(i for i in ends if i is not None)] if any(i is not None for i in ends) else []
+
+    def read(self, candidates: Candidates) -> Sequences:
+        """The sequences of the question with all sub-aspects, and then of each candidate with its own."""
+        own = candidates.aspects or [()] * len(candidates.passages)
+        every = sorted({aspect for aspects in own for aspect in aspects})  # independent of the order of passages
+        [question, *aspects] = self._tokens([candidates.question, *every])
+        known = dict(zip(every, aspects, strict=True))
+        sequences = Sequences([], [])
+        self._add(sequences, question, self._separated(aspects))
+        for passage, names in zip(self._tokens(candidates.passages), own, strict=True):
+            head = [*question, self._question, *self._separated([known[a] for a in names])]
+            self._add(sequences, passage, head)
+        return sequences
+
+    def pad(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        width = max(map(len, ids))
+        padding = self.tokenizer.pad_token_id or 0
+        padded = torch.tensor([[*row, *[padding] * (width - len(row))] for row in ids])
+        lengths = torch.tensor([len(row) for row in ids])
+        return padded, (torch.arange(width) < lengths[:, None]).long()
+
+    def _separated(self, aspects: Sequence[list[int]]) -> list[int]:
+        return [token for aspect in aspects for token in (*aspect, self._aspect)]
+
+    def _add(self, sequences: Sequences, text: list[int], about: list[int]) -> None:
+        """Add a text with its context: a passage with its question, or a question with its sub-aspects."""
+        about = about[: self.settings.max_tokens // 2]
+        room = max(1, self.settings.max_tokens - len(about) - 4)  # begin, docid, end of sub-aspects, end
+        if self.settings.pooling == "docid":
+            start = len(self._begin)
+            ids = [*self._begin, self._docid, *about, self._aspects, *text[:room], *self._end]
+            sequences.pooled.append((start, start + 1))
+        else:
+            ids = [*self._begin, *text[:room], *self._end] or [self._aspects]
+            sequences.pooled.append((0, len(ids)))
+            ids += about
+        sequences.ids.append(ids)
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        # separators written in a passage are text
+        ids: list[list[int]] = self.tokenizer(
+            list(texts),
+            add_special_tokens=False,
+            truncation=True,
+            max_length=self.settings.max_tokens,
+            split_special_tokens=True,
+        )["input_ids"]
+        return ids
+
+
+class States(NamedTuple):
+    """The encoder's states of P pools of at most M candidates."""
+
     questions: Tensor
+    """P x dimensions."""
     candidates: Tensor
+    """P x M x dimensions."""
     there: Tensor
+    """P x M; false at the places that a smaller pool leaves empty."""
 
 
 class SmallDecoder(nn.Module):
-    """A decoder for encoders that come without one; untrained, it changes nothing.
-
-    Args:
-        size: Dimensions of a state.
-        layers: The number of layers.
-        heads: The number of attention heads.
-        dropout: The share of activations dropped in training.
-    """
+    """A decoder for encoders that come without one; untrained, it changes nothing."""
 
     def __init__(self, size: int, layers: int, heads: int, dropout: float = 0.1) -> None:
         super().__init__()
@@ -74,11 +181,7 @@ class SmallDecoder(nn.Module):
 
 
 class PretrainedDecoder(nn.Module):
-    """The decoder of a transformers encoder-decoder, without its vocabulary.
-
-    Args:
-        decoder: A decoder such as T5's.
-    """
+    """The decoder of a transformers encoder-decoder, such as T5's, without its vocabulary."""
 
     def __init__(self, decoder: nn.Module) -> None:
         super().__init__()
@@ -86,7 +189,6 @@ class PretrainedDecoder(nn.Module):
         self.decoder = decoder
 
     def forward(self, inputs: Tensor, states: Tensor, there: Tensor) -> Tensor:
-        """The decoder's states; see `SmallDecoder.forward`."""
         decoded: Tensor = self.decoder(
             inputs_embeds=inputs,
             encoder_hidden_states=states,
@@ -97,20 +199,11 @@ class PretrainedDecoder(nn.Module):
 
 
 class ListRankerModel(nn.Module):
-    """An encoder and a decoder, which score and write lists of passages.
-
-    Args:
-        encoder: One of transformers, with a last hidden state.
-        decoder: `SmallDecoder` or `PretrainedDecoder`.
-        size: Dimensions of a state.
-        settings: The ranker's settings.
-    """
+    """An encoder of transformers and a decoder, of states of `size` dimensions: they score and write lists."""
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module, size: int, settings: ListRankerSettings) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.settings = settings
+        self.encoder, self.decoder, self.settings = encoder, decoder, settings
         self.chosen = nn.Linear(size, size, bias=False)
         """The effect of a chosen passage on the next choice; none before training."""
         nn.init.zeros_(self.chosen.weight)
@@ -150,12 +243,7 @@ class ListRankerModel(nn.Module):
         return state
 
     def gather(self, encoded: Tensor, sizes: list[int]) -> States:
-        """The states of pools that were encoded in a row, each with its question first.
-
-        Args:
-            encoded: Sequences x dimensions.
-            sizes: The number of candidates of each pool.
-        """
+        """The states of pools of these sizes that were encoded in a row, each with its question first."""
         parts = encoded.split([1 + size for size in sizes])
         candidates = nn.utils.rnn.pad_sequence([part[1:] for part in parts], batch_first=True)
         counts = torch.tensor(sizes, device=encoded.device)
@@ -185,19 +273,11 @@ class ListRankerModel(nn.Module):
         return scores.masked_fill(~states.there[:, None], -torch.inf)
 
     def log_probabilities(self, states: States, lists: Tensor, *, repeat: bool = False) -> Tensor:
-        """The log probability of each list.
-
-        Args:
-            states: The states of P pools.
-            lists: P x K, see `scores`.
-            repeat: If True, a passage may occur more than once: those chosen before stay in the softmax.
-
-        Returns:
-            P values.
-        """
+        """The log probability of each of P lists, P x K; if they repeat, passages stay in the softmax once chosen."""
         scores = self.scores(states, lists)
         if not repeat:
-            scores = scores.masked_fill(_chosen_before(lists, scores.shape[2]), -torch.inf)
+            held = functional.one_hot(lists.clamp(min=0), scores.shape[2]) * (lists >= 0)[..., None]
+            scores = scores.masked_fill((held.cumsum(dim=1) - held) > 0, -torch.inf)  # chosen at a place before
         logs = scores.log_softmax(dim=-1).gather(2, lists.clamp(min=0)[..., None]).squeeze(2)
         total: Tensor = logs.masked_fill(lists < 0, 0.0).sum(dim=1)
         return total
@@ -209,16 +289,8 @@ class ListRankerModel(nn.Module):
         """Write lists of k passages, one by one: each time the likeliest, the first of equals (eq. 6).
 
         If passages may not repeat, a ranker chooses only the `list_length` places it is trained for; the scores of the
-        next place order the passages behind them. A list ends with its pool.
-
-        Args:
-            states: The states of P pools.
-            k: The number of passages of a list.
-            repeat: If True, a passage may occur more than once.
-            generator: If given, passages are drawn by their probabilities.
-
-        Returns:
-            P x k at most; `NOTHING` after a pool's end.
+        next place order the passages behind them. A list ends with its pool, and has `NOTHING` after that.
+        With a generator passages are drawn by their probabilities.
         """
         k = k if repeat else min(k, states.candidates.shape[1])
         written = k if repeat else min(k, self.settings.list_length)
@@ -226,7 +298,9 @@ class ListRankerModel(nn.Module):
         for place in range(k):
             scores = self.scores(states, lists[:, : place + 1])[:, -1]
             if not repeat:
-                scores = scores.masked_fill(_taken(lists[:, :place], scores.shape[1]), -torch.inf)
+                before = lists[:, :place]
+                earlier = functional.one_hot(before.clamp(min=0), scores.shape[1]).bool() & (before >= 0)[..., None]
+                scores = scores.masked_fill(earlier.any(dim=1), -torch.inf)
             if place == written:
                 rest = scores.argsort(dim=1, descending=True, stable=True)[:, : k - written]
                 lists[:, written:] = rest.masked_fill(scores.gather(1, rest).isneginf(), NOTHING)
@@ -251,15 +325,3 @@ def _mean(hidden: Tensor, chosen: Tensor) -> Tensor:
     weights = chosen.to(hidden.dtype)
     summed: Tensor = torch.einsum("st,std->sd", weights, hidden)
     return summed / weights.sum(dim=1, keepdim=True).clamp(min=1)
-
-
-def _taken(lists: Tensor, count: int) -> Tensor:
-    """A mask, P x count, of the passages in each list."""
-    held = functional.one_hot(lists.clamp(min=0), count).bool() & (lists >= 0)[..., None]
-    return held.any(dim=1)
-
-
-def _chosen_before(lists: Tensor, count: int) -> Tensor:
-    """A mask, P x K x count, of the passages before each place."""
-    held = functional.one_hot(lists.clamp(min=0), count) * (lists >= 0)[..., None]
-    return (held.cumsum(dim=1) - held) > 0

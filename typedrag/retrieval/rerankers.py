@@ -8,17 +8,18 @@ adds `KIND[:NAME]` by an entry point of `typedrag.rerankers`, a callable that ta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from typedrag.core.errors import RetrievalError
 from typedrag.core.records import Passage
 from typedrag.core.registry import NoDeepcopy, Spec, SpecGrammar
-from typedrag.files.digests import hash_files
+from typedrag.files.text_files import hash_files
 from typedrag.retrieval.encoder import default_prompts
-from typedrag.retrieval.local_models import LocalModel, loading, local_model, locate_model
+from typedrag.retrieval.local_models import LocalModel, accelerator, loading, local_model, locate_model
 from typedrag.retrieval.protocols import Reranker
 
 RERANKERS = SpecGrammar(
@@ -32,6 +33,7 @@ KEPT_EMBEDDINGS = 4096
 """Embeddings that a bi-encoder keeps: those of MiniLM take 6 MB."""
 CROSS_ENCODER = "BAAI/bge-reranker-large"
 """The reranker of Typed-RAG (appendix B.3)."""
+_BATCH = 16
 
 
 def open_reranker(spec: str) -> Reranker:
@@ -44,7 +46,7 @@ def open_reranker(spec: str) -> Reranker:
     parsed = RERANKERS.parse(spec)
     if build := RERANKERS.from_package(parsed):
         return build(parsed.argument)
-    from typedrag.retrieval.rerank import lm_rerankers, t5_rerankers
+    from typedrag.retrieval import lm_rerankers
 
     match parsed:
         case Spec("none"):
@@ -54,13 +56,13 @@ def open_reranker(spec: str) -> Reranker:
         case Spec("cross-encoder", name):
             return CrossEncoderReranker(locate_model(name or CROSS_ENCODER))
         case Spec("monot5", name):
-            return t5_rerankers.MonoT5Reranker(locate_model(name))
+            return MonoT5Reranker(locate_model(name))
         case Spec("rankt5", name):
-            return t5_rerankers.RankT5Reranker(locate_model(name))
+            return RankT5Reranker(locate_model(name))
         case Spec("lit5", name):
-            return t5_rerankers.LiT5Reranker(locate_model(name))
+            return LiT5Reranker(locate_model(name))
         case Spec("list", folder):
-            from typedrag.retrieval.rerank.list_ranker.ranker import ListReranker
+            from typedrag.retrieval.list_ranker import ListReranker
 
             return ListReranker(locate_model(folder))
         case Spec("lm-pointwise"):
@@ -81,13 +83,8 @@ _shared = local_model(open_reranker)
 def cosines(text: str, others: Sequence[str], model: str = BI_ENCODER) -> list[float]:
     """The cosines between the embedding of a text and those of others, in their order; 0 where either text is blank.
 
-    Args:
-        text: MiniLM reads its first 256 tokens, about 200 words. A model with prompts embeds it as a query.
-        others: The same length of them is read; a model with prompts embeds them as passages.
-        model: A bi-encoder: one that `typedrag models` knows, a folder, or a name on the hub.
-
-    Returns:
-        Values from -1 to 1, seldom below 0.
+    They are from -1 to 1, and seldom below 0. MiniLM reads the first 256 tokens of each, about 200 words. A model with
+    prompts embeds the text as a query, the others as passages.
     """
     written = [Passage(str(n), other) for n, other in enumerate(others) if text.strip() and other.strip()]
     scores = [0.0] * len(others)
@@ -104,18 +101,12 @@ def reader(reranker: Reranker, passage_words: int) -> Reranker:
 
 
 def check_reranker(spec: str) -> None:
-    """Refuse a spec that has none of the forms, without loading anything.
-
-    Raises:
-        InputError: If the spec has none of the forms.
-    """
+    """Refuse a spec that has none of the forms, without loading anything."""
     RERANKERS.parse(spec)
 
 
 def reranker_identity(spec: str) -> dict[str, str]:
-    """Values, for JSON, that tell a reranker's results from another's: its spec, and the digest of a user's
-    folder.
-    """
+    """Values that tell a reranker's results from another's: its spec, and the digest of a user's folder."""
     name = RERANKERS.parse(spec).argument
     folder = Path(name).expanduser()
     if not name or not folder.is_dir():
@@ -133,16 +124,11 @@ class NoReranker:
     """See `Reranker`."""
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The first `k` passages; see `Reranker.rerank`."""
         return list(passages[:k])
 
 
 class ModelReranker(NoDeepcopy):
-    """A reranker with a model of its own; by default the model scores passages for a query.
-
-    Args:
-        name: A folder or a name on the hub.
-    """
+    """A reranker with a model of its own, in a folder or on the hub; by default it scores passages for a query."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -152,7 +138,6 @@ class ModelReranker(NoDeepcopy):
             self._model = model
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The `k` passages with the highest scores; see `Reranker.rerank`."""
         if not passages:
             return []
         with self._in_turn:
@@ -168,11 +153,9 @@ class ModelReranker(NoDeepcopy):
 
 
 class BiEncoderReranker(ModelReranker):
-    """Ranks passages by the cosine between the embeddings of query and passage, with the same prompts as an `Encoder`
-    of the model.
+    """Ranks passages by the cosine between the embeddings of query and passage, with the prompts of an `Encoder`.
 
-    The last embeddings are kept: a pool ranked for several queries holds the
-    same passages again and again.
+    The last embeddings are kept: a pool ranked for several queries holds the same passages again and again.
     """
 
     def _load(self) -> Any:
@@ -217,3 +200,139 @@ class CrossEncoderReranker(ModelReranker):
 
     def _score(self, query: str, texts: list[str]) -> Sequence[float]:
         return self._model.predict([(query, text) for text in texts], show_progress_bar=False).tolist()
+
+
+class _T5Reranker(ModelReranker):
+    """A T5 of the hub: RichRAG's baselines (section 4.2)."""
+
+    template: ClassVar[str]
+    """What the model reads of a passage."""
+    most_tokens: ClassVar[int]
+    """The tokens of a text that it reads; the passage is cut, so that what follows it stays."""
+
+    def _load(self) -> Any:
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+        self._tokenizer = AutoTokenizer.from_pretrained(self.name, trust_remote_code=False)
+        model = AutoModelForSeq2SeqLM.from_pretrained(self.name, trust_remote_code=False)
+        return model.to(accelerator()).eval()
+
+    def _written(self, query: str, text: str, number: int) -> str:
+        """The template with as much of the passage as fits."""
+        empty = self.template.format(query=query, number=number, text="")
+        room = max(0, self.most_tokens - len(self._tokenizer(empty).input_ids))
+        ids = self._tokenizer(text, add_special_tokens=False).input_ids
+        shown = text if len(ids) <= room else self._tokenizer.decode(ids[:room])
+        return self.template.format(query=query, number=number, text=shown)
+
+    def _tokens(self, texts: Sequence[str]) -> Any:
+        read = self._tokenizer(
+            list(texts), padding=True, truncation=True, max_length=self.most_tokens, return_tensors="pt"
+        )
+        return read.to(self._model.device)
+
+
+class _PointwiseT5(_T5Reranker):
+    most_tokens = 512
+    scored: ClassVar[tuple[str, ...]]
+    """The tokens that score a passage as the first that the model may write: one by its logit, or one by its
+    probability against another."""
+
+    def _load(self) -> Any:
+        model = super()._load()
+        self._ids = self._tokenizer.convert_tokens_to_ids(list(self.scored))
+        if self._tokenizer.unk_token_id in self._ids:
+            raise ValueError(f"it has no tokens {' and '.join(self.scored)}")
+        return model
+
+    def _score(self, query: str, texts: list[str]) -> Sequence[float]:
+        import torch
+
+        scores: list[float] = []
+        for first in range(0, len(texts), _BATCH):
+            read = self._tokens([self._written(query, text, 1) for text in texts[first : first + _BATCH]])
+            begun = torch.full_like(read.input_ids[:, :1], self._model.config.decoder_start_token_id)
+            with torch.inference_mode():
+                logits = self._model(**read, decoder_input_ids=begun).logits[:, 0, self._ids].float()
+            scores += (logits.softmax(-1) if len(self._ids) > 1 else logits)[:, 0].tolist()
+        return scores
+
+
+class MonoT5Reranker(_PointwiseT5):
+    """Ranks passages by the probability of `true` against `false` (Nogueira et al. 2020,
+    https://arxiv.org/abs/2003.06713), such as castorini/monot5-base-msmarco.
+    """
+
+    template = "Query: {query} Document: {text} Relevant:"
+    scored = ("▁true", "▁false")
+
+
+class RankT5Reranker(_PointwiseT5):
+    """Ranks passages by the logit of a token that means nothing else (Zhuang et al. 2023,
+    https://arxiv.org/abs/2210.10634), such as Soyoung97/RankT5-base.
+    """
+
+    template = "Query: {query} Document: {text}"
+    scored = ("<extra_id_10>",)
+
+
+class LiT5Reranker(_T5Reranker):
+    """Orders passages in a sliding window, each read alone before one decoder writes the order of all (LiT5-Distill,
+    Tamber et al. 2023, https://arxiv.org/abs/2312.16098), such as castorini/LiT5-Distill-base.
+
+    Passages that it does not name come behind those it names, in the order they had.
+    """
+
+    template = "Search Query: {query} Passage: [{number}] {text} Relevance Ranking: "
+    most_tokens = 300
+    window: ClassVar[int] = 20
+    step: ClassVar[int] = 10
+
+    def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
+        """The first `k` passages of the order; scores are 1 / place."""
+        ranked = list(passages)
+        with self._in_turn:
+            for start in windows(len(ranked), self.window, self.step) if len(ranked) > 1 else ():
+                held = ranked[start : start + self.window]
+                ranked[start : start + self.window] = [held[n] for n in self._order(query, [p.titled for p in held])]
+        return [replace(p, score=1 / place) for place, p in enumerate(ranked[:k], 1)]
+
+    def _order(self, query: str, texts: Sequence[str]) -> list[int]:
+        """The places of the texts, best first."""
+        import torch
+        from transformers.modeling_outputs import BaseModelOutput
+
+        read = self._tokens([self._written(query, text, n) for n, text in enumerate(texts, 1)])
+        whole = " > ".join(f"[{n}]" for n in range(1, len(texts) + 1))
+        with torch.inference_mode():
+            states = self._model.get_encoder()(**read).last_hidden_state
+            written = self._model.generate(
+                encoder_outputs=BaseModelOutput(states.reshape(1, -1, states.shape[-1])),
+                attention_mask=read.attention_mask.reshape(1, -1),
+                max_new_tokens=len(self._tokenizer(whole).input_ids),
+                do_sample=False,
+            )
+        return parse_order(self._tokenizer.decode(written[0], skip_special_tokens=True), len(texts))
+
+
+def parse_order(order: str, count: int) -> list[int]:
+    """The places of so many texts, from 0: first those that a written order names, from 1, then the others.
+
+    Example:
+        >>> parse_order("[3] > [1] > [3] > [9]", count=4)
+        [2, 0, 1, 3]
+    """
+    numbers = dict.fromkeys(map(int, re.findall(r"\d+", order)))
+    named = [number - 1 for number in numbers if 0 < number <= count]
+    return [*named, *(place for place in range(count) if place not in named)]
+
+
+def windows(count: int, size: int, step: int) -> list[int]:
+    """The starts of the windows over a list, the last one first; the first window starts at 0.
+
+    Example:
+        >>> windows(20, size=10, step=5), windows(12, size=10, step=5), windows(7, size=10, step=5)
+        ([10, 5, 0], [2, 0], [0])
+    """
+    starts = list(range(count - size, 0, -step))
+    return [*starts, 0]

@@ -15,6 +15,7 @@ from typedrag.core.errors import StepFailed
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, run_concurrently
+from typedrag.retrieval.rerankers import windows
 from typedrag.signatures.fields import PromptPassage, number_passages
 from typedrag.signatures.judging import GradePassage, OrderPassages
 
@@ -25,19 +26,13 @@ _PASSAGE_WORDS = 200
 
 
 class LMReranker:
-    """The common part of both rerankers.
+    """The common part of both rerankers, which show the LM `passage_words` of each passage.
 
-    Args:
-        signature: The signature to ask the LM with.
-        passage_words: Words of each passage that the LM sees; by default those of the reranker's program,
-            else 200.
-        retries: The number of times that a reply which cannot be parsed is asked for again.
+    These are by default those of the reranker's program, else 200.
     """
 
     def __init__(self, signature: type[dspy.Signature], *, passage_words: int | None = None, retries: int = 1) -> None:
-        self._predict = dspy.Predict(signature)
-        self._passage_words = passage_words
-        self._retries = retries
+        self._predict, self._passage_words, self._retries = dspy.Predict(signature), passage_words, retries
 
     def reading(self, passage_words: int) -> Self:
         """A copy for a program whose LM sees this many words of a passage; see `reader`."""
@@ -54,10 +49,6 @@ class PointwiseLMReranker(LMReranker):
 
     If the question has too few LM calls left for all passages, the last ones stay ungraded. They come behind
     the others with the score `UNGRADED`, as do those whose grade cannot be read.
-
-    Args:
-        threads: The number of passages graded at once.
-        options: See `LMReranker`.
     """
 
     def __init__(self, threads: int = 8, **options: Any) -> None:
@@ -65,7 +56,6 @@ class PointwiseLMReranker(LMReranker):
         self._threads = threads
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The `k` passages with the highest grades; see `Reranker.rerank`."""
         affordable = calls_left(default=len(passages))
         with collect_steps() as steps:
             grades = run_concurrently(lambda p: self._ask_grade(query, p), list(passages[:affordable]), self._threads)
@@ -94,20 +84,14 @@ class ListwiseLMReranker(LMReranker):
     Windows overlap, so that a good passage rises through them. Passages that the LM does not name
     come behind those it names. A window whose reply cannot be read keeps its order. If the
     question has too few LM calls left for all windows, the lowest windows keep theirs.
-
-    Args:
-        window: The number of passages ordered in a call.
-        step: The number of passages that the window moves up by.
-        options: See `LMReranker`.
     """
 
     def __init__(self, window: int = 10, step: int = 5, **options: Any) -> None:
         super().__init__(OrderPassages, **options)
-        self._window = window
-        self._step = step
+        self._window, self._step = window, step
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The first `k` passages of the order; scores are 1 / place. See `Reranker.rerank`."""
+        """The first `k` passages of the order; scores are 1 / place."""
         ranked = list(passages)
         starts = windows(len(ranked), self._window, self._step)
         affordable = calls_left(default=len(starts))
@@ -134,14 +118,3 @@ class ListwiseLMReranker(LMReranker):
         ids = tuple(p.id for p in ordered)
         add_step(Step(_ORDER, query, f"{len(named)} named", passage_ids=ids, usage=reply.usage, seconds=reply.seconds))
         return ordered
-
-
-def windows(count: int, size: int, step: int) -> list[int]:
-    """The starts of the windows over a list, the last one first; the first window starts at 0.
-
-    Example:
-        >>> windows(20, size=10, step=5), windows(12, size=10, step=5), windows(7, size=10, step=5)
-        ([10, 5, 0], [2, 0], [0])
-    """
-    starts = list(range(count - size, 0, -step))
-    return [*starts, 0]

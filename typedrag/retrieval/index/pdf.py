@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from typedrag.core.extras import require
 from typedrag.retrieval.index.splitting import Document
@@ -78,12 +77,8 @@ def _keeps_hyphen(before: str, after: str, words: Collection[str]) -> bool:
         second[0].isupper()
         or "-" in first
         or (compound in words and whole not in words)
-        or (whole not in words and not _english(whole) and _english(first) and _english(second))
+        or (whole not in words and [w.lower() in _dictionary() for w in (whole, first, second)] == [False, True, True])
     )
-
-
-def _english(word: str) -> bool:
-    return word.lower() in _dictionary()
 
 
 @cache
@@ -103,7 +98,11 @@ def _page_text(page: Any) -> str:
     boxes = list(_columns([line for line in lines if line.text.strip()]))
     if len(boxes) < 2:
         return str(shown.get_text_range())
-    return "\n".join(shown.get_text_bounded(*_around(box)) for box in boxes)
+    texts = []
+    for box in boxes:
+        left, bottom, right, top, _ = zip(*box, strict=True)
+        texts.append(shown.get_text_bounded(min(left) - 1, min(bottom) - 1, max(right) + 1, max(top) + 1))
+    return "\n".join(texts)
 
 
 def _columns(lines: Sequence[_Line]) -> Iterator[Sequence[_Line]]:
@@ -136,19 +135,10 @@ def _gutter(lines: Sequence[_Line]) -> float | None:
         spanning = len(lines) - first.sum() - second.sum()
         if spanning > best or (spanning == best and gutter is not None):
             continue
-        if not (_is_column(sizes[first]) and _is_column(sizes[second])):
+        if any(len(s) < _COLUMN_LINES or s.mean() < _COLUMN_CHARACTERS for s in (sizes[first], sizes[second])):
             continue
         begun = np.searchsorted(np.sort(bottom[second]), top[first], side="left")
         ended = np.searchsorted(np.sort(top[second]), bottom[first], side="right")
         if (begun > ended).sum() >= _COLUMN_LINES:  # lines that have one beside them
             best, gutter = spanning, float(place)
     return gutter
-
-
-def _is_column(sizes: NDArray[np.int_]) -> bool:
-    return len(sizes) >= _COLUMN_LINES and sizes.mean() >= _COLUMN_CHARACTERS
-
-
-def _around(lines: Sequence[_Line]) -> tuple[float, float, float, float]:
-    left, bottom, right, top, _ = zip(*lines, strict=True)
-    return min(left) - 1, min(bottom) - 1, max(right) + 1, max(top) + 1

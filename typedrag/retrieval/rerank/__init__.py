@@ -1,1 +1,0 @@
-"""Rerankers, found by name."""
