@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scripted import scripted
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import ELSEWHERE, Passage, Reference, Step
 from typedrag.metrics import build_metric
@@ -19,8 +20,10 @@ from typedrag.metrics.ranking import (
     greedy_ranking,
     ncom,
     ranking_measures,
+    retrieval_cycles,
 )
 from typedrag.metrics.similarity import rouge
+from typedrag.programs import RAG, DirectLM, Program, TypedRAG
 from typedrag.signatures.roles import Role
 
 labels = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3), min_size=1).filter(lambda d: any(d.values()))
@@ -189,3 +192,32 @@ def test_nothing_is_measured_without_labels() -> None:
 def test_a_cutoff_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="cutoff"):
         build_metric("retrieval", k=0)
+
+
+RETRIEVE, ANSWER = Step("retrieve"), Step("answer")
+
+
+@pytest.mark.parametrize(
+    ("steps", "cycles"),
+    [
+        ((), 0),
+        ((ANSWER,), 0),
+        ((RETRIEVE, ANSWER), 1),
+        ((RETRIEVE, ANSWER, RETRIEVE, ANSWER), 2),
+        ((Step("retrieve", steps=(Step("query"), Step("query"))), ANSWER), 1),
+        ((Step("sub-queries", steps=(Step("sub-query", steps=(RETRIEVE, ANSWER)),) * 3),), 1),
+        ((Step("revise", steps=(RETRIEVE, ANSWER)), Step("revise", steps=(RETRIEVE, ANSWER))), 2),
+    ],
+)
+def test_cycles(steps: tuple[Step, ...], cycles: int) -> None:
+    assert retrieval_cycles(steps) == cycles
+    scored = build_metric("steps")(dspy.Example(), dspy.Prediction(answer="", steps=steps))
+    assert scored.measures == {"steps": cycles} and scored.score == 1 / (1 + cycles)
+
+
+@pytest.mark.parametrize(("program", "cycles"), [(DirectLM, 0), (RAG, 1), (TypedRAG, 1)])
+def test_programs_record_what_is_counted(program: type[Program], cycles: int, sample_retriever) -> None:
+    """Typed-RAG retrieves for all sub-queries of a question at once."""
+    with scripted():
+        made = program(sample_retriever)(question="Why did the Roman Empire fall?")
+    assert retrieval_cycles(made.steps) == cycles

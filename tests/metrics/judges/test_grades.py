@@ -6,7 +6,6 @@ import pytest
 from tests.scripted import scripted
 from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Passage, Reference
-from typedrag.lms.replies import use_reply_store
 from typedrag.metrics import build_metric
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Grade, Relevance
 from typedrag.signatures.judging import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
@@ -103,21 +102,6 @@ def test_without_a_gold_answer_there_is_nothing_to_measure_by(metric):
 def test_without_passages_there_is_nothing_to_be_faithful_to(passages):
     with pytest.raises(NotMeasurable, match="passages"):
         grade(Faithfulness, {"grade": 1}, prediction=dspy.Prediction(answer="Yeast.", **passages))
-
-
-def test_a_grade_is_asked_for_once(tmp_path):
-    with use_reply_store(tmp_path / "replies"):
-        first, engine = grade(Relevance, {"grade": 2})
-        again, silent = grade(Relevance, AssertionError("asked twice"))
-    assert engine.prompts and not silent.prompts
-    assert again.score == first.score == 1
-
-
-def test_what_cannot_be_read_is_not_kept(tmp_path):
-    with use_reply_store(tmp_path / "replies"):
-        with pytest.raises(StepFailed):
-            grade(Relevance, "nonsense", retries=0)
-        assert grade(Relevance, {"grade": 1}, retries=0)[0].score == 0.5
 
 
 def test_grades_are_built_by_name():
