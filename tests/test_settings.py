@@ -16,7 +16,7 @@ MODULES = (
     "experiments.config",
     "optimizers.compile.config",
     "optimizers.sweep.config",
-    "optimizers.list_ranker.config",
+    "optimizers.list_ranker.run",
     "retrieval.list_network",
     "builders.compound",
     "builders.preqrag",

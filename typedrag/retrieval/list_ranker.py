@@ -231,8 +231,8 @@ def _scratch(texts: Iterable[str]) -> tuple[Any, Any]:
 class ListReranker(ModelReranker):
     """Ranks passages as a list, each in view of those before it (RichRAG, section 3.4).
 
-    Scores are 1 / place: only the places of a list mean something. Its name is a folder that `typedrag research ranker train`
-    wrote.
+    Scores are 1 / place: only the places of a list mean something. Its name is a folder that
+    `typedrag research ranker train` wrote.
     """
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
