@@ -15,7 +15,7 @@ from site_parts import modules, table
 from typedrag.cli.main import cli
 from typedrag.cli.terminal import ExitCode
 from typedrag.core.errors import InputError, TypedRAGError, Unavailable
-from typedrag.serving.errors import to_fault
+from typedrag.serving.responses import to_fault
 
 MODULES = {
     "typedrag.core.records",

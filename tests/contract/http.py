@@ -16,8 +16,8 @@ from tests.lm_server import lm_server
 from tests.serving.server import program, served
 from typedrag.retrieval import BM25Retriever
 from typedrag.serving.app import create_app
-from typedrag.serving.search.app import create_index_app
-from typedrag.serving.settings import IndexSettings, Settings
+from typedrag.serving.index_server import IndexSettings, create_index_app
+from typedrag.serving.settings import Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 

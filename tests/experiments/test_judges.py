@@ -180,12 +180,6 @@ def test_a_typer_that_fails_on_a_question_fails_on_all_of_its_sub_questions(data
     assert values(judge)["accuracy"] == 1
 
 
-def test_a_typer_that_can_never_be_read_has_a_row_all_the_same(data):
-    found = check("sub-question-types", data / "sub_questions", scripted_scorer(TypeSubQuestions=lambda p: "?"))
-    judge = rows(found)["few-shot"]
-    assert (judge.n, judge.failed, judge.measures, judge.confusion) == (0, 4, {}, None)
-
-
 def test_coverage(data):
     found = check("sub-question-coverage", data / "sub_questions", scripted_scorer())
     judge = rows(found)["coverage, citing words"]
@@ -247,18 +241,6 @@ def test_without_a_scorer_only_yardsticks_are_measured(data):
     assert len(found.agreements) == 4 and not found.costs
 
 
-def test_several_scorers_have_rows_of_their_own(data):
-    dataset = load_dataset("nf-cats", data / "nf_cats")
-    other = scripted_scorer(ClassifyQuestion=said(question_type="not-a-question"))
-    other.kwargs["temperature"] = 0.5
-    scorers = [Scorer("one", scripted_scorer()), Scorer("other", other)]
-    [found] = check_judges({"nf-cats": dataset}, scorers).checks
-    accuracies = {a.scorer: a.measures["accuracy"].value for a in found.agreements if a.judge == "LM"}
-    assert accuracies == {"one": 0.5, "other": 0.25}
-    with pytest.raises(InputError, match="twice"):
-        check_judges({"nf-cats": dataset}, [scorers[0], scorers[0]])
-
-
 def test_preferences(tmp_path):
     rows_ = [
         labels.json.dumps(
@@ -281,13 +263,6 @@ def test_preferences(tmp_path):
 def test_a_dataset_without_labels_for_judges_is_refused(data):
     with pytest.raises(InputError, match="sample"):
         check_judges({"sample": load_dataset("nf-cats", data / "nf_cats")}, [])
-
-
-def test_stages_say_what_is_judged_and_how_far(data):
-    heard = {}
-    dataset, scorers = load_dataset("nf-cats", data / "nf_cats"), [Scorer("scripted", scripted_scorer())]
-    check_judges({"nf-cats": dataset}, scorers, listener=lambda p: heard.update({p.run: (p.planned, p.done)}))
-    assert heard == {"nf-cats: linear": (4, 4), "nf-cats: LM, scripted": (4, 4)}
 
 
 def test_the_page_has_every_row_with_its_intervals(data):

@@ -74,16 +74,6 @@ def test_what_a_cache_answers_costs_nothing(server, tmp_path):
         dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
 
 
-def test_threads_of_dspy_are_charged(server):
-    """They carry DSPy's settings alone."""
-    lm = track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=False))
-    devset = [dspy.Example(question=f"Why {n}?").with_inputs("question") for n in range(6)]
-    evaluate = dspy.Evaluate(devset=devset, metric=lambda example, prediction: 1.0, num_threads=3)
-    with use_lm(lm), track_cost(CostTracker()) as account:
-        evaluate(DirectLM())
-    assert account.spent.usage.lm_calls == len(server.calls) == 6
-
-
 def test_several_replies_at_once_are_as_many_calls(server):
     lm = track_calls(open_lm("vllm:stub", api_base=server.api_base, cache=False))
     with use_lm(lm), track_cost(CostTracker()) as account:
@@ -111,12 +101,6 @@ def test_the_users_price_is_that_of_a_server_of_ones_own(server, prices):
     prices("vllm:stub: {prompt: 0.5, completion: 1.5}")
     spent = spend(open_lm("vllm:stub", api_base=server.api_base, cache=False))
     assert (spent.cost, spent.unpriced) == (pytest.approx((100 * 0.5 + 10 * 1.5) / 1e6), 0)
-
-
-@pytest.mark.parametrize("spec", ["vllm:org/model+stub=org/adapter", "vllm:stub"])
-def test_the_users_price_is_found_by_the_name_of_lm(server, prices, spec):
-    prices(f"{spec}: {{prompt: 1000, completion: 0}}")
-    assert spend(open_lm(f"{spec}@{server.api_base}", cache=False)).cost == pytest.approx(0.1)
 
 
 def test_the_users_price_is_that_of_an_embedded_lm(small_lm, prices):
@@ -162,12 +146,6 @@ def test_a_table_of_prices_that_cannot_be_used_is_refused_before_a_call(server, 
     with pytest.raises(InputError, match=re.escape(said)):
         open_lm("vllm:stub", api_base=server.api_base)
     assert not server.calls
-
-
-def test_a_table_of_prices_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.setenv(PRICES, "nowhere.yaml")
-    with pytest.raises(InputError, match=r"nowhere.yaml cannot be read \(FileNotFoundError\)"):
-        open_lm("openai/gpt-4o-mini")
 
 
 def test_what_a_server_has_counted_in_part_is_priced_in_part():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import socket
 import sys
@@ -169,10 +168,6 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path, content):
     assert f"{path} is not a GGUF file" in refusal(LMUnavailable, f"embedded:{path}")
 
 
-def test_a_folder_is_no_embedded_model(tmp_path):
-    assert "neither a known name nor a file" in refusal(LMUnavailable, f"embedded:{tmp_path}")
-
-
 def test_a_gguf_file_that_is_damaged_is_refused(tmp_path):
     pytest.importorskip("xllamacpp")
     path = tmp_path / "model.gguf"
@@ -332,18 +327,6 @@ def test_calls_in_flight_are_bounded_whatever_the_threads(stub, limit):
 
 
 @pytest.mark.usefixtures("restored_limit")
-def test_the_bound_is_the_process_s_also_for_copies_of_an_lm(stub):
-    stub.seconds = 0.2
-    limit_calls_in_flight(2)
-    lm = open_lm("vllm:stub", api_base=stub.api_base)
-    others = [lm, copy.deepcopy(lm), open_lm("vllm:stub", api_base=stub.api_base)]
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda each: ask_from_threads(stub, 4, each), others))
-    assert len(stub.requests) == 12
-    assert stub.most_at_once == 2
-
-
-@pytest.mark.usefixtures("restored_limit")
 def test_a_call_that_fails_gives_its_slot_back(stub):
     limit_calls_in_flight(1)
     lm = open_lm("vllm:stub", api_base=stub.api_base, num_retries=0)
@@ -367,12 +350,6 @@ def test_an_event_loop_is_never_made_to_wait_for_a_slot(stub):
 
     with use_lm(open_lm("vllm:stub", api_base=stub.api_base)):
         assert asyncio.run(asyncio.wait_for(ask_at_once(), 20)) == ["Because."] * 3
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_that_allows_no_call_is_refused(limit):
-    with pytest.raises(InputError, match="allows none"):
-        limit_calls_in_flight(limit)
 
 
 def test_an_lm_is_asked_by_the_adapter_that_it_was_opened_with(stub):

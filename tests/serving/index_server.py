@@ -13,10 +13,8 @@ from typing import Any
 import uvicorn
 
 from typedrag.retrieval import IndexRetriever
-from typedrag.serving.search.app import create_index_app
-from typedrag.serving.search.service import SearchService
+from typedrag.serving.index_server import IndexSettings, SearchService, create_index_app
 from typedrag.serving.server import HTTP_OPTIONS, listen
-from typedrag.serving.settings import IndexSettings
 
 
 @dataclass

@@ -16,8 +16,7 @@ from tests.lm_server import MODEL, LMServer
 from typedrag.lms.lm import open_lm
 from typedrag.programs import build_program
 from typedrag.serving.app import create_app
-from typedrag.serving.programs import LoadedProgram, ProgramSpec
-from typedrag.serving.reload import Reloader
+from typedrag.serving.programs import LoadedProgram, ProgramSpec, Reloader
 from typedrag.serving.server import HTTP_OPTIONS, listen
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings

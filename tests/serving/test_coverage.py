@@ -3,7 +3,6 @@ from __future__ import annotations
 import threading
 import time
 
-import httpx
 import pytest
 
 from tests.lm_server import lm_server
@@ -59,23 +58,6 @@ def test_it_counts_among_the_questions_at_once():
         asking.join()
     assert (reply.status_code, reply.json()["error"]["code"]) == (429, "busy")
     assert reply.headers["Retry-After"]
-
-
-def test_a_client_that_leaves_ends_its_calls():
-    with lm_server(reply=uniforms.reply, seconds=0.7) as lm, served(program(lm)) as server:
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{server.url}/v1/coverage", json=BODY, timeout=0.3)
-        while server.service.under_way:
-            time.sleep(0.01)
-        time.sleep(1)
-        assert len(lm.calls) == 1
-
-
-def test_its_tokens_are_limited():
-    with lm_server(reply=uniforms.reply) as lm, served(program(lm), question_tokens=100) as server:
-        reply = server.client.post("/v1/coverage", json=BODY)
-    assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
-    assert len(lm.calls) == 1
 
 
 @pytest.mark.parametrize(

@@ -35,23 +35,6 @@ def test_an_lm_that_fails_is_told_as_such(reply, status, code):
     assert "127.0.0.1" not in answer.text
 
 
-def test_an_lm_that_asks_to_wait_is_asked_again_and_then_answers():
-    replies = iter([(429, "slow down"), {"answer": "So it is."}])
-    with lm_server(reply=lambda call: next(replies), retry_after="1") as lm:
-        begun = time.monotonic()
-        with served(program(lm, num_retries=2)) as server:
-            assert server.ask("Why?").json()["answer"] == "So it is."
-        assert time.monotonic() - begun >= 1
-
-
-def test_a_stream_that_is_cut_is_asked_for_again(sample_retriever):
-    events = {"Accept": "text/event-stream"}
-    with lm_server(cut=(1, 2)) as lm, served(program(lm, "rag", sample_retriever, num_retries=2)) as server:
-        reply = server.client.post("/v1/answer", json={"question": "Why does bread rise?"}, headers=events)
-        assert '"answered": "passages"' in reply.text
-        assert len(lm.calls) == 2
-
-
 def test_who_wants_no_events_gets_an_answer_whose_reply_was_no_stream():
     with lm_server(cut=(9, 2)) as lm, served(program(lm)) as server:
         assert server.ask("Why does bread rise?").status_code == 200

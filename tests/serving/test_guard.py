@@ -12,7 +12,7 @@ import pytest
 from tests.lm_server import lm_server
 from tests.serving.server import Server, program, served
 from typedrag.core.errors import InputError
-from typedrag.serving import logs
+from typedrag.serving import monitoring
 from typedrag.serving.keys import KeyFile
 from typedrag.serving.middleware import SECURITY_HEADERS, RateLimiter
 
@@ -30,9 +30,9 @@ def lines(monkeypatch):
         def emit(self, record: logging.LogRecord) -> None:
             found.append(json.loads(record.getMessage()))
 
-    monkeypatch.setattr(logs.logger, "handlers", [Handler()])
-    monkeypatch.setattr(logs.logger, "propagate", False)
-    logs.logger.setLevel(logging.INFO)
+    monkeypatch.setattr(monitoring.logger, "handlers", [Handler()])
+    monkeypatch.setattr(monitoring.logger, "propagate", False)
+    monitoring.logger.setLevel(logging.INFO)
     return found
 
 

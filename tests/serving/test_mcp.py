@@ -17,7 +17,6 @@ from mcp_types import CallToolResult
 from tests.lm_server import Call, LMServer, lm_server
 from tests.serving.server import Server, program, served
 from typedrag.cli.main import cli
-from typedrag.core.records import NOT_FROM_COLLECTION
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 YEAST = "Old or little yeast makes little gas."
@@ -150,14 +149,6 @@ def test_an_agent_says_the_type_of_its_question(sample_retriever):
     assert made.structured_content["question_type"] == "comparison" and not made.structured_content["type_unsure"]
     assert "question type: comparison" in [message for _, message in made.meta["told"]]
     assert refused.is_error and "question_type" in refused.content[0].text
-
-
-def test_what_the_lm_knows_is_marked():
-    with lm_server(reply=reply) as lm, served(program(lm)) as server:
-        made = call(at(server), "ask", question="Why?")
-    assert made.structured_content["answer"] == made.content[0].text == f"{NOT_FROM_COLLECTION}\n{ANSWER}"
-    assert made.structured_content["citations"] == []
-    assert "asking what the LM knows" in [message for _, message in made.meta["told"]]
 
 
 @pytest.mark.parametrize(

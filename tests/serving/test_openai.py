@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import subprocess
 import time
 
 import openai
@@ -11,10 +9,8 @@ import pytest
 
 from tests.lm_server import Call, lm_server, words
 from tests.serving.server import Server, program, served
-from typedrag.core.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
-from typedrag.programs import build_program
-from typedrag.serving.programs import LoadedProgram
-from typedrag.serving.routes.completions import SUPERSEDED
+from typedrag.core.records import NOT_FROM_COLLECTION
+from typedrag.serving.openai import SUPERSEDED
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 YEAST = "Old or little yeast makes little gas."
@@ -83,18 +79,6 @@ def test_without_being_asked_for_usage_no_chunk_has_it():
         chunks = list(ask(server, stream=True))
     assert not any("usage" in chunk.model_fields_set for chunk in chunks)
     assert chunks[-1].choices[0].finish_reason == "stop"
-
-
-def test_the_async_client_streams_too():
-    async def listen(server: Server) -> str:
-        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as asking:
-            stream = await asking.chat.completions.create(
-                model="direct_lm", messages=[{"role": "user", "content": "Why?"}], stream=True
-            )
-            return texts([chunk async for chunk in stream])
-
-    with lm_server(reply=reply) as lm, served(program(lm)) as server:
-        assert asyncio.run(listen(server)).endswith(ANSWER)
 
 
 def test_what_the_lm_knows_is_marked_as_such_before_it_is_read():
@@ -223,13 +207,6 @@ def test_text_may_come_in_parts():
         assert lm.calls
 
 
-def test_settings_that_are_openai_s_are_taken():
-    settings = {"temperature": 1.5, "top_p": 0.5, "max_tokens": 5, "n": 1, "stop": ["a"], "seed": 1, "user": "me"}
-    with lm_server(reply=reply) as lm, served(program(lm)) as server:
-        assert ask(server, **settings).choices[0].message.content.endswith(ANSWER)
-        assert lm.calls[0].request["max_tokens"] > 5
-
-
 def test_earlier_turns_make_the_question_stand_alone():
     with lm_server(reply=reply) as lm, served(program(lm)) as server:
         made = ask(server, CHAT)
@@ -342,31 +319,3 @@ def test_open_webui_s_requests_are_answered(sample_retriever):
     [cited] = [delta["annotations"] for delta in deltas if "annotations" in delta]
     assert all(annotation["type"] == "url_citation" for annotation in cited)
     assert chunks[-1]["usage"]["total_tokens"] == 220
-
-
-@pytest.mark.skipif(not shutil.which("curl"), reason="no curl")
-def test_curl_gets_an_answer(sample_retriever):
-    body = json.dumps({"model": "rag", "messages": [{"role": "user", "content": QUESTION}]})
-    with lm_server(reply=reply) as lm, served(program(lm, "rag", sample_retriever)) as server:
-        asked = ["curl", "-sS", f"{server.url}/v1/chat/completions", "-H", "Content-Type: application/json", "-d", body]
-        said = subprocess.run(asked, capture_output=True, check=True, timeout=30)
-    assert json.loads(said.stdout)["choices"][0]["message"]["content"] == ANSWER
-
-
-def test_the_embedded_model_answers_the_client(small_lm, sample_retriever):
-    real = LoadedProgram("rag", "rag", build_program("rag", sample_retriever), small_lm)
-    with served(real, deadline=900) as server:
-        asking = client(server).with_options(timeout=900)
-        messages = [{"role": "user", "content": QUESTION}]
-        whole = asking.chat.completions.create(model="rag", messages=messages)
-        chunks = list(asking.chat.completions.create(model="rag", messages=messages, stream=True))
-        followed = asking.chat.completions.create(model="rag", messages=CHAT)
-    assert whole.choices[0].message.content
-    assert whole.usage.total_tokens > 100
-    streamed = chunks[-1].typedrag
-    # not the same text as the whole one: what llama.cpp writes of a prompt depends on what it has read before
-    text = texts(chunks)[streamed["answer_start"] : streamed["answer_end"]]
-    assert (text == NOT_IN_COLLECTION) == (streamed["answered"] == "nothing")
-    assert text and (streamed["passages"] or not streamed["grounded"])
-    assert followed.typedrag["question"]
-    assert followed.choices[0].message.content

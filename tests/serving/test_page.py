@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,9 +21,7 @@ from tests.serving.uniforms import ANSWER, QUESTION
 from typedrag.core.records import Passage
 from typedrag.datasets.feedback import FeedbackFile
 from typedrag.lms import models
-from typedrag.programs import build_program
 from typedrag.retrieval import BM25Retriever, build_index
-from typedrag.serving.programs import LoadedProgram
 from typedrag.sub_questions.coverage_judge import SimilarityCoverageJudge
 
 pytest.importorskip("selenium", reason="needs selenium: it is among the packages for development")
@@ -580,22 +577,6 @@ def test_nothing_sticks_out_at_the_side(page, width):
     assert (left.location["x"] == right.location["x"]) == (width == 360)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_stands_out_from_its_ground(page, scheme):
-    page.prefer(color_scheme=scheme, reduced_motion="reduce")
-    page.ask()
-    for summary in page.all("summary"):
-        page.do("arguments[0].click()", summary)
-    contrasts = page.do(_CONTRASTS)
-    page.at(".cite").click()
-    contrasts += page.do(_CONTRASTS)
-    page.press(Keys.ESCAPE)
-    assert len(contrasts) > 40
-    assert [(name, ratio) for name, ratio in contrasts if ratio < 4.5] == []
-    dark = page.do("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 23, 26)"
-    assert dark == (scheme == "dark")
-
-
 def test_nothing_moves_for_those_who_want_that(page):
     page.prefer(reduced_motion="reduce")
     page.lm.pause = 0.05
@@ -606,27 +587,6 @@ def test_nothing_moves_for_those_who_want_that(page):
     wait_for(page.browser, lambda: page.do("return document.getAnimations().length"))
     page.at("#stop").click()
     page.settle()
-
-
-def test_whatever_can_be_used_has_a_name_and_headings_skip_no_level(page):
-    page.front.names = ("typed_rag", "direct_lm")
-    page.open().ask()
-    page.do("document.querySelectorAll('.correction, .thumbs, #key-form').forEach((at) => (at.hidden = false))")
-    page.at(".cite").click()
-    named = {"button", "textbox", "combobox", "checkbox", "dialog", "heading", "link", "search", "navigation"}
-    tree = page.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    page.press(Keys.ESCAPE)
-    tree += page.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
-    used = [node for node in tree if node.get("role", {}).get("value") in named - {"search"} and not node["ignored"]]
-    assert len(used) > 30
-    assert [node["role"]["value"] for node in used if not node.get("name", {}).get("value", "").strip()] == []
-    levels = page.do("""return [...document.querySelectorAll("h1, h2, h3, h4")]
-        .filter((at) => at.checkVisibility()).map((at) => Number(at.tagName[1]))""")
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
-    ids = page.do("return [...document.querySelectorAll('[id]')].map((at) => at.id)")
-    assert len(ids) == len(set(ids))
-    assert page.do("return document.documentElement.lang") == "en"
 
 
 def test_axe_finds_nothing_to_mend(page):
@@ -661,16 +621,3 @@ def test_the_policy_stops_what_would_get_through(page):
     assert page.do("return window.harmed") is None
     said = [entry["message"] for entry in page.browser.get_log("browser")]
     assert len([message for message in said if "Content Security Policy" in message]) >= 2
-
-
-def test_an_embedded_lm_answers_on_it(page, sample_retriever, small_lm):
-    question = "Why does homemade bread turn out dense and heavy?"
-    rag = LoadedProgram("rag", "rag", build_program("rag", sample_retriever), small_lm)
-    with served(rag, wrap=Front(names=("rag",)).before) as server:
-        page.browser.get(f"{server.url}/")
-        page.type(question)
-        wait_for(page.browser, lambda: page.at(".cost").is_displayed(), seconds=120)
-    assert page.text(".answer .text")
-    assert "LM call" in page.text(".cost")
-    page.at(".tree summary").click()
-    assert "Bread baking" in page.text(".tree")

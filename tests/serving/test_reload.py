@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from mcp import Client, StdioServerParameters
 
 from tests.experiments.compiles import about, register
 from tests.lm_server import MODEL, Call, LMServer, lm_server
@@ -23,14 +21,12 @@ from tests.programs.artifact.test_compiled import ABOUT, compiled, edit
 from tests.serving.metrics import counted
 from tests.serving.process import command, process
 from tests.serving.server import Server, served
-from tests.serving.test_mcp import over_stdio
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.experiments.loading import registered_version
 from typedrag.programs import Options
 from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.serving.programs import ProgramSpec
-from typedrag.serving.reload import EXAMPLE
+from typedrag.serving.programs import EXAMPLE, ProgramSpec
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -121,30 +117,12 @@ def test_an_alias_that_moves_is_followed_while_questions_go_on(uri, sample_index
     assert count("reloads_total", program="answers", outcome="swapped") == 1
 
 
-def test_an_agent_s_program_follows_its_alias_too(uri, sample_index):
-    async def passages_until_moved(started: StdioServerParameters) -> list[int]:
-        read: list[int] = []
-        async with Client(started) as client, asyncio.timeout(60):
-            while not read or read[-1] == 1:
-                question = f"Why does bread rise {len(read)} times?"
-                result = await client.call_tool("ask", {"question": question})
-                read.append(len(result.structured_content["passages"]))
-                promote(2)
-        return read
-
-    with lm_server() as lm:
-        watching = ("--registry-seconds", "0.1")
-        started = over_stdio(lm, sample_index, *watching, program=SPEC, MLFLOW_TRACKING_URI=uri)
-        read = asyncio.run(passages_until_moved(started))
-    assert set(read) == {1, 2}
-
-
 @pytest.mark.parametrize("version", [BROKEN, FAILING])
 def test_a_broken_program_is_refused_and_said_once(uri, sample_index, version, caplog, home):
     def refuse(call: Call) -> tuple[int, str] | None:
         return (400, "no") if f'"number": {FAILING}' in call.request["messages"][-1]["content"] else None
 
-    with lm_server(reply=refuse) as lm, caplog.at_level(logging.WARNING, "typedrag.serving.reload"):
+    with lm_server(reply=refuse) as lm, caplog.at_level(logging.WARNING, "typedrag.serving.programs"):
         kept = source(lm, sample_index)
         with served(kept.open(), reload=[kept], registry_seconds=0.1) as server:
             promote(version)

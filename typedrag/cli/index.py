@@ -218,7 +218,7 @@ def serve(
     it listens on this machine alone.
     """
     from typedrag.retrieval.opening import default_index
-    from typedrag.serving.search.app import open_index
+    from typedrag.serving.index_server import open_index
 
     settings = read_settings(serve_command.given_settings(values, limits), IndexSettings)
     folder = index or default_index()

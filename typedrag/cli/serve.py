@@ -130,7 +130,7 @@ def mcp(
     `typedrag serve`, at /mcp.
     """
     from typedrag.serving.mcp import over_stdio
-    from typedrag.serving.reload import Reloader
+    from typedrag.serving.programs import Reloader
     from typedrag.serving.service import Service
 
     sources = _program_specs(

@@ -35,7 +35,6 @@ class Budget:
             return allowed
 
     def spend(self, amount: int) -> None:
-        """Subtract an amount already used, even if it is more than is left."""
         with self._lock:
             self.left -= amount
 
@@ -48,53 +47,45 @@ class Replays:
 
 
 class CallContext(NamedTuple):  # it is copied at each step, which takes a dataclass four times as long
-    """The state of a call; see the functions that use it.
-
-    Attributes:
-        steps: The innermost list that steps are recorded in.
-        lm_calls: LM calls left for the question.
-        reserved: Those of them that later steps need.
-        tokens: Tokens left for the question.
-        replays: Where replays are counted.
-        outcome: Whether the LM has answered or refused the question's calls.
-        discreet: True if reports leave out the words of servers.
-        labels: Those that a dataset has for the question. Only conditions of an experiment read them: an ideal context
-            needs the gold passages, an oracle the right type.
-        listener: The receiver of events.
-        tokens_wanted: True if it wants the answer's text while it is written.
-        writes_answer: True while the LM is asked for that text.
-        part: The sub-query that is being answered; empty for the question itself.
-        task: The task that waits for this thread.
-        permit: Called with the number of replies before an LM call that is to be paid; raises if it may not be made.
-        timeout: Seconds for each try of an LM call, in the place of the LM's own.
-        replies: The keys of the kept replies of a step, to be forgotten if none can be read.
-        request: The server's line in its log, of the request that first asked the question.
-    """
+    """The state of a call; see the functions that use it."""
 
     steps: list[Step] | None = None
+    """The innermost list that steps are recorded in."""
     lm_calls: Budget | None = None
     reserved: int = 0
+    """LM calls of the budget that later steps need."""
     tokens: Budget | None = None
     replays: Replays | None = None
     outcome: Any = None
+    """Whether the LM has answered or refused the question's calls."""
     discreet: bool = False
+    """True if reports leave out the words of servers."""
     labels: Mapping[str, Any] = MappingProxyType({})
+    """Those that a dataset has for the question. Only conditions of an experiment read them: an ideal context needs the
+    gold passages, an oracle the right type."""
     listener: Callable[[Any], None] | None = None
     tokens_wanted: bool = True
+    """True if the listener wants the answer's text while it is written."""
     writes_answer: bool = False
+    """True while the LM is asked for that text."""
     part: str = ""
+    """The sub-query that is being answered; empty for the question itself."""
     task: Any = None
+    """The task that waits for this thread."""
     permit: Callable[[int], None] | None = None
+    """Called with the number of replies before an LM call that is to be paid; raises if it may not be made."""
     timeout: float | None = None
+    """Seconds for each try of an LM call, in the place of the LM's own."""
     replies: list[str] | None = None
+    """The keys of the kept replies of a step, to be forgotten if none can be read."""
     request: Any = None
+    """The server's line in its log, of the request that first asked the question."""
 
 
 _current: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039, as it never changes
 
 
 def call_context() -> CallContext:
-    """The state of the current call."""
     return _current.get()
 
 
@@ -104,7 +95,6 @@ def set_context(**changes: Any) -> None:
 
 
 def use_context(**changes: Any) -> AbstractContextManager[None]:
-    """Change the state within."""
     return _Changed(changes)
 
 

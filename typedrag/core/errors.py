@@ -79,13 +79,8 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def path_error(place: object, error: OSError) -> TypedRAGError:
-    """The error to raise if the system refuses a file or folder.
-
-    Args:
-        place: Its path.
-        error: The system's error. A disk that is full or fails is a fault of the system; any other
-            place can be exchanged for another.
-    """
+    """The error to raise if the system refuses a file or folder. A disk that is full or fails is a fault of the system;
+    any other place can be exchanged for another."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return StorageFull(f"{place}: {reason}", "Make room; what was done until then is kept")

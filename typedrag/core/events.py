@@ -18,17 +18,12 @@ from typedrag.core.records import Answer, Passage, Step, SubAnswer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened on the way to an answer.
-
-    Attributes:
-        part: The sub-query whose answer it belongs to; empty if it belongs to the question itself.
-    """
+    """Something that happened on the way to an answer; `part` is the sub-query whose answer it belongs to, if any."""
 
     name: ClassVar[str]
     part: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as values for JSON, with its name as `event`."""
         return {"event": self.name, **_plain(self)}
 
 
@@ -103,21 +98,13 @@ Listener = Callable[[Event], None]
 def listen(listener: Listener, *, tokens: bool = True) -> AbstractContextManager[None]:
     """Send a listener the events within. It is called in the thread of each event, and must not wait.
 
-    Args:
-        listener: The receiver of the events.
-        tokens: True for the answer's text while it is written, too, which reads an LM's reply token by token.
+    With `tokens` it gets the answer's text while it is written, which reads an LM's reply token by token.
     """
     return use_context(listener=listener, tokens_wanted=tokens)
 
 
 def events_of_part(sub_query: str) -> AbstractContextManager[None]:
-    """Assign the events within to a sub-query."""
     return use_context(part=sub_query)
-
-
-def has_listener() -> bool:
-    """True if somebody follows the question."""
-    return call_context().listener is not None
 
 
 def emit(event: type[Event], **values: Any) -> None:

@@ -32,12 +32,7 @@ _EXTRAS = {package: extra for extra, packages in PACKAGES.items() for package in
 
 
 class MissingExtra(Unavailable):
-    """A package of an extra is not installed.
-
-    Args:
-        package: Its import name.
-        file: The file that cannot be read without it; empty if it is no file.
-    """
+    """A package of an extra, by its import name, is not installed; perhaps a file cannot be read without it."""
 
     def __init__(self, package: str, file: str = "") -> None:
         extra = _EXTRAS[package]

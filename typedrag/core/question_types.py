@@ -75,7 +75,6 @@ class QuestionType(_Described):
 
     @classmethod
     def _missing_(cls, value: object) -> QuestionType | None:
-        """The type of a name with capitals, blanks or underscores."""
         spelled = "-".join(str(value).lower().replace("_", " ").split())
         return next((t for t in cls if t.value == spelled), None)
 

@@ -64,10 +64,7 @@ class Passage:
 class Reference:
     """An answer that other answers are measured by.
 
-    Attributes:
-        text: The answer.
-        label: Its quality on its dataset's scale; higher is better. Labels of different datasets
-            do not compare.
+    The label is its quality on its dataset's scale; higher is better. Labels of different datasets do not compare.
     """
 
     text: str
@@ -87,9 +84,6 @@ class Usage:
     """LM calls and tokens. Calls whose replies were kept cost nothing and are not counted.
 
     Attributes:
-        lm_calls: The number of calls.
-        prompt_tokens: The tokens that they read.
-        completion_tokens: The tokens that they wrote.
         uncounted: The number of calls whose server reports no tokens, which are missing in the sums.
     """
 
@@ -99,12 +93,9 @@ class Usage:
     uncounted: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.lm_calls + other.lm_calls,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.uncounted + other.uncounted,
-        )
+        calls, uncounted = self.lm_calls + other.lm_calls, self.uncounted + other.uncounted
+        read, written = self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens
+        return Usage(calls, read, written, uncounted)
 
     @classmethod
     def of_call(cls, reported: Mapping[str, Any], calls: int = 1) -> Usage:
@@ -179,7 +170,6 @@ class Step:
     steps: tuple[Step, ...] = ()
 
     def walk(self) -> Iterator[Step]:
-        """This step and all below it, depth first."""
         yield self
         for step in self.steps:
             yield from step.walk()
@@ -224,11 +214,7 @@ class Answer:
 
     @classmethod
     def from_prediction(cls, prediction: dspy.Prediction) -> Answer:
-        """The answer in a program's prediction.
-
-        Raises:
-            KeyError: If the prediction lacks a field that programs set.
-        """
+        """The answer in a program's prediction."""
         return cls(**{name: prediction[name] for name in cls.__dataclass_fields__})
 
     def to_prediction(self) -> dspy.Prediction:
@@ -253,7 +239,6 @@ class Answer:
 
     @property
     def grounded(self) -> bool:
-        """See `is_grounded`."""
         return is_grounded(self.answered, self.citations)
 
     @property
@@ -330,12 +315,8 @@ def total_usage(steps: Iterable[Step]) -> Usage:
 class Estimate:
     """A value measured on a sample, with an interval in which the population's value probably lies.
 
-    Attributes:
-        value: The value on the sample.
-        low: The lower end of the interval; None if the sample has too few units for an interval.
-        high: The upper end of the interval; None if the sample has too few units for an interval.
-        n: The number of observations in the sample.
-        units: The number of independent units, such as questions, if it is not the number of observations.
+    Both ends are None if the sample has too few units for an interval. `units` is the number of independent units, such
+    as questions, if it is not `n`, the number of observations.
 
     Example:
         >>> print(Estimate(0.5, 0.4, 0.6, 100), Estimate(0.5, None, None, 40, units=3), sep="; ")
@@ -350,7 +331,6 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Both ends of the interval; None if there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property

@@ -21,8 +21,8 @@ _SHORTEST = 8
 """Characters of a secret at least: shorter ones are placeholders, such as EMPTY, and would hide words."""
 _KEY_WORDS = r"[\w.-]*(?:key|token|secret|password|signature|sig)"
 _KEY_NAME = re.compile(_KEY_WORDS, re.IGNORECASE)
-_OF_USER = re.compile(r"(?<=://)(?:[^/\s'\"@]*:[^/\s'\"]*|[^/\s'\"@:]{16,})@")
-_OF_QUERY = re.compile(rf"([?&]{_KEY_WORDS}=)[^&#\s'\")]+", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)(?:[^/\s'\"@]*:[^/\s'\"]*|[^/\s'\"@:]{16,})@")
+_KEY_IN_QUERY = re.compile(rf"([?&]{_KEY_WORDS}=)[^&#\s'\")]+", re.IGNORECASE)
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -35,7 +35,12 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        spellings = {spelling for s in secrets if len(s) >= _SHORTEST for spelling in _spellings(s)}
+        spellings: set[str] = set()
+        for secret in secrets:
+            if len(secret) >= _SHORTEST:
+                quoted = quote(secret, safe="")
+                lower = re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), quoted)
+                spellings |= {secret, unquote(secret), quoted, lower, quote(secret), json.dumps(secret)[1:-1]}
         self._secrets = sorted(spellings, key=len, reverse=True)
 
     @property
@@ -44,7 +49,6 @@ class Redactor:
         return len(self._secrets[0]) if self._secrets else 0
 
     def __call__(self, text: str) -> str:
-        """The text without the secrets."""
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return text
@@ -71,12 +75,11 @@ def without_keys(text: str, lm: dspy.LM | None = None) -> str:
         >>> without_keys("no server answers at https://me:pass@host/v1?key=abc&n=1")
         'no server answers at https://[hidden]@host/v1?key=[hidden]&n=1'
     """
-    text = Redactor([*_keys_of_environment(os.environ), *lm_keys(lm)])(text)
-    return _of_addresses(text)
+    return _hide_logins(Redactor([*_environment_keys(os.environ), *lm_keys(lm)])(text))
 
 
-def _of_addresses(text: str) -> str:
-    return _OF_QUERY.sub(rf"\1{HIDDEN}", _OF_USER.sub(f"{HIDDEN}@", text))
+def _hide_logins(text: str) -> str:
+    return _KEY_IN_QUERY.sub(rf"\1{HIDDEN}", _LOGIN.sub(f"{HIDDEN}@", text))
 
 
 def make_redactor(
@@ -84,19 +87,19 @@ def make_redactor(
 ) -> Redactor:
     """Hides the keys and addresses that these LMs use, those in the environment, and other addresses."""
     environment = os.environ if environment is None else environment
-    secrets = _keys_of_environment(environment)
+    secrets = _environment_keys(environment)
     for name, value in environment.items():
         if name.upper().endswith(_ADDRESS_ENDINGS):
             secrets.extend(part for url in value.split(",") if urlsplit(url).hostname for part in _parts(url))
     for lm in lms:
         secrets.extend(lm_keys(lm))
-        secrets.extend(_parts(_address_of(lm)))
+        secrets.extend(_parts(_lm_address(lm)))
     for address in addresses:
         secrets.extend(_parts(address))
     return Redactor(secrets)
 
 
-def _keys_of_environment(environment: Mapping[str, str]) -> list[str]:
+def _environment_keys(environment: Mapping[str, str]) -> list[str]:
     return [value for name, value in environment.items() if name.upper().endswith(_KEY_ENDINGS)]
 
 
@@ -105,17 +108,16 @@ def lm_keys(lm: dspy.LM | None) -> list[str]:
     settings = getattr(lm, "kwargs", {})
     headers = [str(value) for value in (settings.get("extra_headers") or {}).values()]
     tokens = [header.split()[-1] for header in headers if header.split()]  # without "Bearer"
-    return [str(settings.get("api_key") or ""), *headers, *tokens, *_keys_in(_address_of(lm))]
+    return [str(settings.get("api_key") or ""), *headers, *tokens, *_address_keys(_lm_address(lm))]
 
 
-def _address_of(lm: dspy.LM | None) -> str:
+def _lm_address(lm: dspy.LM | None) -> str:
     settings = getattr(lm, "kwargs", {})
     return str(settings.get("api_base") or settings.get("base_url") or "")
 
 
 @lru_cache
-def _keys_in(address: str) -> list[str]:
-    """The password and the keys in an address."""
+def _address_keys(address: str) -> list[str]:
     url = urlsplit(address)
     user, _, _ = url.netloc.rpartition("@")
     basic = base64.b64encode(unquote(user).encode()).decode() if ":" in user else ""  # as in the request's header
@@ -124,14 +126,7 @@ def _keys_in(address: str) -> list[str]:
 
 
 def _parts(address: str) -> list[str]:
-    """An address, and those of its parts that an error may show alone."""
     url = urlsplit(address)
     host = "" if url.hostname in _LOCAL else url.hostname or ""
     names = [name for name in (url.netloc, host) if set(name) & set(".:@")]  # other names may be words of any prompt
-    return [address, address.rstrip("/"), _of_addresses(address), *names, *_keys_in(address)]
-
-
-def _spellings(secret: str) -> set[str]:
-    quoted = quote(secret, safe="")
-    lower = re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), quoted)
-    return {secret, unquote(secret), quoted, lower, quote(secret), json.dumps(secret)[1:-1]}
+    return [address, address.rstrip("/"), _hide_logins(address), *names, *_address_keys(address)]

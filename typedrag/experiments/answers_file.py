@@ -53,24 +53,18 @@ class _Row(Layout):
 
 @dataclass(frozen=True)
 class AnswersFile(ProgramSource):
-    """A system whose answers are in a file, in the place of a program.
-
-    Attributes:
-        path: The file, or the folder of an earlier run.
-        answers: Its answers by the key and the id of their questions; either may be empty.
-    """
+    """A system whose answers are in a file, or the folder of an earlier run, in the place of a program."""
 
     path: Path = Path()
     answers: Mapping[tuple[str, str], GivenAnswer] = field(default_factory=dict)
+    """Its answers by the key and the id of their questions; either may be empty."""
 
     @property
     def retrieves(self) -> bool:
-        """False: nothing is retrieved any more."""
         return False
 
     @property
     def retriever(self) -> str:
-        """Empty, as nothing is retrieved."""
         return ""
 
     @property
@@ -79,7 +73,6 @@ class AnswersFile(ProgramSource):
         return {"program": self.name, "answers": hash_files(self.path)}
 
     def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
-        """The defaults, of which none is used."""
         return Options()
 
     def check(self, options: Options) -> None:
@@ -120,20 +113,18 @@ def read_answers(program: ProgramConfig) -> AnswersFile | None:
     if not path.exists():
         raise InputError(f"{path} does not exist", "Name a file with an answer a line, or the folder of a run")
     system = program.name or path.name.partition(".")[0]
-    answers = _of_run(path) if is_run(path) else _of_file(path, system)
+    if not is_run(path):
+        return AnswersFile(system, path=path, answers=_read_file(path, system))
+    answers = {(question_key(q.question), q.id): GivenAnswer(q.answer, q.error) for q in read_run(path).questions}
     return AnswersFile(system, path=path, answers=answers)
 
 
-def _of_run(folder: Path) -> dict[tuple[str, str], GivenAnswer]:
-    questions = read_run(folder).questions
-    return {(question_key(q.question), q.id): GivenAnswer(q.answer, q.error) for q in questions}
-
-
-def _of_file(path: Path, system: str) -> dict[tuple[str, str], GivenAnswer]:
+def _read_file(path: Path, system: str) -> dict[tuple[str, str], GivenAnswer]:
     answers: dict[tuple[str, str], GivenAnswer] = {}
     places: dict[tuple[str, str], str] = {}
     for entry in read_rows(path, kind="" if path.suffix else ".jsonl"):
-        row = parse(_Row, entry._replace(value=_set(renamed(entry, _FIELDS, {}))))
+        values = {name: value for name, value in renamed(entry, _FIELDS, {}).items() if value is not None}
+        row = parse(_Row, entry._replace(value=values))
         if not (row.id or row.question):
             raise misfit(entry.place, "it has neither the question nor its id, so that its question is not known")
         if row.answer is None and "answer" not in entry.value and not row.error:
@@ -168,7 +159,3 @@ def _given(row: _Row, entry: Entry, system: str) -> GivenAnswer:
             steps=(Step(ELSEWHERE, output=system),), seconds=row.seconds or 0.0, usage=_UNKNOWN,
         )
     )  # fmt: skip
-
-
-def _set(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

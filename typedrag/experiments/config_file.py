@@ -110,7 +110,8 @@ def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
         return merge_settings(holder, value) if isinstance(holder, Mapping) and isinstance(value, Mapping) else value
     part = path.partition(".")[0]
     if isinstance(holder, list):
-        names = {str(named(item)["name"]): n for n, item in enumerate(holder) if _has_name(item)}
+        items = [named(item) for item in holder]
+        names = {str(i["name"]): n for n, i in enumerate(items) if isinstance(i, Mapping) and i.get("name")}
         places = {**{str(n): n for n in range(len(holder))}, **names}
         name = _first_name(path, places)
         if name is None:
@@ -125,10 +126,6 @@ def _put(holder: Any, path: str, value: Any, setting: str, of: str = "") -> Any:
     return merge_settings(
         holder or {}, {name: _put((holder or {}).get(name), path[len(name) + 1 :], value, setting, name)}
     )
-
-
-def _has_name(item: Any) -> bool:
-    return isinstance(item, str) or (isinstance(item, Mapping) and bool(item.get("name")))
 
 
 def _first_name(path: str, names: Iterable[str]) -> str | None:

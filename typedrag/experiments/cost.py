@@ -26,21 +26,17 @@ _HEAD = 2
 
 @dataclass(frozen=True)
 class RunSpending:
-    """The spending of a run.
-
-    Attributes:
-        path: The folder of an evaluation or of a compile's target, or a file of answers.
-        questions: The number of questions that were answered or failed; None for a compile.
-        roles: The spending by purpose: `answers`, `judgments`, answers `made again`, `candidates` of a compile.
-    """
+    """The spending of a run."""
 
     path: Path
+    """The folder of an evaluation or of a compile's target, or a file of answers."""
     questions: int | None
+    """The number of questions that were answered or failed; None for a compile."""
     roles: dict[str, Spending]
+    """The spending by purpose: `answers`, `judgments`, answers `made again`, `candidates` of a compile."""
 
     @property
     def spent(self) -> Spending:
-        """The spending on all purposes together."""
         return sum(self.roles.values(), Spending())
 
     def to_dict(self) -> dict[str, Any]:

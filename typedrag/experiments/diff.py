@@ -18,7 +18,7 @@ from typedrag.experiments.loading import program_source
 from typedrag.programs import Options
 from typedrag.programs.answering import lost_sentence
 from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
-from typedrag.programs.artifact.state import Fields, PredictorState, State, field_changes, fields_of, state_of
+from typedrag.programs.artifact.state import Fields, State, field_changes, fields_of, state_of
 from typedrag.programs.loading import without_external_models
 
 Demonstration: TypeAlias = Mapping[str, Any]
@@ -66,32 +66,26 @@ class TextSpan:
 
 @dataclass(frozen=True)
 class PredictorDiff:
-    """The changes of a predictor.
-
-    Attributes:
-        only: The side that has it; empty if both do.
-        signature: Differences of its signatures, a line each.
-        instructions: Both instructions, if they differ; None on a side that lacks the predictor.
-        unguarded: True if the instructions no longer say not to follow instructions in quoted texts.
-        descriptions: Changed descriptions of its fields.
-        settings: Changed settings of its LM calls.
-        removed: Demonstrations that are gone.
-        added: Demonstrations that are new.
-        kept: The number of demonstrations on both sides.
-        reordered: True if these are in another order.
-    """
+    """The changes of a predictor."""
 
     name: str
     only: Literal["base", "compiled", ""] = ""
+    """The side that has it; empty if both do."""
     signature: tuple[str, ...] = ()
+    """Differences of its signatures, a line each."""
     instructions: Change | None = None
+    """Both instructions, if they differ; None on a side that lacks the predictor."""
     unguarded: bool = False
+    """True if the instructions no longer say not to follow instructions in quoted texts."""
     descriptions: tuple[Change, ...] = ()
     settings: tuple[Change, ...] = ()
+    """Changed settings of its LM calls."""
     removed: tuple[Demonstration, ...] = ()
     added: tuple[Demonstration, ...] = ()
     kept: int = 0
+    """The number of demonstrations on both sides."""
     reordered: bool = False
+    """True if these are in another order."""
 
     @property
     def changed(self) -> bool:
@@ -108,15 +102,8 @@ class PredictorDiff:
 
 @dataclass(frozen=True)
 class ProgramDiff:
-    """The changes between two programs, which `base` and `compiled` name as the user does.
-
-    Attributes:
-        programs: The names of both programs.
-        options: Options that differ, such as `reason.combine`.
-        predictors: Predictors that changed, in the program's order.
-        unchanged: The names of the other predictors.
-        about: The facts about the second program's compile; None if it was not compiled.
-    """
+    """The changes between two programs, which `base` and `compiled` name as the user does: options that differ, such as
+    `reason.combine`, predictors that changed, in the program's order, and the names of the others."""
 
     base: str
     compiled: str
@@ -173,16 +160,16 @@ def write_diff(diff: ProgramDiff, out: Path) -> None:
 
 def render_diff(diff: ProgramDiff) -> str:
     """The changes as an HTML page, whose policy allows no script and no loading."""
-    filters: dict[str, Callable[..., Any]] = {"value": _value, "score": format_estimate, "p": format_p}
+
+    def show(value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        line = json.dumps(value, ensure_ascii=False)
+        return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
+
+    filters: dict[str, Callable[..., Any]] = {"value": show, "score": format_estimate, "p": format_p}
     title = f"{diff.compiled} against {diff.base}"
     return render_page(Path(__file__).with_name("diff_page"), filters, title=title, diff=diff)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    line = json.dumps(value, ensure_ascii=False)
-    return line if len(line) <= _LINE else json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def word_diff(before: str, after: str) -> tuple[TextSpan, ...]:
@@ -224,16 +211,20 @@ def _predictor_diff(name: str, base: ProgramState, compiled: ProgramState) -> Pr
     fields = [side.signatures.get(name, {}) for side in (base, compiled)]
     changes = "" if only else field_changes(*fields)
     texts = [s.signature.instructions if s else None for s in (before, after)]
-    had, has = ([_key(d) for d in s.demos] if s else [] for s in (before, after))
+    had, has = ([json.dumps(d, ensure_ascii=False) for d in s.demos] if s else [] for s in (before, after))
+    descriptions: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for described, state, names in zip(descriptions, (before, after), fields, strict=True):
+        for field, own in zip(names, state.signature.fields, strict=False) if state else ():
+            described |= {field: own.description, f"{field} (prefix)": own.prefix}
     common = Counter(had) & Counter(has)
-    (stayed, removed), (stay, added) = _parted(had, common), _parted(has, common)
+    (stayed, removed), (stay, added) = _split(had, common), _split(has, common)
     return PredictorDiff(
         name=name,
         only=only,
         signature=(changes,) if changes else (),
         instructions=None if texts[0] == texts[1] else Change("instructions", *texts),
         unguarded=before is not None and after is not None and lost_sentence(before, after),
-        descriptions=tuple(_changes(*(_descriptions(s, x) for s, x in zip((before, after), fields, strict=True)))),
+        descriptions=tuple(_changes(*descriptions)),
         settings=tuple(_changes(*(s.config.given() if s else {} for s in (before, after)))),
         removed=tuple(removed),
         added=tuple(added),
@@ -242,27 +233,13 @@ def _predictor_diff(name: str, base: ProgramState, compiled: ProgramState) -> Pr
     )
 
 
-def _descriptions(state: PredictorState | None, fields: Fields) -> dict[str, str]:
-    if state is None:
-        return {}
-    texts = {}
-    for name, own in zip(fields, state.signature.fields, strict=False):
-        texts[name] = own.description
-        texts[f"{name} (prefix)"] = own.prefix
-    return texts
-
-
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name):
             yield Change(name, before.get(name), after.get(name))
 
 
-def _key(demonstration: Demonstration) -> str:
-    return json.dumps(demonstration, ensure_ascii=False)
-
-
-def _parted(keys: Sequence[str], common: Counter[str]) -> tuple[list[str], list[Demonstration]]:
+def _split(keys: Sequence[str], common: Counter[str]) -> tuple[list[str], list[Demonstration]]:
     left, stay, rest = Counter(common), [], []
     for key in keys:
         if left[key]:

@@ -118,12 +118,9 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iter
     yield f"| {' | '.join(header)} |"
     yield f"|{'---|' * len(header)}"
     for row in rows:
-        yield f"| {' | '.join(_escaped(cell) for cell in row)} |"
+        cells = (cell.replace("|", r"\|") for cell in row)
+        yield f"| {' | '.join(cells)} |"
     yield ""
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", r"\|")
 
 
 REPORT = Path(__file__).parent / "report_page"

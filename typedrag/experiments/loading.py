@@ -102,31 +102,25 @@ def load_type_classifier(source: str | Path) -> tuple[dspy.Module, Options]:
 
 
 def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
+    """Download the program's folder: within a logged model, else the given place in a run."""
     mlflow = connect_to_existing(tracking_uri, uri)
     with faults_of_store(make_redactor([]), _OTHER_STORE):
         try:
-            return Path(mlflow.artifacts.download_artifacts(_program_folder(uri), dst_path=folder))
+            try:
+                flavors = mlflow.models.get_model_info(uri).flavors
+            except mlflow.MlflowException:
+                if not uri.startswith("runs:/"):
+                    raise
+                return Path(mlflow.artifacts.download_artifacts(uri, dst_path=folder))
+            artifacts = flavors.get("python_function", {}).get("artifacts") or {}
+            path = PurePosixPath(str((artifacts.get(ARTIFACT) or {}).get("path") or "/"))
+            if path.is_absolute() or ".." in path.parts:
+                hint = "Name one that typedrag compile has registered"
+                raise InputError(f"{uri} is a model, but no compiled program", hint)
+            return Path(mlflow.artifacts.download_artifacts(f"{uri}/{path}", dst_path=folder))
         except mlflow.MlflowException as error:
             hint = f"Compiled programs are {FORMS}"
             raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", hint) from None
-
-
-def _program_folder(uri: str) -> str:
-    """The URI of the program's folder: within a logged model, else the given place in a run."""
-    import mlflow
-    from mlflow.exceptions import MlflowException
-
-    try:
-        model = mlflow.models.get_model_info(uri)
-    except MlflowException:
-        if uri.startswith("runs:/"):
-            return uri
-        raise
-    artifacts = model.flavors.get("python_function", {}).get("artifacts") or {}
-    path = PurePosixPath(str((artifacts.get(ARTIFACT) or {}).get("path") or "/"))
-    if path.is_absolute() or ".." in path.parts:
-        raise InputError(f"{uri} is a model, but no compiled program", "Name one that typedrag compile has registered")
-    return f"{uri}/{path}"
 
 
 def _first_line(error: Exception) -> str:

@@ -29,9 +29,7 @@ from typedrag.core.call_context import call_context, set_context
 from typedrag.core.errors import CallFailed, InputError, TypedRAGError, Unavailable, first_line
 from typedrag.core.extras import require
 from typedrag.files.database import SQLite, Tables
-from typedrag.lms.client import RETRY_AFTER, limit_calls_in_flight
 from typedrag.lms.cost import CostTracker, Price, Spending, charge, read_prices, track_cost, use_prices
-from typedrag.lms.replies import HELD, RELEASE_ALL, TABLES
 
 if TYPE_CHECKING:
     import dspy
@@ -183,6 +181,8 @@ class SharedState:
     """An actor on the machine where the run was begun: the workers' store of LM replies, pauses and spending."""
 
     def __init__(self, replies: Path | None) -> None:
+        from typedrag.lms.replies import HELD, TABLES  # an actor begins the sooner, the less it has to import
+
         self._tables = SQLite(replies, HELD, *TABLES)
         self._workers: dict[str, Any] = {}
         self._spent: dict[str, Spending] = {}
@@ -196,12 +196,16 @@ class SharedState:
 
     def add_worker(self, worker: str, actor: Any) -> None:
         """Tell a worker of pauses from now on."""
+        from typedrag.lms.client import RETRY_AFTER
+
         self._workers[worker] = actor
         for server, seconds in RETRY_AFTER.all_remaining.items():
             actor.pause.remote(server, seconds)
 
     def release(self, worker: str) -> None:
         """Release the replies that a lost worker has claimed."""
+        from typedrag.lms.replies import RELEASE_ALL
+
         self.run(RELEASE_ALL, {"worker": worker})
 
     def add_spent(self, call: str, spent: Spending) -> None:
@@ -213,6 +217,8 @@ class SharedState:
 
     def pause(self, server: str, seconds: float) -> None:
         """Tell all workers of a pause that an LM server has asked one of them for."""
+        from typedrag.lms.client import RETRY_AFTER
+
         RETRY_AFTER.set(server, seconds, notify=False)
         for actor in self._workers.values():
             actor.pause.remote(server, seconds)
@@ -280,6 +286,8 @@ class Worker:
 
     def setup(self, config: WorkerConfig, job: JobSpec, shared: Any, actor: Any) -> CallResult:
         """Set up the job, unless that was done: a worker may only have been out of reach."""
+        from typedrag.lms.client import RETRY_AFTER, limit_calls_in_flight
+
         if self._target is not None:
             return CallResult()
         if config.version != __version__:
@@ -303,6 +311,8 @@ class Worker:
 
     def pause(self, server: str, seconds: float) -> None:
         """Keep a pause that an LM server has asked another worker for."""
+        from typedrag.lms.client import RETRY_AFTER
+
         RETRY_AFTER.set(server, seconds, notify=False)
 
     def call(self, call: str, method: str, *arguments: Any) -> CallResult:

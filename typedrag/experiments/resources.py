@@ -66,19 +66,17 @@ class Resources:
 
     def with_lm(self, lm: LMConfig) -> Resources:
         """A copy with another LM that answers; all other objects are shared."""
-        other = copy(self)
-        other.config = self.config.model_copy(update={"lm": lm})
-        for name in ("lm", "redactor"):
-            other.__dict__.pop(name, None)
-        return other
+        return self._copy({"lm": lm}, "lm", "redactor")
 
     def with_metrics(self, metrics: tuple[MetricConfig, ...]) -> Resources:
         """A copy with other metrics; all other objects are shared."""
-        if metrics == self.config.metrics:
-            return self
+        return self if metrics == self.config.metrics else self._copy({"metrics": metrics}, "metrics")
+
+    def _copy(self, changes: Mapping[str, Any], *built: str) -> Resources:
         other = copy(self)
-        other.config = self.config.model_copy(update={"metrics": metrics})
-        other.__dict__.pop("metrics", None)
+        other.config = self.config.model_copy(update=changes)
+        for name in built:
+            other.__dict__.pop(name, None)
         return other
 
     def check(self) -> None:
@@ -218,10 +216,15 @@ class Resources:
     def check_measurable(self, measures: Iterable[str] = ()) -> None:
         """Refuse metrics, and measures as `METRIC/MEASURE`, that can be measured on no question."""
         examples, metrics = self.examples, self.metrics
-        for name, _, measure in (*((metric, "", "") for metric in metrics), *(m.partition("/") for m in measures)):
+        for name, _, measure in (*((m, "", "") for m in metrics), *(m.partition("/") for m in measures)):
             if name in metrics:
-                _check_measure(metrics[name], measure)
-                check_measurable(metrics[name], examples, self.dataset, measure)
+                metric = metrics[name]
+                if measure and metric.measures and measure not in (*metric.measures, "score"):  # it may be over many
+                    raise InputError(
+                        f"metric '{metric.name}' has no measure '{measure}' of an answer",
+                        f"Measures: {', '.join((*metric.measures, 'score'))}",
+                    )
+                check_measurable(metric, examples, self.dataset, measure)
 
     def retriever(self, program: ProgramConfig) -> IndexRetriever:
         source = self.source(program)
@@ -280,6 +283,13 @@ class Resources:
                 "lm settings": reply_settings(self.lm),
             }
         )
+        metrics = {}
+        for m in self.config.metrics:
+            own: dict[str, Any] = {"options": with_fingerprints(m.name, m.options)}
+            metrics[f"{METRIC}{m.name}"] = own
+            if self.scorer and self.config.scorer and takes_scorer(m.name, m.options):
+                spec = self.config.scorer.spec or default_spec()
+                own |= {"scorer": spec, "scorer settings": reply_settings(self.scorer)}
         return {
             **source.settings,
             **made_here,
@@ -289,31 +299,22 @@ class Resources:
             "split": self.split,
             "seed": data.seed,
             **({} if self.type_classifier == DEFAULT_CLASSIFIER else {"question types": self.type_classifier}),
-            **{f"{METRIC}{m.name}": self._metric_settings(m.name, m.options) for m in self.config.metrics},
+            **metrics,
         }
-
-    def _metric_settings(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        settings = {"options": with_fingerprints(name, options)}
-        if self.scorer is None or self.config.scorer is None or not takes_scorer(name, options):
-            return settings
-        spec = self.config.scorer.spec or default_spec()
-        return {**settings, "scorer": spec, "scorer settings": reply_settings(self.scorer)}
 
     @cached_property
     def _commit(self) -> str | None:
         return git_commit()
 
-    def _place(self, program: ProgramConfig) -> str:
-        """The place of a program's passages, if it is no folder."""
-        elsewhere = self.source(program).retrieves and brings_index(program.retriever or "")
-        return self.retriever(program).place if elsewhere else ""
-
     def notes(self, program: ProgramConfig) -> dict[str, Any]:
         """Other facts about a run, which do not make it another run."""
+        source = self.source(program)
+        elsewhere = source.retrieves and brings_index(program.retriever or "")
+        place = self.retriever(program).place if elsewhere else ""
         return {
             "name": program.name,
-            **({"compiled program": program.program} if self.source(program).compiled else {}),
-            **({"passages from": self.redactor(place)} if (place := self._place(program)) else {}),
+            **({"compiled program": program.program} if source.compiled else {}),
+            **({"passages from": self.redactor(place)} if place else {}),
             "data": self.dataset.source,
             "licence": self.dataset.licence,
             "git commit": self._commit,
@@ -346,15 +347,6 @@ def check_measurable(metric: Metric, examples: Sequence[dspy.Example], dataset: 
             f"'{name}' can be measured on none of the {len(examples)} questions of dataset '{dataset.name}': {reason}"
             f"{f' ({columns})' if columns else ''}",
             "Leave it out" + (", or name the column that has it: --field NAME=COLUMN" if columns else ""),
-        )
-
-
-def _check_measure(metric: Metric, measure: str) -> None:
-    """Refuse a measure that a metric does not give for single answers, though it may over many."""
-    if measure and metric.measures and measure not in (*metric.measures, "score"):
-        raise InputError(
-            f"metric '{metric.name}' has no measure '{measure}' of an answer",
-            f"Measures: {', '.join((*metric.measures, 'score'))}",
         )
 
 

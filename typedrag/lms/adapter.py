@@ -70,7 +70,6 @@ class _TolerantAdapter(dspy.Adapter):
             raise AdapterParseError(type(self).__name__, signature, completion, f"{type(error).__name__}") from error
 
     def read(self, signature: type[dspy.Signature], reply: str) -> dict[str, Any]:
-        """The output fields of a reply without thoughts."""
         return super().parse(signature, find_object(reply, list(signature.output_fields)))
 
 
@@ -242,7 +241,6 @@ def _is_whole(item: str) -> bool:
 
 
 def _fields(value: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The named fields of an object, or else of one within it."""
     if not isinstance(value, dict):
         return {}
     spelt = {_spelling(name): name for name in names}

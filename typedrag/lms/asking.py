@@ -97,7 +97,6 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
 def _predict(
     step: str, predictor: dspy.Module, retries: int, inputs: dict[str, Any], unread: list[Step]
 ) -> dspy.Prediction:
-    """The LM's prediction; adds a step to `unread` for each reply that cannot be read."""
     problem = ""
     for attempt in range(retries + 1):
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
@@ -214,7 +213,6 @@ def _error_words(error: Exception) -> str:
 
 @contextmanager
 def _count_calls() -> Iterator[CallTracker]:
-    """Count the calls made within, and pass them on to DSPy's outer tracker."""
     calls, around, callbacks = CallTracker(), dspy.settings.usage_tracker, dspy.settings.callbacks
     if not getattr(dspy.settings.lm, "counts_calls", False):
         callbacks = [_COUNTER, *callbacks]  # first: what others begin for a call that is not made would not end
@@ -248,7 +246,6 @@ def with_settings(predictor: dspy.Module, settings: Mapping[str, Any]) -> Callab
 
 
 def allow_tokens(tokens: int) -> dict[str, int]:
-    """The settings that let the configured LM write this many tokens; none if it may already."""
     limit = dspy.settings.lm.kwargs.get("max_tokens")
     return {"max_tokens": tokens} if limit and limit < tokens else {}
 

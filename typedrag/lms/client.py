@@ -90,12 +90,10 @@ class RetryAfter:
             self.on_set(server, seconds)
 
     def remaining(self, server: str) -> float:
-        """The seconds that the server is still to be left alone."""
         return max(0.0, self._until.get(server, 0.0) - time.monotonic())
 
     @property
     def all_remaining(self) -> dict[str, float]:
-        """The seconds left of each pause that has not ended, by server."""
         return {server: left for server in list(self._until) if (left := self.remaining(server))}
 
 
@@ -131,7 +129,6 @@ IN_FLIGHT = _CallsInFlight(CALLS_IN_FLIGHT)
 
 
 def limit_calls_in_flight(limit: int) -> None:
-    """Let at most `limit` LM calls of this process run at once, however many threads ask."""
     if limit < 1:
         raise InputError(f"a limit of {limit} LM calls in flight allows none", "Use 1 or more")
     IN_FLIGHT.slots = threading.Semaphore(limit)
@@ -285,7 +282,6 @@ class _Retries:
         self.wait = RETRY_AFTER.remaining(caller.server)
 
     def again(self, error: dspy.LMError) -> bool:
-        """True if another try may mend the error of the last one."""
         caller, lm, retry_after = self._caller, self._caller.lm, error.retry_after
         self._made += 1
         if retry_after is not None:
@@ -312,7 +308,6 @@ class _Retries:
 
 
 def _note_end(tracker: Any, response: Response) -> Response:
-    """The response, after the tracker of a step has noted how it ended."""
     if isinstance(tracker, CallTracker):
         tracker.finish_reason = response.finish_reason
     return response
@@ -355,8 +350,6 @@ def stream_answer(predictor: dspy.Module) -> AbstractContextManager[None]:
 
 
 def _await_reply(lm: dspy.LM, request: Request) -> Response:
-    """The reply to a request; its pieces are emitted as events if it holds the answer."""
-
     async def ask() -> Response:
         if not call_context().writes_answer:
             return await lm.acall(request)
@@ -392,19 +385,16 @@ class AnswerText:
         self._last = 0.0
 
     async def send(self, piece: Any) -> None:
-        """Receive a piece, from DSPy's own client or LiteLLM's."""
         stop_if_cancelled()
         for choice in piece.choices:
             self.add(getattr(choice.delta, "content", None) or "")
 
     def add(self, piece: str) -> None:
-        """Add a piece of the reply, and emit the new text if enough time has passed."""
         self._reply += piece
         if time.monotonic() >= self._last + self._every:
             self.emit_new()
 
     def emit_new(self) -> None:
-        """Emit the text that has come since the last event."""
         self._last = time.monotonic()
         text = self._hide(printable(_partial_answer(without_thoughts(self._reply)))).strip()
         text = text[: max(0, len(text) - self._hide.longest)]

@@ -82,7 +82,6 @@ def read_prices() -> Mapping[str, Price]:
 
 
 def use_prices(prices: Mapping[str, Price]) -> None:
-    """Count by these prices in the whole process, whatever its environment says."""
     global _given
     _given = prices
 
@@ -141,7 +140,6 @@ class Spending:
         return {f"spent/{name}": value for name, value in {**counts, **cost}.items()}
 
     def times(self, factor: float) -> Spending:
-        """The product with a factor, in whole calls and tokens."""
         usage = Usage(**{name: round(value * factor) for name, value in asdict(self.usage).items()})
         return Spending(usage, self.dollars * factor, round(self.unpriced * factor))
 
@@ -240,7 +238,6 @@ def charge_call(call: Mapping[str, Any]) -> None:
 
 
 def charge(spending: Spending) -> None:
-    """Charge what was spent, here or in another process."""
     for tracker in _trackers():
         tracker.add(spending)
 

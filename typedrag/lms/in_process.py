@@ -210,7 +210,6 @@ class _AwaitedEngine(NoDeepcopy):
 
 @cache
 def load_engine(spec: VLLMSpec) -> OfflineEngine:
-    """Load a model, with the engine options of `TYPEDRAG_VLLM_OPTIONS`, once per process."""
     require("vllm")
     # vLLM logs to stdout, which is for answers
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
@@ -244,7 +243,6 @@ def _messages(request: Request) -> list[dict[str, str]]:
 
 
 def _reply(call: _Call, output: Any) -> Response:
-    """The reply of a server to the same call, as DSPy reads it."""
     [written] = output.outputs
     prompt, completion = len(output.prompt_token_ids or ()), len(written.token_ids)
     message = {"role": "assistant", "content": written.text}

@@ -182,7 +182,6 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
 
 @cache
 def _is_reasoning(spec: str) -> bool:
-    """True if DSPy refuses a temperature for this LM."""
     try:
         dspy.LM(spec, temperature=0.5, max_tokens=1)
     except dspy.LMConfigurationError:
@@ -223,7 +222,6 @@ def check_spec(spec: str) -> None:
 
 
 def lm_identity(lm: dspy.LM) -> dict[str, Any]:
-    """The settings that identify an LM to anyone: its model and `reply_settings`."""
     return {"model": lm.model, **reply_settings(lm)}
 
 

@@ -133,7 +133,6 @@ def cache_dir() -> Path:
 
 
 def models_dir() -> Path:
-    """The folder of fetched models: `TYPEDRAG_MODELS`, else `models` in the cache folder."""
     return Path(os.environ.get("TYPEDRAG_MODELS") or cache_dir() / "models")
 
 
@@ -145,7 +144,6 @@ def find_model(name: str) -> Model:
 
 
 def fetch(name: str) -> Path:
-    """Put a model on this machine, unless it is there, and return its path."""
     model = find_model(name)
     if model.present:
         return model.path

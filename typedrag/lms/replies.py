@@ -108,7 +108,6 @@ class _Call:
     release: Callable[[], None] | None = None
 
     def end(self) -> None:
-        """Give up the claim, if any, so that others can make the call."""
         release, self.release = self.release, None
         if release is not None:
             release()
@@ -174,7 +173,6 @@ class ReplyStore(NoDeepcopy, Cache):
         return super().cache_key({**request, "_source": source}, _NO_PART_OF_KEY)
 
     def get(self, request: dict[str, Any], *_: Any, **__: Any) -> Any:
-        """The reply; None if this thread is to make the call, which others then wait for."""
         key, call = self.cache_key(request), _calls.get(ACTIVE_CALL_ID.get() or "")
         if call is not None:
             call.key = key
@@ -196,7 +194,6 @@ class ReplyStore(NoDeepcopy, Cache):
         return None
 
     def put(self, request: dict[str, Any], value: Any, *_: Any, **__: Any) -> None:
-        """Keep a reply and the seconds that it took."""
         call = _calls.get(ACTIVE_CALL_ID.get() or "")
         seconds = time.perf_counter() - call.began if call else 0.0
         reply = value if isinstance(value, dict) else value.model_dump()  # LiteLLM's are pydantic's
@@ -330,7 +327,6 @@ class _UserFile:
 
 
 def replies_file() -> Path:
-    """The file of the user's cache: `replies/replies.sqlite` in the cache folder."""
     return cache_dir() / "replies" / REPLIES
 
 

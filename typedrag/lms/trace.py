@@ -29,7 +29,6 @@ R = TypeVar("R")
 
 @contextmanager
 def collect_steps() -> Iterator[list[Step]]:
-    """Collect the steps added within in a list of their own."""
     steps: list[Step] = []
     with use_context(steps=steps):
         yield steps
@@ -136,7 +135,6 @@ def count_replays() -> AbstractContextManager[None]:
 
 
 def add_replay(seconds: float) -> None:
-    """Count the seconds that a kept reply first took; ignored outside of `count_replays`."""
     if (replays := call_context().replays) is not None:
         replays.seconds += seconds
 

@@ -82,7 +82,6 @@ class VLLMSpec(NamedTuple):
         return self.adapter or self.model
 
     def absolute(self) -> VLLMSpec:
-        """The same with the whole paths of folders."""
         model, path = (str(Path(p).resolve()) if p and Path(p).is_dir() else p for p in (self.model, self.path))
         return self._replace(model=model, path=path)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from typedrag.core.errors import InputError
-from typedrag.experiments.config import CLOSED, LMConfig, distinct
+from typedrag.experiments.config import CLOSED, LMConfig, distinct, named
 from typedrag.experiments.config_file import mark_variables, read_yaml, validate_settings
 
 FOLDER = Path("configs/papers")
@@ -87,10 +87,6 @@ class Row(CellRef):
 _DISTINCT = distinct("two have the same name")
 
 
-def _named(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
-
-
 class RankerConfig(BaseModel):
     """A ranker. Its spec alone is enough."""
 
@@ -101,9 +97,10 @@ class RankerConfig(BaseModel):
     pools: Path | None = None
     """Pools of its own, since what it ranks was searched for in another way."""
 
-
-def _specified(value: Any) -> Any:
-    return {"ranker": value} if isinstance(value, str) else value
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        return {"ranker": value} if isinstance(value, str) else value
 
 
 class RankersConfig(BaseModel):
@@ -113,7 +110,7 @@ class RankersConfig(BaseModel):
 
     pools: Path
     """The pools, see `typedrag research ranker pools`."""
-    rankers: dict[str, Annotated[RankerConfig, BeforeValidator(_specified)]]
+    rankers: dict[str, RankerConfig]
     """The rankers, by the names of their rows."""
     lm: LMConfig = LMConfig()
     """The LM of those that ask one."""
@@ -142,7 +139,7 @@ class TableConfig(BaseModel):
     """Settings of a dataset whose questions are counted."""
     variants: dict[str, dict[str, Any]] = {"": {}}
     """The experiments: settings that are laid over those above."""
-    columns: Annotated[tuple[Annotated[Column, BeforeValidator(_named)], ...], Field(min_length=1), _DISTINCT]
+    columns: Annotated[tuple[Annotated[Column, BeforeValidator(named)], ...], Field(min_length=1), _DISTINCT]
     """The columns."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1), _DISTINCT]
     """The rows."""
@@ -182,13 +179,9 @@ class TableConfig(BaseModel):
 
 
 class PaperTable:
-    """A table's file.
+    """A table's file, and its settings: with the variables that they ask for as `values`, checked as `config`.
 
-    Attributes:
-        name: Its name, as `typed-rag/table-3`.
-        file: Its file.
-        values: Its settings, with the variables that they ask for.
-        config: The same, checked.
+    Its name is as `typed-rag/table-3`.
     """
 
     def __init__(self, name: str, file: Path) -> None:

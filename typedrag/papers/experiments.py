@@ -162,21 +162,17 @@ def _evaluate(
 
 @dataclass
 class _Evaluated:
-    """Runs of programs over the same questions, with the judge's preferences between them if they were compared.
-
-    Attributes:
-        aspects: The number of each question's sub-aspects, by its id, if a cell asks for it.
-    """
+    """Runs of programs over the same questions, with the judge's preferences between them if they were compared."""
 
     runs: Mapping[str, Run]
     metrics: Mapping[str, Metric]
     compared: PairwiseComparison | None
     aspects: Mapping[str, int]
+    """The number of each question's sub-aspects, by its id, if a cell asks for it."""
     pooled: dict[tuple[object, ...], dict[str, Estimate]] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
-        """The number of questions."""
         return max((len(run.questions) for run in self.runs.values()), default=0)
 
     def value(self, where: CellRef) -> Estimate | str:
@@ -185,8 +181,15 @@ class _Evaluated:
         if run is None:
             return f"run '{where.run}' was not made"
         if where.measure == WIN_RATE:
-            return self._win_rate(run.name, where.against or "")
-        questions = [q for q in run.questions if self._is_of(q, where)]
+            rates = self.compared.win_rates if self.compared else ()
+            pair = (run.name, where.against or "")
+            return next((r.rate for r in rates if (r.run, r.other) == pair and r.rate), "nothing was compared")
+        least, most = where.aspects or (0, None)
+        questions = []
+        for q in run.questions:
+            in_range = least <= (count := self.aspects.get(q.id, 0)) and (most is None or count <= most)
+            if in_range and where.subset in (None, q.subset) and where.type in (None, q.question_type):
+                questions.append(q)
         if not questions:
             return "no question of this group was drawn"
         if where.measure == ROUTE:
@@ -199,28 +202,11 @@ class _Evaluated:
         key = (run.name, where.subset, where.type, where.aspects, metric)
         if metric in self.metrics and key not in self.pooled:
             self.pooled[key] = _over_all(self.metrics[metric], [q for q in questions if metric in q.metrics])
-        return self.pooled.get(key, {}).get(name) or _why_none(questions, metric, measure)
-
-    def _is_of(self, question: QuestionResult, where: CellRef) -> bool:
-        least, most = where.aspects or (0, None)
-        count = self.aspects.get(question.id, 0)
-        return (
-            where.subset in (None, question.subset)
-            and where.type in (None, question.question_type)
-            and least <= count <= (count if most is None else most)
-        )
-
-    def _win_rate(self, run: str, other: str) -> Estimate | str:
-        rates = self.compared.win_rates if self.compared else ()
-        return next((r.rate for r in rates if (r.run, r.other) == (run, other) and r.rate), "nothing was compared")
-
-
-def _why_none(questions: Sequence[QuestionResult], metric: str, measure: str) -> str:
-    results = [q.metrics[metric] for q in questions if metric in q.metrics]
-    problems = dict.fromkeys(r.problem for r in results if r.problem)
-    return next(
-        iter(problems), "no answer was measured" if not results else f"there is no '{measure}' of these answers"
-    )
+        if pooled := self.pooled.get(key, {}).get(name):
+            return pooled
+        results = [q.metrics[metric] for q in questions if metric in q.metrics]
+        reason = f"there is no '{measure}' of these answers" if results else "no answer was measured"
+        return next((r.problem for r in results if r.problem), reason)
 
 
 def _over_all(metric: Metric, questions: Sequence[QuestionResult]) -> dict[str, Estimate]:
@@ -273,7 +259,6 @@ class _Ranked:
 
     @property
     def n(self) -> int:
-        """The number of pools."""
         return max(map(len, self.measures.values()), default=0)
 
     def value(self, where: CellRef) -> Estimate | str:
@@ -291,7 +276,6 @@ class _Counts:
 
     @property
     def n(self) -> int:
-        """The number of questions."""
         return len(self.examples["all"])
 
     @classmethod
@@ -310,17 +294,12 @@ class _Counts:
         if where.measure == "questions":
             return Estimate(len(of), len(of), len(of), len(of))
         name, _, unit = (where.measure or "").rpartition("_")
-        texts = [_texts(e, name) for e in of]
+        values = [e.get(name) or () for e in of]
+        texts = [[v] if isinstance(v, str) else [getattr(one, "text", one) for one in v] for v in values]
         if unit == "count":
             return mean_estimate([float(len(t)) for t in texts if t]) or f"no question has {name}"
         counts = [fmean(len(split_words(text)) for text in t) for t in texts if t]
         return mean_estimate(counts) or f"no question has {name}"
-
-
-def _texts(example: dspy.Example, name: str) -> list[str]:
-    """The texts of a field, which may be references."""
-    value = example.get(name) or ()
-    return [value] if isinstance(value, str) else [getattr(v, "text", v) for v in value]
 
 
 Experiments = Mapping[str, Mapping[str, Any]]

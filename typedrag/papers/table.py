@@ -17,22 +17,20 @@ from typedrag.lms.cost import Spending
 from typedrag.papers.config import PaperTable, lm_spec
 from typedrag.papers.experiments import Results, required_variables
 
+_SHOWN = 3
+"""The most places that are named for a reason."""
+
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell.
-
-    Attributes:
-        ours: The value that was made here, with its 95 % interval; None if there is none.
-        published: The paper's; None if it gives none.
-        lacks: Why there is no value of ours; empty if there is one.
-    """
+    """A cell of a table: the value that was made here, with its 95 % interval, and the paper's."""
 
     row: str
     column: str
     ours: Estimate | None
     published: float | None
     lacks: str = ""
+    """Why there is no value of ours; empty if there is one."""
 
     def __str__(self) -> str:
         """Both values.
@@ -50,20 +48,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class MadeTable:
-    """A table.
-
-    Attributes:
-        cells: By row and column.
-        spent: What its last making took.
-        experiments: What each was made with, by variant: the number of questions, the LMs and the dataset.
-        variables: The environment variables that they asked for, with their values.
-    """
+    """A table that was made, with its cells by row and column."""
 
     table: PaperTable
     cells: tuple[tuple[Cell, ...], ...]
     spent: Spending
+    """The spending of its last making."""
     experiments: Mapping[str, Mapping[str, Any]]
+    """What each was made with, by variant: the number of questions, the LMs and the dataset."""
     variables: Mapping[str, str]
+    """The environment variables that they asked for, with their values."""
 
     @property
     def made(self) -> int:
@@ -114,7 +108,9 @@ class MadeTable:
         if reasons := self.reasons:
             yield "Without a value of ours:"
             yield ""
-            yield from (f"- {_few(places)}: {reason}" for reason, places in reasons.items())
+            for reason, places in reasons.items():
+                more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+                yield f"- {'; '.join(places[:_SHOWN])}{more}: {reason}"
             yield ""
         if config.differs:
             yield "Not as in the paper:"
@@ -143,22 +139,15 @@ def fill_table(
     cells = []
     for row in config.rows:
         published = row.published or (None,) * len(config.columns)
-        cells.append(
-            tuple(
-                _cell(table, row, column, value, results)
-                for column, value in zip(config.columns, published, strict=True)
-            )
-        )
-    used = {variant: _used(settings, results[variant].n) for variant, settings in experiments.items()}
+        pairs = zip(config.columns, published, strict=True)
+        cells.append(tuple(_cell(table, row, column, value, results) for column, value in pairs))
+    used = {}
+    for variant, settings in experiments.items():
+        lms = {role: without_keys(lm_spec(settings.get(key))) for role, key in (("LM", "lm"), ("scorer", "scorer"))}
+        values = {"n": results[variant].n, **lms, "dataset": (settings.get("dataset") or settings).get("name")}
+        used[variant] = {name: value for name, value in values.items() if value is not None and value != ""}
     variables = {name: without_keys(os.environ[name]) for name in required_variables(experiments)}
     return MadeTable(table, tuple(cells), spent, used, variables)
-
-
-def _used(settings: Mapping[str, Any], n: int) -> dict[str, Any]:
-    lms = {role: without_keys(lm_spec(settings.get(key))) for role, key in (("LM", "lm"), ("scorer", "scorer"))}
-    dataset = (settings.get("dataset") or settings).get("name")
-    used = {"n": n, **lms, "dataset": dataset}
-    return {name: value for name, value in used.items() if value is not None and value != ""}
 
 
 def _cell(table: PaperTable, row: Any, column: Any, published: float | None, results: Mapping[str, Results]) -> Cell:
@@ -178,7 +167,3 @@ def _cell(table: PaperTable, row: Any, column: Any, published: float | None, res
 
 def _number(value: float | None) -> str:
     return format_value(value, 0 if value is not None and float(value).is_integer() else None)
-
-
-def _few(places: list[str], most: int = 3) -> str:
-    return "; ".join(places[:most]) + (f" and {len(places) - most} more" if len(places) > most else "")

@@ -182,7 +182,6 @@ class _Work:
         return partial(_fail, fault) if fault else job
 
     def _take(self, item: str, step: str, first: Any) -> Callable[[], Result | None]:
-        """Take a step, in a thread; returns what the caller's thread does then."""
         result, fault = Result(item, step), None
         with track_cost(CostTracker()) as account:
             try:
@@ -288,5 +287,4 @@ class Stages:
         return [results[place] for place in range(len(items))]
 
     def end(self, name: str) -> None:
-        """End a stage whose last items have come."""
         self._faults.pop(name, FailureTracker()).finish()

@@ -15,11 +15,10 @@ import typedrag
 from typedrag.core.errors import TypedRAGError
 from typedrag.datasets.feedback import FeedbackFile
 from typedrag.files.text_files import drop_half_characters
-from typedrag.serving.errors import Fault, Refused, to_fault
+from typedrag.serving import openai, routes, status
 from typedrag.serving.mcp import mount_mcp
 from typedrag.serving.middleware import middleware
-from typedrag.serving.responses import error_response
-from typedrag.serving.routes import answers, checks, feedback, openai, programs, status
+from typedrag.serving.responses import Fault, Refused, error_response, to_fault
 from typedrag.serving.service import Service
 from typedrag.serving.settings import HTTPLimits, Settings
 
@@ -33,13 +32,7 @@ _LONGEST_PLACE = 100
 
 
 def create_app(build: Callable[[], Service], settings: Settings, tracing: Tracing | None = None) -> FastAPI:
-    """The ASGI application of the server.
-
-    Args:
-        build: Builds the service, within the event loop that it then belongs to.
-        settings: Those of the service.
-        tracing: Where spans are sent; None for nowhere.
-    """
+    """The ASGI application of a server, whose service is built within the event loop that it then belongs to."""
     answers_file = FeedbackFile(settings.feedback) if settings.feedback else None
 
     @asynccontextmanager
@@ -51,7 +44,7 @@ def create_app(build: Callable[[], Service], settings: Settings, tracing: Tracin
             yield
         await service.close()
 
-    routers = [module.router for module in (answers, checks, feedback, openai, programs, status)]
+    routers = [routes.router, openai.router, status.program_router, status.router]
     return application(lifespan, routers, settings, "typedrag", DESCRIPTION, tracing)
 
 
@@ -65,13 +58,7 @@ def application(
 ) -> FastAPI:
     """Paths behind the middleware, whose errors are faults.
 
-    Args:
-        lifespan: Sets the state's `service`, whose metrics count requests, and its `readiness`.
-        routers: Of the paths.
-        settings: The limits.
-        title: Of the schema.
-        description: Of the schema.
-        tracing: Where spans are sent; None for nowhere.
+    `lifespan` sets the state's `service`, whose metrics count requests, and its `readiness`.
     """
     app = FastAPI(
         title=title,

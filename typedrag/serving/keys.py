@@ -49,17 +49,12 @@ class _Kept(BaseModel):
 
 
 class KeyFile:
-    """The keys in a file.
-
-    Args:
-        path: The file, which need not exist yet.
-    """
+    """The keys in a file, which need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> Sequence[Key]:
-        """The keys; none if there is no file."""
         try:
             return _Kept.model_validate_json(self.path.read_bytes()).keys
         except FileNotFoundError:
@@ -83,7 +78,6 @@ class KeyFile:
         return key
 
     def revoke(self, name: str) -> None:
-        """Revoke a key."""
         with self._turn():
             keys = self.read()
             left = tuple(key for key in keys if key.name != name)
@@ -117,9 +111,6 @@ class Keyring:
     """The keys that a server accepts, read again when their file changes.
 
     If the file is gone or broken, the keys read last stay in force, and the log says so.
-
-    Args:
-        path: The key file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -133,31 +124,26 @@ class Keyring:
 
     @property
     def count(self) -> int:
-        """The number of keys."""
         return len(self._keys)
 
     def find(self, secret: str) -> Key | None:
         """The stored key of a secret; None if there is none. Its time does not depend on the other keys."""
-        self._follow()
+        state = _look(self._file.path)
+        if state != self._seen:
+            self._seen = state
+            try:
+                if state is None:
+                    logger.error("the file of keys is gone: those read last stay in force")
+                else:
+                    self._keys = self._file.read()
+            except InputError as error:
+                logger.error("%s: the keys read last stay in force", error.problem)
         digest = _hash(secret)
         match = None
         for key in self._keys:
             if hmac.compare_digest(key.hash, digest):
                 match = key
         return match
-
-    def _follow(self) -> None:
-        state = _look(self._file.path)
-        if state == self._seen:
-            return
-        self._seen = state
-        if state is None:
-            logger.error("the file of keys is gone: those read last stay in force")
-            return
-        try:
-            self._keys = self._file.read()
-        except InputError as error:
-            logger.error("%s: the keys read last stay in force", error.problem)
 
 
 def _hash(key: str) -> str:

@@ -20,10 +20,9 @@ from typedrag.core.events import AnswerEnded, AnswerStarted, Classified, Event, 
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import FALLBACK
 from typedrag.lms.threads import run_in_thread
-from typedrag.serving.errors import Fault, Refused, to_fault
 from typedrag.serving.programs import LoadedProgram
+from typedrag.serving.responses import Fault, Refused, to_fault
 from typedrag.serving.service import Service
-from typedrag.serving.settings import Settings
 from typedrag.text.sentences import cited_sentences
 
 INSTRUCTIONS = (
@@ -72,7 +71,6 @@ class Found(BaseModel):
 
 
 def create_mcp(service: Service) -> MCPServer:
-    """An MCP server whose tools a service answers."""
     server = MCPServer("typedrag", instructions=INSTRUCTIONS, version=typedrag.__version__, log_level="WARNING")
 
     @server.tool(title="Ask the collection", annotations=_LOOKS_ONLY)
@@ -111,11 +109,17 @@ def create_mcp(service: Service) -> MCPServer:
 @asynccontextmanager
 async def mount_mcp(app: Starlette, service: Service) -> AsyncIterator[None]:
     """Answer agents at `/mcp` of an application within the context, over streamable HTTP."""
-    server = create_mcp(service)
+    server, settings = create_mcp(service), service.settings
     served = server.streamable_http_app(
         stateless_http=True,  # requests may go to any of several processes
-        max_request_body_size=service.settings.body_bytes,
-        transport_security=_security(service.settings),
+        max_request_body_size=settings.body_bytes,
+        # a server without keys answers only local names, so that no stranger's web page can reach it through the
+        # user's browser (DNS rebinding)
+        transport_security=TransportSecuritySettings(
+            enable_dns_rebinding_protection=settings.keys is None and not settings.no_keys,
+            allowed_hosts=list(_LOCAL),
+            allowed_origins=[*(f"http://{host}" for host in _LOCAL), *settings.origins],
+        ),
     )
     app.router.routes.extend(served.routes)
     async with server.session_manager.run():
@@ -123,19 +127,8 @@ async def mount_mcp(app: Starlette, service: Service) -> AsyncIterator[None]:
 
 
 async def over_stdio(service: Service) -> None:
-    """Answer the agent at stdin and stdout, until it leaves."""
     await create_mcp(service).run_stdio_async()
     await service.close()
-
-
-def _security(settings: Settings) -> TransportSecuritySettings:
-    """The transport's checks: a server without keys answers only local names, so that no stranger's web page can reach
-    it through the user's browser (DNS rebinding)."""
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=settings.keys is None and not settings.no_keys,
-        allowed_hosts=list(_LOCAL),
-        allowed_origins=[*(f"http://{host}" for host in _LOCAL), *settings.origins],
-    )
 
 
 def describe(event: Event) -> str:
@@ -178,6 +171,7 @@ def _tool_errors() -> Iterator[None]:
 
 def _result(answer: records.Answer) -> CallToolResult:
     begun = len(answer.marked) - len(answer.answer)
+    cited = cited_sentences(answer.answer, answer.cited, answer.question)
     structured = Answer(
         answer=answer.marked,
         answered=answer.answered,
@@ -186,10 +180,7 @@ def _result(answer: records.Answer) -> CallToolResult:
         type_unsure=answer.type_unsure,
         program=answer.program,
         fallback=answer.fallback,
-        citations=[
-            Citation(passage_id=passage_id, start=begun + start, end=begun + end)
-            for start, end, passage_id in cited_sentences(answer.answer, answer.cited, answer.question)
-        ],
+        citations=[Citation(passage_id=id_, start=begun + start, end=begun + end) for start, end, id_ in cited],
         passages=_passages(answer.passages),
     )
     text = f"{answer.marked}\n\n{answer.sources}" if answer.sources else answer.marked

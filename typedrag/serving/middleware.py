@@ -20,10 +20,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from typedrag.core.call_context import use_context
-from typedrag.serving.errors import Fault, Refused, to_fault
-from typedrag.serving.keys import Key, Keyring
-from typedrag.serving.logs import RequestLine, request_line
-from typedrag.serving.responses import error_response
+from typedrag.serving.keys import Keyring
+from typedrag.serving.monitoring import RequestLine, request_line
+from typedrag.serving.responses import Fault, Refused, error_response, to_fault
 from typedrag.serving.settings import HTTPLimits
 
 logger = logging.getLogger(__name__)
@@ -54,7 +53,6 @@ _MOST_CLIENTS = 100_000
 
 
 def middleware(settings: HTTPLimits) -> list[Middleware]:
-    """The middleware of a server with these settings, the outermost first."""
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.origins,
@@ -79,7 +77,6 @@ class RequestMiddleware:
         self._log_questions = log_questions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, and log it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         client_id = Headers(scope=scope).get("x-request-id", "")
@@ -96,8 +93,10 @@ class RequestMiddleware:
                 message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = line.id
-                if "Location" in headers:
-                    headers["Location"] = _without_host(headers["Location"])
+                if "Location" in headers:  # without the server's address: clients may know it by another one
+                    target = urlsplit(headers["Location"])
+                    path = "/" + target.path.lstrip("/")  # two slashes would lead to another host
+                    headers["Location"] = f"{path}?{target.query}" if target.query else path
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
             elif not message.get("more_body"):
@@ -123,13 +122,7 @@ class RequestMiddleware:
 
 
 class AuthMiddleware:
-    """Admits clients with a key, or all clients if there are no keys, within their rates.
-
-    Args:
-        app: The application behind it.
-        settings: The settings `no_keys`, `rate` and `read_seconds`.
-        keyring: The keys; None if there are none.
-    """
+    """Admits clients with a key, or all clients if there are no keys, within their rates."""
 
     def __init__(self, app: ASGIApp, settings: HTTPLimits, keyring: Keyring | None) -> None:
         self._app = app
@@ -139,7 +132,6 @@ class AuthMiddleware:
         self._rates = RateLimiter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Admit a request, or refuse it."""
         if scope["type"] == "http":
             request = Request(scope)
             try:
@@ -159,7 +151,12 @@ class AuthMiddleware:
         if self._keyring is None:
             client, rate = _client_address(request), self._settings.rate
         else:
-            key = _find_key(self._keyring, request.headers)
+            scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer":
+                secret = request.headers.get("x-api-key", "")
+            key = self._keyring.find(secret.strip())
+            if key is None:
+                raise Refused(NO_KEY)
             request_line().key = request.state.key = key.name
             client, rate = key.name, key.rate or self._settings.rate
         if wait := self._rates.wait(client, rate):
@@ -168,12 +165,8 @@ class AuthMiddleware:
 
 
 class RateLimiter:
-    """A bucket of a minute's requests for each client, which refills with time.
-
-    Args:
-        clock: A monotonic clock in seconds.
-        most: The most buckets to remember; the least recently used are forgotten first.
-    """
+    """A bucket of a minute's requests for each client, which refills with time. The least recently used are forgotten
+    first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = _MOST_CLIENTS) -> None:
         self._clock = clock
@@ -181,11 +174,9 @@ class RateLimiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str, rate: int) -> float:
-        """Take a request. Returns 0 if there was one, else the seconds until there is.
+        """Take a request of a client. Returns 0 if there was one, else the seconds until there is.
 
-        Args:
-            client: Who asks.
-            rate: Requests per minute, all of which may come at once.
+        `rate` requests a minute may all come at once.
         """
         now = self._clock()
         left, since = self._buckets.pop(client, (float(rate), now))
@@ -206,7 +197,6 @@ class BodyMiddleware:
         self._seconds = settings.read_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a whole request on, or refuse it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         request = Request(scope)
@@ -276,18 +266,7 @@ def _has_body(request: Request) -> bool:
     return "content-length" in request.headers or "transfer-encoding" in request.headers
 
 
-def _find_key(keyring: Keyring, headers: Headers) -> Key:
-    scheme, _, secret = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
-        secret = headers.get("x-api-key", "")
-    key = keyring.find(secret.strip())
-    if key is None:
-        raise Refused(NO_KEY)
-    return key
-
-
 def is_loopback(address: str) -> bool:
-    """True if an IP address is a loopback address."""
     try:
         return ip_address(address).is_loopback
     except ValueError:
@@ -318,10 +297,3 @@ def _path(scope: Scope) -> str:
         return str(path)
     known = {getattr(route, "path", "") for route in scope["app"].routes}
     return str(scope["path"]) if scope["path"] in known else ""
-
-
-def _without_host(address: str) -> str:
-    """The target of a redirect without the server's address, since clients may know the server by another one."""
-    parts = urlsplit(address)
-    path = "/" + parts.path.lstrip("/")  # two slashes would lead to another host
-    return f"{path}?{parts.query}" if parts.query else path

@@ -1,9 +1,12 @@
-"""Programs that are served, and the specs that they are opened from."""
+"""Programs that are served, the specs that they are opened from, and reloading them without interrupting questions."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,11 +15,15 @@ from typing import Any
 
 import dspy
 
+from typedrag.core.errors import RetrievalError, Unavailable, first_line
+from typedrag.core.records import Answer
 from typedrag.lms.cost import track_calls
-from typedrag.lms.lm import open_lm
+from typedrag.lms.lm import open_lm, use_lm
+from typedrag.lms.trace import limit_tokens
 from typedrag.programs import Program
 from typedrag.programs.loading import ProgramSource, program_source
 from typedrag.retrieval import open_reranker
+from typedrag.serving.service import Service, run_in_background
 
 _REGISTRY = "models:/"
 _WAITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
@@ -27,15 +34,8 @@ _WAITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT":
 class LoadedProgram:
     """A program that answers requests; after a reload, requests under way keep the old one.
 
-    Attributes:
-        name: The name by which clients choose it.
-        spec: The spec it was opened from; clients do not see it, since it may be a path.
-        program: The program, ready to be called.
-        lm: The LM that answers.
-        version: The version of the registered model; empty if it is none.
-        fingerprint: The fingerprint of the compiled program; empty if it is not compiled.
-        scores: The compiled program's scores on its test split: mean, interval and n by measure.
-        since: When it was loaded.
+    Clients choose it by its name. They do not see the spec it was opened from, since it may be a path. The version is
+    that of the registered model, the fingerprint and the scores on the test split those of the compiled program.
     """
 
     name: str
@@ -49,12 +49,13 @@ class LoadedProgram:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that clients may see, as JSON values."""
+        lm = self.lm.model
         return {
             "name": self.name,
             "program": self.program.name,
             "version": self.version,
             "fingerprint": self.fingerprint,
-            "lm": _without_path(self.lm.model),
+            "lm": Path(lm).name if "//" in lm else lm,  # vLLM calls models from folders by their path
             "scores": dict(self.scores),
             "since": self.since.isoformat(timespec="seconds"),
         }
@@ -66,11 +67,8 @@ class ProgramSpec:
 
     Attributes:
         spec: `typed_rag`, a folder, or `models:/NAME@ALIAS`; as `NAME=SPEC` it is served by that name.
-        lm: Spec of the LM; None is the default.
+        lm: Spec of the LM; None is the default, as of the index, the retriever and the reranker.
         lm_settings: Arguments of `open_lm`, such as `api_base` and `timeout`.
-        index: Folder of the index; None is the default.
-        retriever: Spec of the retriever; None is the program's.
-        reranker: Spec of the reranker; None is the program's.
         options: Options that override the program's own.
     """
 
@@ -84,7 +82,6 @@ class ProgramSpec:
 
     @property
     def place(self) -> str:
-        """The spec without the name."""
         name, equals, place = self.spec.partition("=")
         return place if equals and "/" not in name else self.spec
 
@@ -101,7 +98,6 @@ class ProgramSpec:
 
     @property
     def registered(self) -> bool:
-        """True if it is a registered model."""
         return self.place.startswith(_REGISTRY)
 
     def version(self) -> str:
@@ -109,21 +105,20 @@ class ProgramSpec:
         return str(_mlflow().registered_version(self.place)) if self.registered else ""
 
     def open(self) -> LoadedProgram:
-        """Open the program with its LM and its index."""
         version = self.version()
-        source = _source(f"{_REGISTRY}{self._model}/{version}" if version else self.place)
+        place = f"{_REGISTRY}{self._model}/{version}" if version else self.place
+        own = not place.startswith((_REGISTRY, "runs:/"))
+        source: ProgramSource = program_source(place) if own else _mlflow().program_source(place)
         options = source.options(as_published=False, overrides=self.options)
         source.check_unlabelled(options, self.retriever)
         retriever = source.open_retriever(self.index, self.retriever)
         program = source.build(retriever, open_reranker(self.reranker or source.reranker), options)
         lm = track_calls(open_lm(self.lm, **self.lm_settings))
-        return LoadedProgram(self.name, self.place, program, lm, version, **_compiled(source))
-
-
-def _source(place: str) -> ProgramSource:
-    if not place.startswith((_REGISTRY, "runs:/")):
-        return program_source(place)
-    return _mlflow().program_source(place)
+        compiled: dict[str, Any] = {}
+        if source.compiled is not None:
+            scores = {name: asdict(score) for name, score in source.compiled.about.compiled.items()}
+            compiled = {"fingerprint": source.compiled.fingerprint, "scores": scores}
+        return LoadedProgram(self.name, self.place, program, lm, version, **compiled)
 
 
 def _mlflow() -> ModuleType:
@@ -135,13 +130,112 @@ def _mlflow() -> ModuleType:
     return loading
 
 
-def _without_path(model: str) -> str:
-    """The name of a model without its path, by which vLLM calls models from folders."""
-    return Path(model).name if "//" in model else model
+logger = logging.getLogger(__name__)
+
+EXAMPLE = "Why does bread rise?"
+"""The question that a reloaded program is tried on."""
+_UNREACHABLE = "The registry, the LM or the index cannot be used now; this one goes on."
+_REFUSED = "The new one was refused, since it {}; this one goes on."
 
 
-def _compiled(source: ProgramSource) -> dict[str, Any]:
-    if source.compiled is None:
-        return {}
-    scores = {name: asdict(score) for name, score in source.compiled.about.compiled.items()}
-    return {"fingerprint": source.compiled.fingerprint, "scores": scores}
+def freeze_loaded() -> None:
+    """Leave what is loaded out of later garbage collections: a full one takes 250 ms with DSPy and torch, in which no
+    request goes on. What was frozen before, such as an older program, is collected first."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+class Reloader:
+    """Reloads programs, tries each on a question, and only then replaces the old one.
+
+    A broken program is refused, as the log, the metrics and `/v1/program` say, and is not tried again until its alias
+    moves or a reload is requested. If the registry, the LM or the index cannot be used, it is tried again at the next
+    check of the registry.
+    """
+
+    def __init__(self, service: Service, sources: Sequence[ProgramSpec]) -> None:
+        self._service = service
+        self._sources = tuple(sources)
+        self._refused: dict[str, str] = {}
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch(self) -> None:
+        """Start checking the registry every `registry_seconds` for programs that are registered models."""
+
+        async def watch(sources: Sequence[ProgramSpec]) -> None:
+            while True:
+                await asyncio.sleep(self._service.settings.registry_seconds)
+                for source in sources:
+                    await self.look(source)
+
+        if watched := [source for source in self._sources if source.registered]:
+            self._begin(watch(watched))
+
+    def reload_all(self) -> None:
+        for source in self._sources:
+            self._begin(self.reload(source))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def look(self, source: ProgramSpec) -> None:
+        """Reload a program if its alias has moved."""
+        name = source.name
+        try:
+            version = await run_in_background(source.version)
+        except Exception as error:
+            self._keep(name, "unavailable", error)
+            return
+        if version == self._service.programs[name].version:
+            self._refused.pop(name, None)
+            self._service.reload_errors.pop(name, None)
+        elif version != self._refused.get(name):
+            await self.reload(source, version)
+
+    async def reload(self, source: ProgramSpec, version: str = "") -> None:
+        """Reload a program, and keep the old one if the new one fails, or something that both need."""
+        name = source.name
+        async with self._turn:
+            try:
+                loaded = await run_in_background(source.open)
+            except Exception as error:
+                elsewhere = isinstance(error, Unavailable) and not isinstance(error, RetrievalError)
+                self._keep(name, "unavailable" if elsewhere else "cannot be opened", error, version)
+                return
+            try:
+                await self._try(loaded)
+            except Exception as error:
+                reason = f"has no answer to {EXAMPLE!r}"
+                try:
+                    await self._try(self._service.programs[name])
+                except Exception:  # the old program fails as well: the fault is the LM's or the index's
+                    reason = "unavailable"
+                self._keep(name, reason, error, loaded.version)
+                return
+            self._refused.pop(name, None)
+            self._service.swap(loaded)
+            freeze_loaded()
+            self._service.metrics.reloads.labels(name, "swapped").inc()
+            logger.warning("program %s is served anew%s", name, f", version {version}" if version else "")
+
+    async def _try(self, loaded: LoadedProgram) -> None:
+        settings = self._service.settings
+        with use_lm(loaded.lm), limit_tokens(settings.question_tokens):
+            prediction = await asyncio.wait_for(loaded.program.acall(question=EXAMPLE), settings.deadline)
+        if not Answer.from_prediction(prediction).answer.strip():
+            raise ValueError("its answer is empty")
+
+    def _keep(self, name: str, reason: str, error: Exception, version: str = "") -> None:
+        outcome, message = "refused", _REFUSED.format(reason)
+        if reason == "unavailable":
+            outcome, message = reason, _UNREACHABLE
+        else:
+            self._refused[name] = version
+        self._service.metrics.reloads.labels(name, outcome).inc()
+        if self._service.reload_errors.get(name) != message:  # logged once, not at every check
+            logger.error("program %s is not served anew (%s): %s", name, outcome, first_line(error))
+        self._service.reload_errors[name] = message

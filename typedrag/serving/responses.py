@@ -1,19 +1,84 @@
-"""Replies that all paths share: errors, streams of events, and the end of work whose client has left."""
+"""Replies that all paths share: errors that show a stranger no path, key or traceback, and streams of events."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from typedrag.core.errors import CallFailed, InputError, LMUnavailable, RetrievalError, StepFailed, Unavailable
 from typedrag.core.events import Event
-from typedrag.serving.errors import Fault, Refused, to_fault
-from typedrag.serving.logs import request_line
+from typedrag.serving.monitoring import request_line
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error as a client sees it: a code for programs and a sentence for people.
+
+    `retry_after` is the seconds after which to ask again; 0 if there is no point.
+    """
+
+    status: int
+    code: str
+    message: str
+    retry_after: int = 0
+
+    def to_dict(self, request_id: str) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.code, "code": self.code, "request_id": request_id}}
+
+
+class Refused(Exception):
+    """A request that the server itself refuses, with the fault that the client sees."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+INTERNAL = Fault(500, "internal_error", "The server failed at this; its log says more.")
+DEADLINE = Fault(504, "deadline", "No answer was ready in time.")
+STOPPING = Fault(503, "stopping", "The server is being stopped; ask another, or in a moment.", retry_after=5)
+_OF_QUESTION = "the question "
+"""The beginning of an `InputError` that the client caused; any other may name a file or an option of the server."""
+
+
+def busy_error(seconds: float) -> Refused:
+    message = "Too many questions wait for an answer; ask again later."
+    return Refused(Fault(429, "busy", message, max(1, round(seconds))))
+
+
+def out_of_order_error(seconds: float = 5.0) -> Refused:
+    message = "The LM or the index cannot be used now; ask again later."
+    return Refused(Fault(503, "unavailable", message, max(1, math.ceil(seconds))))
+
+
+def to_fault(error: BaseException) -> Fault:
+    match error:
+        case Refused(fault=fault):
+            return fault
+        case InputError() if error.problem.startswith(_OF_QUESTION):
+            return Fault(422, "invalid_question", f"{error.problem[:1].upper()}{error.problem[1:]}.")
+        case TimeoutError():
+            return DEADLINE
+        case CallFailed():
+            return Fault(503, "lm_failed", "The LM failed at this question; ask again later.", retry_after=5)
+        case LMUnavailable():
+            return Fault(503, "lm_unavailable", "The LM cannot be used now; ask again later.", retry_after=10)
+        case RetrievalError():
+            return Fault(503, "index_unavailable", "The index cannot be used now; ask again later.", retry_after=10)
+        case Unavailable():
+            return out_of_order_error().fault
+        case StepFailed():
+            return Fault(502, "no_answer", "No answer could be read from what the LM replied.", retry_after=1)
+    return INTERNAL
+
 
 T = TypeVar("T")
 
@@ -25,8 +90,7 @@ Render = Callable[[Event | Fault], str]
 
 
 def error_response(request: Request, fault: Fault, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The reply of a fault, which is also counted and logged."""
-    request.app.state.service.metrics.count_refusal(fault)
+    request.app.state.service.metrics.refused.labels(fault.status, fault.code).inc()
     line = request_line()
     line.error = fault.code
     wait = {"Retry-After": str(fault.retry_after)} if fault.retry_after else {}
@@ -52,7 +116,6 @@ async def unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
 
 
 def server_sent(event: Event | Fault) -> str:
-    """An event as a server-sent event: its name, and its values as JSON."""
     if isinstance(event, Fault):
         return f"event: error\ndata: {json.dumps(event.to_dict(request_line().id)['error'])}\n\n"
     values = event.to_dict()

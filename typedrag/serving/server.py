@@ -28,11 +28,9 @@ from uvicorn.supervisors import Multiprocess
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.serving.app import create_app
 from typedrag.serving.keys import Keyring
-from typedrag.serving.logs import log_requests
-from typedrag.serving.metrics import SHARED
 from typedrag.serving.middleware import HEAD_BYTES, is_loopback
-from typedrag.serving.programs import ProgramSpec
-from typedrag.serving.reload import Reloader
+from typedrag.serving.monitoring import SHARED, log_requests
+from typedrag.serving.programs import ProgramSpec, Reloader, freeze_loaded
 from typedrag.serving.service import Service
 from typedrag.serving.settings import HTTPLimits, Settings
 
@@ -103,15 +101,18 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are then answered first.
 
+    For several workers, which are spawned and started again where they die, `opening` and `prepare` have to be
+    functions that can be pickled. Limits are those of each worker by itself.
+
     Args:
         name: Of what is served, for its user.
-        opening: Opens it. For several workers it has to be a function that can be pickled.
-        settings: Limits, of each worker by itself.
+        opening: Opens it.
+        settings: The limits.
         host: Address to listen at.
         port: 0 takes any that is free.
-        workers: Processes that serve. Several are spawned, and one that dies is started again.
+        workers: Processes that serve.
         report: Is told where it listens.
-        prepare: Is called first in each of several workers; it has to be a function that can be pickled.
+        prepare: Is called first in each of several workers.
     """
     report(check_bind_address(host, settings))
     message = f"typedrag serves {name} at http://{host}:{{}}"
@@ -119,6 +120,7 @@ def serve(
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heard: what is opened now is the newest
         app = opening()
+        freeze_loaded()
         log_requests()
         listener = listen(host, port, settings)
         report(message.format(listener.getsockname()[1]))
@@ -179,7 +181,6 @@ class _Supervisor(Multiprocess):
         self._last = 0
 
     def serve(self) -> None:
-        """Run until a signal."""
         self.run()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -187,12 +188,10 @@ class _Supervisor(Multiprocess):
             signal.raise_signal(self._last)
 
     def handle_int(self) -> None:
-        """End by SIGINT."""
         self._last = signal.SIGINT
         super().handle_int()
 
     def handle_term(self) -> None:
-        """End by SIGTERM."""
         self._last = signal.SIGTERM
         super().handle_term()
 
@@ -212,12 +211,9 @@ class _Supervisor(Multiprocess):
 
 @dataclass
 class _Start:
-    """Facts that each new worker is handed.
-
-    Attributes:
-        line: On which it reports: nothing once it has opened, or the exit code and the words of an error.
-        complete: Whether all workers have served. If one fails later, it is started again; before, all end.
-    """
+    """Facts that each new worker is handed: the `line` on which it reports nothing once it has opened, or the exit code
+    and the words of an error, and if the start is `complete`, since all workers have served. If one fails later, it is
+    started again; before, all end."""
 
     line: Connection
     complete: bool = False
@@ -228,7 +224,14 @@ def _open_in_worker(opening: Callable[[], FastAPI], prepare: Callable[[], None],
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # no reload is needed while opening
     prepare()
     log_requests()
-    threading.Thread(target=_end_with_supervisor, daemon=True).start()
+
+    def end_with_supervisor() -> None:
+        supervisor = multiprocessing.parent_process()
+        assert supervisor is not None
+        supervisor.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_supervisor, daemon=True).start()
     try:
         app = opening()
     except TypedRAGError as error:
@@ -236,25 +239,17 @@ def _open_in_worker(opening: Callable[[], FastAPI], prepare: Callable[[], None],
         start.line.send((2 if isinstance(error, InputError) else 3, str(error)))
         time.sleep(_BEFORE_RESTART)  # before the first start is complete, the supervisor ends all meanwhile
         sys.exit(1)
+    freeze_loaded()
     start.line.send(None)
     return app
 
 
-def _end_with_supervisor() -> None:
-    supervisor = multiprocessing.parent_process()
-    assert supervisor is not None
-    supervisor.join()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 class Drained(Protocol):
-    """A service that can be drained; it is `stopping` from then on."""
+    """A service that can be drained: it refuses new requests, and waits for those under way."""
 
     stopping: bool
 
-    async def drain(self) -> None:
-        """Refuse new requests, and wait for those under way."""
-        ...
+    async def drain(self) -> None: ...
 
 
 def drain_before_exit(service: Drained) -> None:
@@ -297,7 +292,6 @@ def drain_before_exit(service: Drained) -> None:
 
 
 def check_bind_address(host: str, settings: HTTPLimits) -> str:
-    """A message that tells the user who may ask a server that listens at a host."""
     if settings.keys and settings.no_keys:
         raise InputError("--keys and --no-keys contradict each other", "Leave one out")
     if settings.keys:
@@ -317,7 +311,6 @@ def check_bind_address(host: str, settings: HTTPLimits) -> str:
 
 
 def listen(host: str, port: int, settings: HTTPLimits) -> socket.socket:
-    """A socket that listens at an address, and drops clients that take nothing of their reply."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

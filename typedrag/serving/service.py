@@ -23,14 +23,13 @@ from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.threads import THREADS, limit_threads
 from typedrag.lms.trace import limit_tokens
-from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error, out_of_order_error, to_fault
-from typedrag.serving.logs import request_line
-from typedrag.serving.metrics import Metrics
-from typedrag.serving.programs import LoadedProgram
+from typedrag.serving.monitoring import Metrics, request_line
+from typedrag.serving.responses import STOPPING, Fault, Refused, busy_error, out_of_order_error, to_fault
 from typedrag.serving.settings import Settings
 from typedrag.signatures.answering import Turn
 
 if TYPE_CHECKING:
+    from typedrag.serving.programs import LoadedProgram
     from typedrag.serving.tracing import Tracing
 
 logger = logging.getLogger(__name__)
@@ -72,12 +71,10 @@ class Service:
 
     @property
     def programs(self) -> Mapping[str, LoadedProgram]:
-        """The served programs by name; the first is the default."""
         return self._programs
 
     @property
     def under_way(self) -> int:
-        """The number of questions that are being answered, or wait for that."""
         return len(self._shared)
 
     @property
@@ -86,7 +83,6 @@ class Service:
         return self._breaker.seconds_left > 0
 
     def program(self, name: str = "") -> LoadedProgram:
-        """The program of a name; the default program if the name is empty."""
         if name and name not in self._programs:
             raise Refused(NOT_FOUND)
         return self._programs[name] if name else next(iter(self._programs.values()))
@@ -103,7 +99,6 @@ class Service:
         turns: tuple[Turn, ...] = (),
         question_type: QuestionType | None = None,
     ) -> Answer:
-        """The answer to a question."""
         async with aclosing(self.stream(question, program, turns, question_type, tokens=False)) as events:
             async for event in events:
                 if isinstance(event, AnswerEnded):
@@ -121,13 +116,8 @@ class Service:
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of answering a question; the last one is `AnswerEnded`.
 
-        Args:
-            question: To answer.
-            program: By its name; the default one if it is empty.
-            turns: Of the conversation that the question ends, if the setting `standalone` lets them be looked at.
-            question_type: Of the question, if its asker says it.
-            tokens: True for the answer's text while it is written, which costs as much as all else; where
-                others have asked the same, who asked first has chosen.
+        `turns` are those of the conversation that the question ends. With `tokens`, the answer's text comes while it
+        is written, which costs as much as all else; where others have asked the same, who asked first has chosen.
         """
         begun = time.monotonic()
         loaded, line = self.program(program), request_line()
@@ -140,7 +130,7 @@ class Service:
                 async for event in events:
                     if isinstance(event, AnswerEnded):
                         line.add_answer(event.answer)
-                        self.metrics.count_reply(time.monotonic() - begun)
+                        self.metrics.answer_seconds.observe(time.monotonic() - begun)
                     yield event
         except Exception as error:
             line.error = to_fault(error).code
@@ -149,10 +139,7 @@ class Service:
     def share(self, loaded: LoadedProgram, identity: Hashable, source: Source) -> AsyncGenerator[Event, None]:
         """The events of a source that asks a program's LM, within the limits of a question.
 
-        Args:
-            loaded: The program.
-            identity: The identity of the question: equal ones at the same time are answered once.
-            source: Yields the events.
+        Questions of equal `identity` at the same time are answered once.
         """
         key = (loaded.name, loaded.since, identity)
         if (shared := self._shared.get(key)) is None or shared.abandoned:
@@ -166,7 +153,6 @@ class Service:
         return shared.subscribe(self.settings.deadline)
 
     async def drain(self) -> None:
-        """Refuse new questions, and wait for those under way as long as the settings allow."""
         self.stopping = True
         await wait_until(lambda: not self.under_way, self.settings.drain)
 
@@ -205,7 +191,9 @@ class Service:
     def _end(self, key: Hashable, loaded: LoadedProgram, shared: SharedRequest, error: BaseException | None) -> None:
         if self._shared.get(key) is shared:  # an abandoned one may have a successor
             del self._shared[key]
-        self.metrics.count_end(loaded, error)
+        if error is not None:
+            outcome = "left" if isinstance(error, asyncio.CancelledError) else to_fault(error).code
+            self.metrics.questions.labels(loaded.name, outcome).inc()
         if isinstance(error, asyncio.CancelledError):
             return
         self._breaker.record(error)
@@ -223,14 +211,8 @@ class Service:
 class SharedRequest:
     """The events of a question, shared by all requests that ask the same at the same time (single flight).
 
-    It ends with its source, or when its last subscriber leaves.
-
-    Args:
-        source: Yields the events.
-        on_end: Called at the end with this request, and the error, if any.
-
-    Attributes:
-        abandoned: Whether its last subscriber has left; it then ends in a moment, and nobody may subscribe any more.
+    It ends with its source, or when its last subscriber leaves: it is `abandoned` then, and nobody may subscribe any
+    more. At the end `on_end` is called with it and the error, if any.
     """
 
     def __init__(self, source: Source, on_end: Callable[[SharedRequest, BaseException | None], None]) -> None:
@@ -245,7 +227,6 @@ class SharedRequest:
         self._task = asyncio.create_task(self._run())
 
     async def subscribe(self, seconds: float) -> AsyncGenerator[Event, None]:
-        """Yield all events, from the first."""
         late = False
 
         def be_late() -> None:
@@ -298,10 +279,7 @@ class SharedRequest:
 class CircuitBreaker:
     """Opens after consecutive failures, and closes after the first question that is answered again.
 
-    Args:
-        failures: The number of consecutive failures that open it.
-        seconds: The time between questions let through while it is open.
-        clock: A monotonic clock in seconds.
+    While it is open, a question is let through every so many `seconds`.
     """
 
     def __init__(self, failures: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -313,7 +291,6 @@ class CircuitBreaker:
 
     @property
     def open(self) -> bool:
-        """True if questions are refused, except one now and then."""
         return self._failures >= self._most
 
     @property
@@ -322,7 +299,6 @@ class CircuitBreaker:
         return self._last_trial + self._seconds - self._clock() if self.open else 0.0
 
     def check(self) -> None:
-        """Let a question through, or refuse it."""
         if not self.open:
             return
         if (seconds := self.seconds_left) > 0:
@@ -339,12 +315,11 @@ class CircuitBreaker:
 
 
 async def run_in_background(function: Callable[[], T]) -> T:
-    """The result of a function run in a thread apart from those that answer."""
+    """The result of a function, run in a thread apart from those that answer."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, function)
 
 
 async def wait_until(done: Callable[[], bool], seconds: float) -> None:
-    """Wait until something is done, but no longer than so many seconds."""
     end = time.monotonic() + seconds
     while not done() and time.monotonic() < end:
         await asyncio.sleep(0.05)

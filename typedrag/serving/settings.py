@@ -94,7 +94,6 @@ L = TypeVar("L", bound=QueueLimits)
 
 
 def read_settings(values: Mapping[str, Any], kind: type[L]) -> L:
-    """The settings of a kind that a user gives."""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:

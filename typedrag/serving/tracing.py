@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 import typedrag
 from typedrag.core.events import AnswerEnded, Event, StepEnded
 from typedrag.core.records import Usage
-from typedrag.serving.errors import to_fault
-from typedrag.serving.logs import request_line
+from typedrag.serving.monitoring import request_line
 from typedrag.serving.programs import LoadedProgram
+from typedrag.serving.responses import to_fault
 
 _INPUT, _OUTPUT = "input.value", "output.value"
 """OpenInference's names, which MLflow and others show as what went into a span and came out of it."""
@@ -30,11 +30,8 @@ _QUERY = "url.query"
 class Tracing:
     """Makes spans of steps, and sends them and those of requests.
 
-    Args:
-        log_questions: Whether spans have the texts of questions, sub-queries and answers.
-
-    Attributes:
-        provider: The provider of the server's tracers, which is not the process's global one.
+    Spans have the texts of questions, sub-queries and answers only with `log_questions`. The provider of the server's
+    tracers is not the process's global one.
     """
 
     def __init__(self, *, log_questions: bool) -> None:
@@ -49,7 +46,6 @@ class Tracing:
         self._log_questions = log_questions
 
     def add_event(self, loaded: LoadedProgram, event: Event) -> None:
-        """Make a span of a step; add an answer's attributes to the span of the request."""
         if (request := _request_span()) is None:
             return
         if isinstance(event, StepEnded):
@@ -79,12 +75,10 @@ class Tracing:
             )
 
     def add_error(self, error: BaseException) -> None:
-        """Add an error to the span of the request."""
         if (request := _request_span()) is not None:
             request.set_attribute("typedrag.error", to_fault(error).code)
 
     def close(self) -> None:
-        """Send the remaining spans."""
         self.provider.shutdown()
 
 

@@ -20,7 +20,6 @@ from typedrag.experiments.diff import (
     read_sides,
     render_diff,
     word_diff,
-    write_diff,
 )
 from typedrag.programs import Options, Program, build_program
 from typedrag.programs.artifact.compiled import save_compiled
@@ -213,17 +212,3 @@ def test_the_page_shows_each_change(hostile):
     assert scores == "linkage/mrr 100 0.500 [0.400, 0.600] 0.600 [0.500, 0.700] +0.100 [+0.050, +0.150]"
     assert page.select_one("#about .badge.better")
     assert len(page.select("#unchanged li")) == 12
-
-
-def test_a_page_without_a_change_is_a_page(tmp_path):
-    page = BeautifulSoup(
-        render_diff(difference(build_program("rag", Spy()), tmp_path, "rag", about=None)), "html.parser"
-    )
-    assert "0 of 2 predictors changed." in page.select_one(".lead").get_text()
-    assert not page.select("nav")
-
-
-def test_a_page_that_cannot_be_written_is_refused(tmp_path):
-    diff = difference(build_program("rag", Spy()), tmp_path, "rag")
-    with pytest.raises(InputError, match="No such file"):
-        write_diff(diff, tmp_path / "none" / "x.html")

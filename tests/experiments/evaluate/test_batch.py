@@ -9,13 +9,12 @@ from typing import ClassVar
 import dspy
 import pytest
 
-from tests.scripted import scripted
 from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, StepFailed
 from typedrag.core.records import Passage
 from typedrag.experiments import AskedQuestion, answer_questions, read_question_file, read_questions
 from typedrag.experiments.batch import open_answers
 from typedrag.files import text_files
-from typedrag.programs import DirectLM, Program
+from typedrag.programs import Program
 from typedrag.runs import read_folder
 
 QUESTIONS = [AskedQuestion(f"q{n}", f"Why {n}? ß😀") for n in range(8)]
@@ -140,32 +139,6 @@ def test_every_question_has_its_outcome(threads):
     assert [o.question for o in outcomes] == QUESTIONS
     assert [o.answer.answer for o in outcomes] == [q.question.upper() for q in QUESTIONS]
     assert [o.to_dict()["id"] for o in outcomes] == [q.id for q in QUESTIONS]
-
-
-def test_one_thread_answers_in_the_order_asked():
-    program, outcomes = Echo(), []
-    answer_questions(program, QUESTIONS, threads=1, on_outcome=outcomes.append)
-    assert [o.index for o in outcomes] == list(range(8))
-    assert program.asked == [q.question for q in QUESTIONS]
-
-
-def test_as_many_questions_as_threads_are_under_way():
-    program = Echo(seconds=0.03)
-    answer_questions(program, QUESTIONS, threads=3)
-    assert program.most_at_once == 3
-
-
-def test_outcomes_come_as_they_are_done():
-    program, asked = Echo(), []
-    answer_questions(program, QUESTIONS, threads=1, on_outcome=lambda outcome: asked.append(len(program.asked)))
-    assert asked == list(range(1, 9))
-
-
-def test_threads_carry_the_caller_s_lm():
-    with scripted() as engine:
-        outcomes = answer_questions(DirectLM(), QUESTIONS, threads=4)
-    assert {o.answer.answer for o in outcomes} == {"AnswerWithoutPassages says so."}
-    assert len(engine.prompts) == len(QUESTIONS)
 
 
 def test_a_question_that_is_refused_or_cannot_be_answered_has_its_reason():

@@ -18,7 +18,6 @@ from typedrag.metrics import objective_risk
 from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.resources import CompileResources
 from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.programs import program_names
 
 WHOLE = """
 programs:
@@ -162,11 +161,6 @@ def test_an_address_above_takes_the_place_of_that_in_the_spec_below(file, monkey
     assert (again.spec, again.api_base) == ("vllm:n", "http://newer/v1")
 
 
-def test_flags_alone_suffice():
-    config = read_config(None, LEAST)
-    assert (config.programs[0].name, config.dataset.split, config.threads, config.scorer) == ("", "", 16, None)
-
-
 def test_a_variable_that_is_not_set_is_named_where_it_counts(file, monkeypatch):
     monkeypatch.delenv("THE_DATA")
     with pytest.raises(InputError, match="needs the environment variable THE_DATA"):
@@ -244,15 +238,6 @@ def test_the_examples_are_valid(name, monkeypatch):
     labelled = ["retrieval"] if name == "antique" else []  # Wiki-NFQA's passages are not
     assert [m.name for m in config.metrics] == ["linkage", "coverage", "truthfulness", "similarity", *labelled]
     assert config.dataset.limit >= 120
-
-
-def test_the_ways_of_sub_question_coverage_are_programs(monkeypatch):
-    for variable in ("ANTIQUE", "ANTIQUE_INDEX"):
-        monkeypatch.setenv(variable, f"/{variable}")
-    config = read_config(Path(__file__).parents[3] / "configs" / "coverage-ways.yaml")
-    names = [program.program for program in config.programs]
-    assert names[0] == "rag" and len(names) == 5
-    assert set(names) <= set(program_names())
 
 
 @pytest.mark.parametrize("name", ["wiki-nfqa", "antique"])

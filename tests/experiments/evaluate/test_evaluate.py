@@ -142,15 +142,6 @@ def test_the_summary_is_written_beside_the_run(evaluate, tmp_path):
     }  # fmt: skip
 
 
-def test_progress_is_told_as_it_is_made(evaluate):
-    told = []
-    evaluate(on_progress=told.append)
-    assert (told[0].done, told[-1].done, told[-1].planned) == (0, 12, 12)
-    assert [p.done for p in told] == sorted(p.done for p in told)
-    assert told[-1].spent.usage.lm_calls == 24
-    assert len(told) > 12
-
-
 def test_questions_are_under_way_at_once_and_calls_in_flight_are_limited(evaluate, server):
     server.seconds = 0.05
     evaluate("a", threads=6)
@@ -158,18 +149,6 @@ def test_questions_are_under_way_at_once_and_calls_in_flight_are_limited(evaluat
     server.most_at_once = 0
     evaluate("elsewhere/b", threads=6, calls_in_flight=2)
     assert server.most_at_once == 2
-
-
-def test_few_questions_are_half_done_at_any_moment(evaluate, server):
-    """Judgments come before new questions, so that a run that is stopped has whole questions."""
-    half_done = []
-
-    def watch(call):
-        half_done.append(len(server.asked("answer")) - sum("is_good" in c.wanted for c in server.done))
-
-    server.reply = watch
-    evaluate(threads=3)
-    assert max(half_done) <= 2 * 3
 
 
 def test_a_question_without_a_label_gets_the_classifier_s_type(evaluate, tmp_path):
@@ -344,14 +323,6 @@ def test_what_an_lm_fails_at_is_the_failure_of_that_question_alone(evaluate, ser
     asked = len(server.calls)
     evaluate(dataset=data, resume=True)
     assert len(server.calls) == asked
-
-
-def test_the_last_question_of_a_run_that_is_continued_may_fail(evaluate, server):
-    bad = next(q.question for q in sample_questions())
-    server.reply = lambda call: (500, "too slow") if call.question == bad else None
-    evaluate(dataset={"name": "sample", "limit": 12})
-    [evaluated] = evaluate(dataset={"name": "sample", "limit": 12}, resume=True, retry_failed=True)
-    assert (evaluated.summary.overall.failed, evaluated.stopped) == (1, "")
 
 
 def test_an_lm_that_is_gone_ends_the_run_and_keeps_what_was_done(evaluate, server, tmp_path):
@@ -532,10 +503,6 @@ def test_what_a_run_will_spend_is_projected_by_its_first_questions(notices, tmp_
     monkeypatch.setenv("TYPEDRAG_PRICES", str(tmp_path / "prices.yaml"))
     words = "about 2.0 LM calls, 220 tokens, $0.004 a question; 24 LM calls, 2,640 tokens, $0.048 for all 12"
     assert notices() == [f"run: after 3 of 12 questions: {words}"]
-
-
-def test_a_run_of_a_few_questions_is_not_projected(notices):
-    assert notices(dataset={"name": "sample", "limit": 6}) == []
 
 
 def test_a_cap_that_is_too_low_is_said_as_soon_as_that_is_known(notices):

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
-import threading
-import time
-
 import dspy
-import pytest
 
 from tests.scripted import ScriptedEngine
-from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import Usage
 from typedrag.experiments.judges.judging import judge_each
 from typedrag.lms.asking import ask
@@ -49,44 +44,7 @@ def test_a_failure_is_that_of_one_item():
     assert judged.spent.usage.lm_calls == 3  # one for a, and one for each adapter that could not read b
 
 
-def test_a_fault_of_the_lm_stops_what_has_not_begun():
-    lm = scorer(lambda _: RuntimeError("out of memory"), seconds=0.01)
-    with pytest.raises(LMUnavailable, match="out of memory"):
-        judge_each(grade, [f"{n}?" for n in range(200)], scorer=lm, threads=2)
-    assert len(lm.engine.prompts) < 100
-
-
-def test_items_are_under_way_at_once_but_not_more_than_allowed():
-    lock, now, most = threading.Lock(), 0, 0
-
-    def slow(_: int) -> None:
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        time.sleep(0.02)
-        with lock:
-            now -= 1
-
-    judged = judge_each(slow, range(12), scorer=None, threads=4)
-    assert most == 4
-    assert len(judged.judgments) == 12
-    assert judged.spent.usage == Usage()
-
-
-def test_nothing_to_judge_is_no_error():
-    assert judge_each(grade, [], scorer=None).judgments == ()
-
-
 def test_no_trace_is_left_behind():
     with dspy.context(trace=[]):
         judge_each(grade, ["a?"], scorer=scorer(CHAT))
         assert dspy.settings.trace == []
-
-
-def test_what_is_no_failure_of_a_step_is_raised():
-    def broken(_: str) -> int:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        judge_each(broken, ["a?"], scorer=None)

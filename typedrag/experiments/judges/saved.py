@@ -38,19 +38,10 @@ _KINDS: Mapping[str, tuple[type[dspy.Module], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class JudgeCheck:
-    """The test of a compiled judge against its base, on people's labels that it was not compiled on.
+    """The test of a compiled judge against its base, on people's labels of a test split, with the model that both ask.
 
-    Attributes:
-        scorer: The model that both asked.
-        judge: The fingerprint of the compiled judge.
-        dataset: The dataset, of whose test split the labels are.
-        base: The base's agreement with people; None if it is undefined.
-        compiled: The compiled judge's agreement on the same questions.
-        difference: The gain in agreement; None if the judges are the same.
-        verdict: `better` or `worse` if that is more than chance.
-        p: p-value of the test of the gain, corrected for all `tests`.
-        tests: The number of compiled judges and models that were ever tested on these labels in this folder.
-        date: The date in UTC.
+    `judge` is the compiled judge's fingerprint. `p` is corrected for all `tests` of compiled judges and models that
+    were ever made on these labels in this folder.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -91,19 +82,13 @@ class SavedJudge(SavedModule):
     about: CompiledAbout
     checks: tuple[JudgeCheck, ...]
 
-    @field_validator("judge")
-    @classmethod
-    def _there_is(cls, name: str, info: ValidationInfo) -> str:
-        if name not in _KINDS:
-            raise InputError(
-                f"{info.context} was compiled from a judge {name!r:.100}, which there is not", "Update typedrag"
-            )
-        return name
-
     @field_validator("options")
     @classmethod
-    def _there_are(cls, options: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
+    def _check_kind(cls, options: dict[str, JsonValue], info: ValidationInfo) -> dict[str, JsonValue]:
         kind = info.data.get("judge", "")
+        if kind and kind not in _KINDS:
+            problem = f"{info.context} was compiled from a judge {kind!r:.100}, which there is not"
+            raise InputError(problem, "Update typedrag")
         if kind and options.keys() != set(_KINDS[kind][1]):
             problem = f"{info.context} has other options than a {kind} has: {', '.join(options):.100}"
             raise InputError(problem, "Compile it again")

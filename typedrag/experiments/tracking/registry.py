@@ -32,28 +32,25 @@ _REGISTERED = {"typedrag": "compiled program"}
 """The tag by which registered versions are found."""
 _DIGEST, _MODEL_ID = "typedrag.program", "typedrag.model"
 """Tags of runs; registered versions have the second one, too."""
+_QUESTIONS = "set of test questions"
 _COMPILING_ONLY = ("prompt", "teacher")
 """Roles of LMs that a program's scores do not depend on."""
 
 
 @dataclass(frozen=True)
 class RegisteredProgram:
-    """A version, from 1, of a registered model that is a compiled program.
-
-    Attributes:
-        run: The id of MLflow's run that compiled it.
-        program: The name of the program; empty if it cannot be loaded.
-        about: The facts about its compile; None if it cannot be loaded.
-        problem: Why it cannot be loaded; empty if it can.
-    """
+    """A version, from 1, of a registered model that is a compiled program."""
 
     name: str
     version: int
     aliases: tuple[str, ...]
     run: str
+    """The id of MLflow's run that compiled it."""
     program: str = ""
+    """The name of the program; empty if it cannot be loaded."""
     about: CompiledAbout | None = None
     problem: str = ""
+    """Why it cannot be loaded; empty if it can."""
 
     @property
     def base(self) -> Estimate | None:
@@ -62,7 +59,6 @@ class RegisteredProgram:
 
     @property
     def compiled(self) -> Estimate | None:
-        """The same after compiling."""
         return self.about.compiled.get(SCORE) if self.about else None
 
 
@@ -95,7 +91,10 @@ def log_model(tracker: Tracker, program: Path, register_as: str | None) -> str:
 
     What is logged or registered already is not repeated.
     """
-    client, tags, digest = tracker.client, tracker.client.get_run(tracker.id).data.tags, _digest(program)
+    client, tags = tracker.client, tracker.client.get_run(tracker.id).data.tags
+    content = {file.name: read_part(program, file.name, str(program)) for file in program.glob("*.json")}
+    content[PROGRAM]["about"].pop("created", None)  # a compile that is resumed after its end writes it again
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     model_id = str(tags[_MODEL_ID]) if tags.get(_DIGEST) == digest else _save_model(tracker, program)
     client.set_tag(tracker.id, _MODEL_ID, model_id)
     client.set_tag(tracker.id, _DIGEST, digest)
@@ -142,13 +141,6 @@ def _register(tracker: Tracker, model_id: str, name: str, about: CompiledAbout) 
         model_id=model_id,
     )
     return f"models:/{name}/{version.version}"
-
-
-def _digest(program: Path) -> str:
-    """The digest of all but the date: a compile that is resumed after its end writes the same program again."""
-    content = {file.name: read_part(program, file.name, str(program)) for file in program.glob("*.json")}
-    content[PROGRAM]["about"].pop("created", None)
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
@@ -222,11 +214,11 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
     if score is None or champion.compiled is None:
         yield f"it cannot be compared with {other} by the test split ({_mean(score)}, {_mean(champion.compiled)})"
         return
-    differing = [
-        f"another {what} ({mine}, there {theirs})"
-        for what, (mine, theirs) in _compared(about, score, champion.about, champion.compiled).items()
-        if mine != theirs
-    ]
+    mine, theirs = _score_settings(about, score), _score_settings(champion.about, champion.compiled)
+    pairs = {name: (mine.get(name, "none"), theirs.get(name, "none")) for name in {**mine, **theirs}}
+    if not (about.test_questions and champion.about.test_questions):  # a sweep's best has none
+        pairs.pop(_QUESTIONS, None)
+    differing = [f"another {name} ({ours}, there {other})" for name, (ours, other) in pairs.items() if ours != other]
     if differing:
         scores = f"{_mean(score)} and {_mean(champion.compiled)}"
         yield f"its score and that of {other} do not compare ({scores}): {', '.join(differing)}"
@@ -234,33 +226,26 @@ def objections(about: CompiledAbout, champion: RegisteredProgram | None) -> Iter
         yield f"{other} is better on the test split ({_mean(champion.compiled)}, this one {_mean(score)})"
 
 
-def _compared(
-    about: CompiledAbout, score: Estimate, other: CompiledAbout, others: Estimate
-) -> dict[str, tuple[object, object]]:
-    """The settings, of both programs, that must be the same for their scores to compare."""
-    questions = (about.test_questions[:12], other.test_questions[:12])
-    roles = [role for role in dict.fromkeys([*about.lms, *other.lms]) if role not in _COMPILING_ONLY]
+def _score_settings(about: CompiledAbout, score: Estimate) -> dict[str, object]:
+    """The settings of a program that must be the same for its score to compare with another's."""
+    options = sorted(f"{name}.{o}={value}" for name, own in about.metric_options.items() for o, value in own.items())
+    lms = {}
+    for role, settings in about.lms.items():
+        if role not in _COMPILING_ONLY:
+            texts = [str(value) if name == "spec" else f"{name}={value}" for name, value in settings.items()]
+            lms[f"{role} LM"] = " ".join(texts) or "none"
     return {
-        "metric": (about.metric, other.metric),
-        "setting of a metric": (_settings(about.metric_options), _settings(other.metric_options)),
-        "dataset": (about.dataset, other.dataset),
-        "version of the dataset": (about.dataset_fingerprint[:12], other.dataset_fingerprint[:12]),
-        "subset": (about.subset or "all", other.subset or "all"),
-        "index": (about.index[:12] or "none", other.index[:12] or "none"),
-        "draw of test questions": (about.seed, other.seed),
-        "number of test questions": (score.n, others.n),
-        **({"set of test questions": questions} if all(questions) else {}),  # a sweep's best has none
-        **{f"{role} LM": (_lm(about.lms.get(role)), _lm(other.lms.get(role))) for role in roles},
+        "metric": about.metric,
+        "setting of a metric": " ".join(options) or "the defaults",
+        "dataset": about.dataset,
+        "version of the dataset": about.dataset_fingerprint[:12],
+        "subset": about.subset or "all",
+        "index": about.index[:12] or "none",
+        "draw of test questions": about.seed,
+        "number of test questions": score.n,
+        _QUESTIONS: about.test_questions[:12],
+        **lms,
     }
-
-
-def _settings(of: Mapping[str, Mapping[str, Any]]) -> str:
-    texts = sorted(f"{name}.{option}={value}" for name, options in of.items() for option, value in options.items())
-    return " ".join(texts) or "the defaults"
-
-
-def _lm(settings: Mapping[str, Any] | None) -> str:
-    return " ".join(str(v) if n == "spec" else f"{n}={v}" for n, v in settings.items()) if settings else "none"
 
 
 def _mean(score: Estimate | None) -> str:

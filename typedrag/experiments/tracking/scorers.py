@@ -86,16 +86,13 @@ def to_prediction(question: str, outputs: Any) -> dspy.Prediction:
         >>> to_prediction("Why?", "So.").answer
         'So.'
     """
-    outputs_given = {"answer": outputs} if isinstance(outputs, str) else _fields_of(outputs)
+    if isinstance(outputs, str):
+        outputs_given = {"answer": outputs}
+    elif isinstance(outputs, dspy.Prediction):
+        outputs_given = dict(outputs.toDict())
+    else:
+        outputs_given = asdict(outputs) if is_dataclass(outputs) and not isinstance(outputs, type) else dict(outputs)
     empty = Answer(question=question, answer="")
     fields = {**{name: getattr(empty, name) for name in empty.__dataclass_fields__}, **outputs_given}
     fields["passages"] = tuple(p if isinstance(p, Passage) else Passage(**p) for p in fields["passages"])
     return dspy.Prediction(**fields)
-
-
-def _fields_of(outputs: Any) -> dict[str, Any]:
-    if isinstance(outputs, dspy.Prediction):
-        return dict(outputs.toDict())
-    if is_dataclass(outputs) and not isinstance(outputs, type):
-        return asdict(outputs)
-    return dict(outputs)

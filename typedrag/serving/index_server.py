@@ -1,21 +1,43 @@
-"""Searches an index for clients, within limits; searches that wait are made together in one call."""
+"""A server of an index over HTTP, for programs on other machines; searches that wait are made together in one call."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Annotated, TypeVar
 
+from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi.responses import Response
 from pydantic import TypeAdapter
 
-from typedrag.core.errors import RetrievalError
+from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, IndexRetriever, retriever_parts
-from typedrag.retrieval.search.remote import MAX_REPLY, Batcher, BM25Settings, Part, SearchRequest, ServedIndex
-from typedrag.serving.errors import STOPPING, Fault, Refused, busy_error
-from typedrag.serving.logs import request_line
-from typedrag.serving.metrics import Metrics
+from typedrag.retrieval import (
+    BM25Retriever,
+    DenseRetriever,
+    HybridRetriever,
+    IndexRetriever,
+    open_retriever,
+    retriever_parts,
+)
+from typedrag.retrieval.opening import brings_index
+from typedrag.retrieval.search.remote import (
+    MAX_REPLY,
+    Batcher,
+    BM25Settings,
+    Part,
+    SearchReply,
+    SearchRequest,
+    ServedIndex,
+)
+from typedrag.serving import status
+from typedrag.serving.app import application
+from typedrag.serving.monitoring import Metrics, request_line
+from typedrag.serving.responses import STOPPING, Fault, Refused, busy_error
+from typedrag.serving.server import drain_before_exit
 from typedrag.serving.service import run_in_background, wait_until
 from typedrag.serving.settings import IndexSettings
 
@@ -43,7 +65,6 @@ class SearchService:
         self._under_way = 0
 
     async def search(self, request: SearchRequest) -> bytes:
-        """The `SearchReply` to a request, as JSON."""
         if len(request.queries) > self.settings.batch:
             raise Refused(Fault(422, "batch_too_large", f"A request has {self.settings.batch} queries at most."))
         if request.part and not getattr(retriever_parts(self.retriever), request.part):
@@ -55,12 +76,10 @@ class SearchService:
         return b'{"index":"%b","passages":[%b]}' % (fingerprint, b",".join(passages))
 
     async def served(self, bm25: BM25Settings) -> ServedIndex:
-        """A description of the index and its retriever, with these settings of BM25."""
         retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, bm25)))
         return _description(retriever, self.settings.batch)
 
     async def drain(self) -> None:
-        """Refuse new requests, and wait for those under way until the settings' limit."""
         self.stopping = True
         await wait_until(lambda: not self._under_way, self.settings.drain)
 
@@ -113,3 +132,53 @@ def _description(retriever: IndexRetriever, batch: int) -> ServedIndex:
         batch=batch,
         manifest=manifest,
     )
+
+
+DESCRIPTION = """Searches an index for programs that run elsewhere, by `--retriever` with the address of this server.
+
+Where the server has API keys, send yours as `Authorization: Bearer KEY` or `X-API-Key: KEY`."""
+
+router = APIRouter(prefix="/v1", tags=["index"])
+
+
+def open_index(spec: str, index: Path, settings: IndexSettings) -> FastAPI:
+    if brings_index(spec):
+        raise InputError(f"'{spec}' has its own index", "Name what searches yours: bm25, dense, hybrid or auto")
+    if spec == "gold":
+        raise InputError("gold gives passages that a dataset labels, and a server has none", "Name another retriever")
+    retriever = open_retriever(spec, index)
+
+    def build() -> SearchService:
+        service = SearchService(retriever, settings)
+        drain_before_exit(service)
+        return service
+
+    return create_index_app(build, settings)
+
+
+def create_index_app(build: Callable[[], SearchService], settings: IndexSettings) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.service = service = build()
+
+        async def look() -> dict[str, str]:
+            return {"index": await status.check_part([status.search_index(service.retriever)])}
+
+        app.state.readiness = status.Readiness(service, look)
+        yield
+
+    return application(lifespan, (router, status.router), settings, "typedrag index", DESCRIPTION)
+
+
+@router.post("/search", responses={200: {"model": SearchReply}})
+async def search(body: SearchRequest, request: Request) -> Response:
+    """Find the passages for each query, best first."""
+    service: SearchService = request.app.state.service
+    return Response(await service.search(body), media_type="application/json")
+
+
+@router.get("/index")
+async def index(request: Request, bm25: Annotated[BM25Settings, Query()]) -> ServedIndex:
+    """Describe the index and its retriever, with the given settings of BM25: identity, counts and manifest."""
+    service: SearchService = request.app.state.service
+    return await service.served(bm25)

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics`: the state of the server, for monitoring."""
+"""`/healthz`, `/readyz`, `/metrics`, `/v1/program` and the web page: the state of the server, and what it serves."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Protocol
 
 import dspy
 import httpx
-from fastapi import APIRouter, Header, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi import APIRouter, Header, HTTPException, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
 
 from typedrag.core.errors import LMUnavailable
 from typedrag.core.redaction import without_keys
 from typedrag.retrieval import Retriever
 from typedrag.serving.service import Service, run_in_background
+from typedrag.serving.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-router = APIRouter(tags=["status"])
+router, program_router = APIRouter(tags=["status"]), APIRouter()
 
 OK, FAILED = "ok", "unavailable"
 _SECONDS = 5.0
@@ -28,32 +31,23 @@ _REFUSALS = (401, 403)
 
 
 class Watched(Protocol):
-    """A service that tells if it is being stopped, and if the LM is out of order."""
+    """A service that tells if it is being stopped, and if it refuses all requests, since the LM is out of order."""
 
     @property
-    def stopping(self) -> bool:
-        """True if it takes no more requests."""
-        ...
+    def stopping(self) -> bool: ...
 
     @property
-    def refusing(self) -> bool:
-        """True if it refuses all requests, since the LM is out of order."""
-        ...
+    def refusing(self) -> bool: ...
 
 
 class Readiness:
     """Checks what a service needs. A result is kept for some seconds, so that probes cost little.
 
-    Args:
-        service: The service that is watched.
-        look: Gives the states of its parts, such as the index.
-        keep: The seconds for which a result is kept.
+    `look` gives the state of each part, such as the index.
     """
 
     def __init__(self, service: Watched, look: Callable[[], Awaitable[dict[str, str]]], keep: float = _SECONDS) -> None:
-        self._service = service
-        self._look = look
-        self._keep = keep
+        self._service, self._look, self._keep = service, look, keep
         self._looking = asyncio.Lock()
         self._seen: dict[str, str] = {}
         self._at = float("-inf")
@@ -68,18 +62,15 @@ class Readiness:
 
 
 async def check_programs(service: Service) -> dict[str, str]:
-    """The states of what the programs of a service need."""
     programs = list(service.programs.values())
     searched = [loaded.program.retriever for loaded in programs if loaded.program.retriever is not None]
-    return await check_parts(index=map(search_index, searched), lm=[_ask_lm(loaded.lm) for loaded in programs])
+    calls = [_ask_lm(loaded.lm) for loaded in programs]
+    index, lm = await asyncio.gather(check_part(map(search_index, searched)), check_part(calls))
+    return {"index": index, "lm": lm}
 
 
-async def check_parts(**checks: Iterable[Awaitable[None]]) -> dict[str, str]:
-    """`ok` for each part, or `unavailable` if one of its checks raises."""
-    return dict(zip(checks, await asyncio.gather(*map(_check_all, checks.values())), strict=True))
-
-
-async def _check_all(checks: Iterable[Awaitable[None]]) -> str:
+async def check_part(checks: Iterable[Awaitable[None]]) -> str:
+    """`ok`, or `unavailable` if one of the checks of a part raises."""
     within = [asyncio.wait_for(check, _SECONDS) for check in checks]
     faults = [ended for ended in await asyncio.gather(*within, return_exceptions=True) if ended is not None]
     for fault in faults:
@@ -88,7 +79,6 @@ async def _check_all(checks: Iterable[Awaitable[None]]) -> str:
 
 
 async def search_index(retriever: Retriever) -> None:
-    """Raise what keeps an index from being searched."""
     await run_in_background(lambda: retriever.search(["ready"], 1))
 
 
@@ -124,3 +114,45 @@ async def metrics(request: Request, accept: Annotated[str, Header()] = "") -> Re
     service: Service = request.app.state.service
     body, content_type = service.metrics.page(accept)
     return Response(body, headers={"Content-Type": content_type})
+
+
+_HEADERS = {"Cache-Control": "no-cache"}
+_FOLDER = Path(__file__).parent / "page"
+_FILES = StaticFiles(directory=_FOLDER)
+
+
+@program_router.get("/v1/program", tags=["programs"])
+async def program(request: Request, name: str = "") -> JSONResponse:
+    """A served program: its name, version, fingerprint, LM and scores; the default program if none is named.
+
+    If its last reload failed, `reload_error` says why.
+    """
+    service: Service = request.app.state.service
+    loaded = service.program(name)
+    return JSONResponse({**loaded.to_dict(), "reload_error": service.reload_errors.get(loaded.name, "")})
+
+
+@program_router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+def page(request: Request) -> Response:
+    """The page, with feedback switched on or off."""
+    settings = _settings(request)
+    html = (_FOLDER / "index.html").read_text("utf-8")
+    if settings.feedback:
+        html = html.replace('data-feedback="off"', 'data-feedback="on"', 1)
+    return HTMLResponse(html, headers=_HEADERS)
+
+
+@program_router.api_route("/static/{name}", methods=["GET", "HEAD"], include_in_schema=False)
+async def static(name: str, request: Request) -> Response:
+    """A file of the page."""
+    _settings(request)
+    reply = await _FILES.get_response(name, request.scope)
+    reply.headers.update(_HEADERS)
+    return reply
+
+
+def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.service.settings
+    if not settings.page:
+        raise HTTPException(404)
+    return settings

@@ -1,0 +1,273 @@
+"""`/v1/chat/completions` and `/v1/models` in the shapes of OpenAI, for its chat clients and libraries."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import Any, Self
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field, model_validator
+
+from typedrag.core.events import AnswerEnded, AnswerStarted, AnswerToken, Event, Read, SubAnswered
+from typedrag.core.records import NOT_FROM_COLLECTION, Answer, Answered
+from typedrag.files.text_files import WholeText, whole
+from typedrag.serving.programs import LoadedProgram
+from typedrag.serving.responses import EVENTS, Fault, Refused, event_stream, unless_client_leaves
+from typedrag.serving.routes import AskedType, keep, keep_answer
+from typedrag.serving.service import Service
+from typedrag.signatures.answering import Turn
+from typedrag.text.sentences import cited_sentences
+
+SUPERSEDED = "\n\n---\n\n*What stands above was a draft. The answer:*\n\n"
+"""The text between a streamed draft and the answer, if they differ: a client cannot take back what it has shown."""
+
+
+class Reply:
+    """Makes the objects of one reply, which share an id. Its model is the name of the program."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.id = f"chatcmpl-{uuid.uuid4().hex}"
+        self.created = int(time.time())
+
+    def completion(self, answer: Answer) -> dict[str, Any]:
+        cited = annotate(answer, len(answer.marked) - len(answer.answer))
+        message = {"role": "assistant", "content": answer.marked, "refusal": None, "annotations": cited}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        return self.make("chat.completion", choices=[choice], usage=usage(answer), typedrag=describe_answer(answer))
+
+    def make(self, kind: str, **fields: Any) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
+
+
+def annotate(answer: Answer, begun: int) -> list[dict[str, Any]]:
+    """The citations of an answer, which begins at a place of the content, by the sentences that they support."""
+    cited = answer.cited
+    titles = {passage.id: passage.title or passage.id for passage in cited}
+    return [
+        {
+            "type": "url_citation",
+            "url_citation": {
+                "url": f"urn:typedrag:passage:{quote(id_, safe='')}",
+                "title": titles[id_],
+                "start_index": begun + start,
+                "end_index": begun + end,
+                "passage_id": id_,
+            },
+        }
+        for start, end, id_ in cited_sentences(answer.answer, cited, answer.question)
+    ]
+
+
+def usage(answer: Answer) -> dict[str, int]:
+    read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def describe_answer(answer: Answer) -> dict[str, Any]:
+    """The fields of an answer that OpenAI's shapes lack."""
+    return {
+        "question": answer.question,
+        "question_type": answer.question_type,
+        "type_unsure": answer.type_unsure,
+        "answered": answer.answered,
+        "grounded": answer.grounded,
+        "fallback": answer.fallback,
+        "passages": [{"id": p.id, "title": p.title, "text": p.text} for p in answer.cited],
+    }
+
+
+class Chunks:
+    """Renders events as the chunks of a stream that ends in `[DONE]` or an error; with `usage`, the last chunk has the
+    number of tokens."""
+
+    def __init__(self, reply: Reply, *, usage: bool) -> None:
+        self._reply = reply
+        self._usage = usage
+        self._text = StreamedText()
+        self._begun = False
+
+    def __call__(self, event: Event | Fault) -> str:
+        if isinstance(event, Fault):
+            return _data(event.to_dict(""))
+        chunks = [] if self._begun else [self._delta({"role": "assistant", "content": ""})]
+        self._begun = True
+        if piece := self._text.add(event):
+            chunks.append(self._delta({"content": piece}))
+        if not isinstance(event, AnswerEnded):
+            return "".join(map(_data, chunks))
+        answer, begun = event.answer, self._text.begun
+        end = begun + len(answer.marked)
+        if cited := annotate(answer, end - len(answer.answer)):
+            chunks.append(self._delta({"annotations": cited}))
+        last = self._delta({}, finish_reason="stop")
+        last["typedrag"] = {**describe_answer(answer), "answer_start": begun, "answer_end": end}
+        chunks.append(last)
+        if self._usage:
+            chunks.append(self._reply.make("chat.completion.chunk", choices=[], usage=usage(answer)))
+        return "".join(map(_data, chunks)) + "data: [DONE]\n\n"
+
+    def _delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        chunk = self._reply.make("chat.completion.chunk", choices=[choice])
+        return {**chunk, "usage": None} if self._usage else chunk
+
+
+class StreamedText:
+    """The text of an answer as it is streamed; a client can only append to it.
+
+    If the answer turns out to differ from what was sent, all of it follows after `SUPERSEDED`. What is sent ends in
+    the answer, or in a longer text that it was cut from because a small LM had begun to repeat itself. The answer
+    begins at `begun` of what is `sent`.
+    """
+
+    def __init__(self) -> None:
+        self.sent = ""
+        self.begun = 0
+        self._from_knowledge = False
+
+    def add(self, event: Event) -> str:
+        match event:
+            case Read(part="", passages=passages):
+                self._from_knowledge = not passages
+            case SubAnswered(sub_answer=sub_answer):
+                self._from_knowledge |= sub_answer.answered is Answered.KNOWLEDGE
+            case AnswerStarted():
+                return self._start() + self._send(f"{NOT_FROM_COLLECTION}\n" if self._from_knowledge else "")
+            case AnswerToken(text=text):
+                return self._send(text)
+            case AnswerEnded(answer=answer):
+                text, sent = answer.marked, self.sent[self.begun :]
+                if sent.startswith(text):
+                    return ""
+                return self._send(text[len(sent) :]) if text.startswith(sent) else self._start() + self._send(text)
+        return ""
+
+    def _start(self) -> str:
+        piece = self._send(SUPERSEDED) if self.sent else ""
+        self.begun = len(self.sent)
+        return piece
+
+    def _send(self, piece: str) -> str:
+        self.sent += piece
+        return piece
+
+
+def without_drafts(text: str) -> str:
+    """The final answer in a streamed text that a client sends back as an earlier turn.
+
+    Example:
+        >>> without_drafts("Old yea" + SUPERSEDED + "Cold dough rises slowly.")
+        'Cold dough rises slowly.'
+    """
+    return text.rpartition(SUPERSEDED)[2]
+
+
+def _data(values: dict[str, Any]) -> str:
+    return f"data: {json.dumps(values, ensure_ascii=False)}\n\n"
+
+
+router = APIRouter(prefix="/v1", tags=["openai"])
+
+_SPEAKERS = ("user", "assistant")
+
+
+class Part(BaseModel):
+    """A part of a message; only parts of type `text` are read."""
+
+    type: str
+    text: str = ""
+
+
+class Message(BaseModel):
+    """A message of a chat; only the roles `user` and `assistant` are read."""
+
+    role: str
+    content: str | list[Part] | None = None
+
+    @model_validator(mode="after")
+    def _check_text(self) -> Self:
+        whole(self.text)
+        return self
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.type == "text")
+        return self.content or ""
+
+
+class StreamOptions(BaseModel):
+    """Options of a stream."""
+
+    include_usage: bool | None = False
+
+
+class ChatRequest(BaseModel):
+    """A chat; the user's last message is the question. Unknown fields are ignored."""
+
+    model: WholeText = Field(default="", description="A name of GET /v1/models; the first by default.")
+    messages: list[Message] = Field(
+        min_length=1, examples=[[{"role": "user", "content": "Why does homemade bread turn out dense and heavy?"}]]
+    )
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(default=None, ge=1, description="There is one answer; more cannot be asked for.")
+    question_type: AskedType = None
+
+
+@router.post("/chat/completions", responses={200: {"content": {EVENTS: {}}}})
+async def chat_completions(body: ChatRequest, request: Request) -> Response:
+    """Answer the last question of a chat, in the shape of OpenAI's chat completions; with `stream`, in chunks."""
+    service: Service = request.app.state.service
+    if (body.n or 1) > 1:
+        raise Refused(Fault(422, "unsupported", "n: There is one answer to a question; leave n out."))
+    reply = Reply(_find_program(service, body.model).name)
+    question, turns = conversation(body.messages)
+    arguments = (question, reply.model, turns, body.question_type)
+    if body.stream:
+        usage = bool(body.stream_options and body.stream_options.include_usage)
+        events = keep_answer(request, service.stream(*arguments))
+        return await event_stream(request, events, Chunks(reply, usage=usage))
+    answer = await unless_client_leaves(request, service.answer(*arguments))
+    await keep(request, answer)
+    return JSONResponse(reply.completion(answer))
+
+
+@router.get("/models")
+async def models(request: Request) -> JSONResponse:
+    """The programs that are served, the default one first."""
+    service: Service = request.app.state.service
+    return JSONResponse({"object": "list", "data": [_model(loaded) for loaded in service.programs.values()]})
+
+
+@router.get("/models/{model}")
+async def model(model: str, request: Request) -> JSONResponse:
+    """A program that is served."""
+    return JSONResponse(_model(_find_program(request.app.state.service, model)))
+
+
+def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
+    places = [place for place, message in enumerate(messages) if message.role == "user"]
+    if not places:
+        raise Refused(Fault(422, "invalid_request", "messages: There is no message of the user."))
+    last = messages[places[-1]]
+    if isinstance(last.content, list) and any(part.type != "text" for part in last.content):
+        raise Refused(Fault(422, "unsupported", "messages: Only text can be read of the last message."))
+    earlier = [(m.role, without_drafts(m.text).strip()) for m in messages[: places[-1]] if m.role in _SPEAKERS]
+    return last.text, tuple(Turn.model_validate({"speaker": role, "text": text}) for role, text in earlier if text)
+
+
+def _find_program(service: Service, name: str) -> LoadedProgram:
+    if name and name not in service.programs:
+        message = f"The model `{name[:100]}` does not exist; GET /v1/models lists those that do."
+        raise Refused(Fault(404, "model_not_found", message))
+    return service.program(name)
+
+
+def _model(loaded: LoadedProgram) -> dict[str, str | int]:
+    return {"id": loaded.name, "object": "model", "created": int(loaded.since.timestamp()), "owned_by": "typedrag"}

@@ -1,1 +1,0 @@
-"""Serves an index over HTTP, for programs on other machines."""
