@@ -29,7 +29,7 @@ from typedrag.lms.trace import collect_steps, run_concurrently
 from typedrag.metrics.labels import accuracy, confusion
 from typedrag.optimizers.compile.labelled_targets import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
-from typedrag.programs.artifact.compiled import Compiled, uncompiled
+from typedrag.programs.compiled import Compiled, build_without_index
 from typedrag.programs.preqrag import LMScopeClassifier, build_scope_classifier
 
 MAKES = ("rule", "lm", "either", "both")
@@ -85,7 +85,7 @@ def compiled_classifier(folder: Path) -> dspy.Module:
     Raises:
         InputError: If it is a program of another kind, or classifies by rule.
     """
-    program = Compiled.read(folder).build(uncompiled("preqrag").retriever)
+    program = Compiled.read(folder).build(build_without_index("preqrag").retriever)
     if not isinstance(program, PreQRAG) or not isinstance(program.classifier, LMScopeClassifier):
         raise InputError(f"{folder} holds no preqrag that asks the LM", "Compile scope-classifier-alone")
     return program.classifier

@@ -284,7 +284,7 @@ def save_model(folder: Path) -> Path:
     from mlflow.models import Model
 
     from typedrag.experiments.tracking.served_model import save_served_program
-    from typedrag.programs.artifact.compiled import save_compiled
+    from typedrag.programs.compiled import save_compiled
 
     save_compiled(_program()[0], folder / "program")
     save_served_program(folder / "program", folder / "model", Model())

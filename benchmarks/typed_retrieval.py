@@ -43,7 +43,7 @@ from typedrag.metrics.estimate import mean_estimate
 from typedrag.metrics.ranking import ranking_measures, searches
 from typedrag.programs import RAG, Options, Program, TypedRAG
 from typedrag.programs.answering import PassageAnswerer
-from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy
+from typedrag.programs.typed_rag.strategies import DecomposingStrategy
 from typedrag.programs.typed_rag.type_classifiers import build_type_classifier
 from typedrag.retrieval import open_reranker, open_retriever
 from typedrag.signatures.fields import Citations

@@ -29,9 +29,9 @@ CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
     "typedrag research revelator train": (TrainingSettings, "What `--set` takes."),
     "typedrag research papers run": (TableConfig, "The file of a table."),
     "typedrag research papers run, rankers": (RankersConfig, "Its `rankers`."),
-    "typedrag serve": (Settings, "What `--limit` takes."),
-    "typedrag index serve": (IndexSettings, "What `--limit` takes."),
-    "typedrag mcp": (Limits, "What `--limit` takes."),
+    "typedrag serve": (Settings, "Its options."),
+    "typedrag index serve": (IndexSettings, "Its options."),
+    "typedrag mcp": (Limits, "Its options."),
     "Options of programs": (Options, "What `-o` takes, and `programs.NAME.options` of a file."),
 }
 _NO_OPTIONS = {"scorer", "path", "subset", "fields"}

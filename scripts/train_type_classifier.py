@@ -29,16 +29,14 @@ from benchmarks.calibration import fit_temperature
 from typedrag.cli.terminal import run
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
-from typedrag.programs.typed_rag.type_classifiers.embedding import (
+from typedrag.programs.typed_rag.type_classifiers import (
     EMBEDDING_WEIGHTS,
-    EmbeddingTypeClassifier,
-    load_encoder,
-    mean_embedding,
-)
-from typedrag.programs.typed_rag.type_classifiers.linear import (
     WEIGHTS,
+    EmbeddingTypeClassifier,
     LinearWeights,
     character_ngrams,
+    load_encoder,
+    mean_embedding,
     save_arrays,
     word_ngrams,
 )

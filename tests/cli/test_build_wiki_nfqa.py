@@ -15,7 +15,7 @@ from typedrag.lms import lm as lms
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.vllm import split_address
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.compiled import save_compiled
 
 
 @pytest.fixture

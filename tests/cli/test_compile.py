@@ -17,7 +17,7 @@ from typedrag.experiments.results import read_run
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics.metric import _METRICS
 from typedrag.optimizers.compile.run import is_begun
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 
 STUB = "vllm:stub"
 REFERENCES = [{"text": f"Reference {n}.", "label": n} for n in (3, 2, 1, 0)]

@@ -14,7 +14,7 @@ from tests.programs.artifact.test_compiled import ABOUT, compiled, edit
 from typedrag.cli.main import cli
 from typedrag.experiments import read_run
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.compiled import save_compiled
 
 STUB = ["--lm", "vllm:stub"]
 QUESTION = "How do vaccines protect the body against disease?"

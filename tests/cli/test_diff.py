@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from tests.experiments.compare.test_diff import POOLED, REASON, changed
 from tests.programs.artifact.test_compiled import ABOUT
 from typedrag.cli.main import cli
-from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.artifact import named_predictors
+from typedrag.programs.compiled import save_compiled
 from typedrag.signatures.fields import SubQueries
 
 

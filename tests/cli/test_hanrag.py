@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tests.lm_server import Call
 from typedrag.cli.main import cli
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 
 STUB = "vllm:stub"
 COMPOUND = "When was the Forth Bridge opened, and how long is it?"

@@ -16,7 +16,7 @@ from typedrag.datasets.sample import PASSAGES
 from typedrag.experiments.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.resources import Resources
 from typedrag.programs import Options, build_program
-from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.compiled import save_compiled
 from typedrag.retrieval import BM25Retriever
 
 STUB = "vllm:stub"

@@ -14,7 +14,7 @@ from typedrag import load_program
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.programs import Options, build_program
-from typedrag.programs.artifact.compiled import Compiled, save_compiled
+from typedrag.programs.compiled import Compiled, save_compiled
 from typedrag.retrieval import BM25Retriever, open_retriever
 
 STUB = "vllm:stub"

@@ -84,7 +84,7 @@ def evaluate_one(data, server, monkeypatch):  # noqa: F811
 
     monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     monkeypatch.setenv("TYPEDRAG_LM", "embedded:nothing")
-    monkeypatch.setattr(hanrag, "_opened", open_lm)  # what is kept of another test has its server
+    monkeypatch.setattr(hanrag, "_open_once", open_lm)  # what is kept of another test has its server
 
     def evaluate(*arguments):
         row = ("--role", "ending", "--split", "all", "--limit", 1, "-o", "retries=0")

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.datasets.files import write_jsonl
 from tests.lm_server import Call
 from typedrag.cli.main import cli
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 
 ASPECTS = ["early life", "career", "death"]
 

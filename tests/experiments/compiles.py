@@ -20,7 +20,7 @@ from typedrag.optimizers.compile.run import CompileResult
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate
 from typedrag.optimizers.compile.tracking import log_compile
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import CompiledAbout, save_compiled
+from typedrag.programs.compiled import CompiledAbout, save_compiled
 
 OBJECTIVE = "objective/score"
 

@@ -16,8 +16,8 @@ from typedrag.core.errors import InputError, RetrievalError, TypedRAGError
 from typedrag.core.extras import MissingExtra
 from typedrag.experiments.loading import load_program, program_source, read_program
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact import dump_state
+from typedrag.programs.compiled import save_compiled
 from typedrag.retrieval.opening import _warn_sample, default_index
 
 mlflow = pytest.importorskip("mlflow")
@@ -84,7 +84,7 @@ def refused(source: str | Path, error: type[TypedRAGError] = InputError) -> str:
 def test_a_folder_is_loaded_over_a_retriever_or_an_index(folder, sample_index, monkeypatch):
     assert typedrag.load_program is load_program
     program = load_program(folder, retriever=Spy())
-    assert state_of(program) == state_of(compiled())
+    assert dump_state(program) == dump_state(compiled())
     assert load_program(str(folder), index=sample_index).retriever.index == sample_index
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
     assert load_program(folder).retriever.index == sample_index
@@ -110,7 +110,7 @@ def test_mlflow_gives_the_same_program_by_all_its_names(sources, folder):
         read = read_program(source)
         assert read.source == source
         assert read.state == read_program(folder).state
-        assert state_of(read.build(Spy())) == state_of(compiled())
+        assert dump_state(read.build(Spy())) == dump_state(compiled())
 
 
 def test_nothing_is_unpickled_and_no_network_is_needed(sources, folder, monkeypatch):

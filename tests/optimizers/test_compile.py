@@ -19,7 +19,7 @@ from typedrag.experiments.loading import load_program
 from typedrag.experiments.tracking.registry import registered_programs
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, run_compile
 from typedrag.optimizers.compile.resources import CompileResources
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 from typedrag.programs.typed_rag.type_classifiers import LMTypeClassifier
 from typedrag.retrieval import open_retriever
 

@@ -11,8 +11,8 @@ from tests.programs.ways import PUBLISHED
 from typedrag.core.question_types import DocumentScope, QuestionType
 from typedrag.core.records import Passage
 from typedrag.programs import Options, PreQRAGOptions, Program, SubQueryOptions
-from typedrag.programs.artifact.compiled import uncompiled
-from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.artifact import named_predictors
+from typedrag.programs.compiled import build_without_index
 from typedrag.signatures.fields import (
     Citations,
     Finding,
@@ -43,7 +43,7 @@ OPTIONS = (
     ).as_defaults(),  # each program takes what concerns it
 )
 PROGRAMS = ("typed_rag", "rag", "direct_lm", "preqrag")
-_BASES = [uncompiled(name, options) for name in PROGRAMS for options in OPTIONS]
+_BASES = [build_without_index(name, options) for name in PROGRAMS for options in OPTIONS]
 
 HOSTILE = ("[[ ## answer ## ]]", "\u2028{}{{", "\x00\x1b[31m", "</script>", "«»\n    x", "  padded\t", "Größe 零")
 

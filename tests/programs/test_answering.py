@@ -10,7 +10,7 @@ from tests.scripted import DEFAULTS, scripted
 from tests.scripted import signatures as s
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.programs import Options, SubQueryOptions, build_program
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact import dump_state
 from typedrag.signatures.fields import Citations
 
 REASON = "Why does homemade bread turn out dense and heavy?"
@@ -126,6 +126,6 @@ def test_demonstrations_of_before_are_still_shown():
     with scripted() as engine:
         answer = Answer.from_prediction(program(question=REASON))
     assert answer.grounded and len(engine.prompts) == 1
-    assert state_of(program)["strategy.answer.predict"].demos == [
+    assert dump_state(program)["strategy.answer.predict"].demos == [
         {"question": "Why does dough rise?", "citations": [1], "answer": "Yeast makes gas."}
     ]

@@ -15,9 +15,9 @@ from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Step
 from typedrag.programs import RAG, HANRAGOptions, Options, SubQueryOptions, TypedRAG, build_program
 from typedrag.programs.answering import NothingFound, PassageAnswerer
-from typedrag.programs.artifact.state import named_predictors
-from typedrag.programs.knobs import declared_knobs
+from typedrag.programs.artifact import named_predictors
 from typedrag.programs.loading import external_options, without_external_models
+from typedrag.programs.parameters import declared_parameters
 from typedrag.signatures import AnswerFromPassages
 
 QUESTION = "How do vaccines protect the body against disease?"
@@ -129,14 +129,14 @@ def test_a_threshold_beyond_one_is_refused():
 
 
 def test_a_sweep_can_turn_gate_and_threshold():
-    knobs = declared_knobs(Options)
+    knobs = declared_parameters(Options)
     assert knobs["relevance"].choices == ("none", "score", "lm", "cascade")
     assert str(knobs["relevance_threshold"]) == "0.05 to 0.5 in steps of 0.05"
 
 
 def test_types_may_have_a_threshold_of_their_own():
     options = Options(by_type={"debate": {"relevance_threshold": 0.1}})
-    assert options.of("debate").relevance_threshold == 0.1
+    assert options.for_type("debate").relevance_threshold == 0.1
 
 
 def test_a_strangers_word_is_no_reason_to_load_a_model():

@@ -4,7 +4,7 @@ import pytest
 
 from typedrag.core.records import Passage, SubAnswer
 from typedrag.lms.trace import collect_steps
-from typedrag.programs.sub_queries import Part, citing_what_it_uses, combined
+from typedrag.programs.sub_queries import Part, combine_parts, drop_unused_citations
 
 COSTS = Passage("costs", "A wind farm costs less than a reactor.")
 BIRDS = Passage("birds", "Turbines kill birds and bats at night.")
@@ -24,6 +24,6 @@ PARTS = [
 )
 def test_what_is_gone_from_a_combined_answer_is_not_cited(answer, citations, dropped):
     with collect_steps() as steps:
-        made = citing_what_it_uses(combined(answer, PARTS), "Is wind power good?")
+        made = drop_unused_citations(combine_parts(answer, PARTS), "Is wind power good?")
     assert (made.answer, made.citations, made.passages) == (answer, citations, (COSTS, BIRDS))
     assert tuple(d for step in steps for d in step.dropped) == dropped

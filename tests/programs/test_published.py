@@ -18,7 +18,7 @@ from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Answered
 from typedrag.programs import Options, build_program, program_class
 from typedrag.programs.loading import ProgramSource
-from typedrag.programs.published import published_options, published_reranker
+from typedrag.programs.options import PUBLISHED_RERANKERS
 
 EACH = ["AnswerPlainly", "AnswerPlainly"]
 FACTOID, REMARK = "What is the capital of France?", "Thanks a lot!"
@@ -82,7 +82,7 @@ def test_a_plain_prompt_asks_for_an_answer_alone_and_all_passages_are_shown():
 def test_the_baselines_have_the_same_options(program):
     assert Options.as_published(program) == Options.as_published("typed_rag")
     assert Options.as_published(program).top_k == Options.as_published(program).answer_passages == 5
-    assert published_reranker(program) == "none"
+    assert program not in PUBLISHED_RERANKERS
 
 
 @pytest.mark.parametrize("name", ASKING_PROGRAMS)
@@ -95,22 +95,22 @@ def test_every_program_can_be_asked_for_as_published(name):
 
 
 def test_coverage_has_ten_passages_all_core_sub_questions_and_300_words():
-    published = published_options("coverage_retrieval")
+    published = Options.as_published("coverage_retrieval")
     assert (published.top_k, published.answer_passages, published.answer_words) == (10, 10, 300)
     assert published.max_core_sub_questions > 20
 
 
 def test_a_program_of_no_paper_says_so(monkeypatch):
-    monkeypatch.setattr("typedrag.programs.published._PUBLISHED", {})
+    monkeypatch.setattr("typedrag.programs.options._PUBLISHED", {})
     with pytest.raises(InputError, match=r"program 'rag' is of no paper .*Leave out --as-published"):
         ProgramSource("rag").options(as_published=True)
 
 
 def test_the_published_reranker_is_used_unless_another_is_named():
     source = ProgramSource("typed_rag")
-    assert source.reranker_of(None, as_published=True) == "cross-encoder:BAAI/bge-reranker-large"
-    assert source.reranker_of(None, as_published=False) == "none"
-    assert source.reranker_of("bi-encoder", as_published=True) == "bi-encoder"
+    assert source.choose_reranker(None, as_published=True) == "cross-encoder:BAAI/bge-reranker-large"
+    assert source.choose_reranker(None, as_published=False) == "none"
+    assert source.choose_reranker("bi-encoder", as_published=True) == "bi-encoder"
 
 
 @pytest.mark.parametrize(

@@ -84,5 +84,5 @@ def test_defaults_are_never_refused():
 def test_what_is_given_counts_as_set_and_nothing_else():
     options = Options(top_k=3).with_given({"reason": {"search": "sub-query"}})
     assert options.model_fields_set == {"top_k", "reason"}
-    assert options.of(QuestionType.DEBATE).top_k == 3
+    assert options.for_type(QuestionType.DEBATE).top_k == 3
     program_class("typed_rag").check_options(options.model_fields_set)

@@ -8,7 +8,7 @@ from tests.programs.artifact.test_compiled import compiled
 from tests.serving.server import served
 from typedrag.experiments.tracking.served_model import save_served_program
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.compiled import save_compiled
 from typedrag.serving.programs import ProgramSpec
 
 QUESTIONS = ("How do vaccines protect the body against disease?", "Why does homemade bread turn out dense?")

@@ -25,7 +25,7 @@ from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.experiments.loading import registered_version
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.compiled import save_compiled
 from typedrag.serving.programs import EXAMPLE, ProgramSpec
 
 mlflow = pytest.importorskip("mlflow")

@@ -112,7 +112,7 @@ def command(
         as_published=as_published, overrides={**how["options"], **options.chosen(top_k=top_k)}
     )
     source.check_unlabelled(program_options, retriever)
-    reranker = source.reranker_of(how["reranker"], as_published=as_published)
+    reranker = source.choose_reranker(how["reranker"], as_published=as_published)
     searched = source.open_retriever(index, retriever)
     program = source.build(searched, open_reranker(reranker), program_options)
     if question is not None and not question.strip():

@@ -129,7 +129,7 @@ def _draw_diff(diff: ProgramDiff) -> None:
 def _print_predictor(predictor: PredictorDiff, console: Console) -> None:
     from rich.text import Text
 
-    from typedrag.programs.artifact.state import AUGMENTED
+    from typedrag.programs.artifact import AUGMENTED
 
     for line in predictor.signature:
         console.print(clean_text(f"its signature differs: {line}"))

@@ -24,8 +24,8 @@ from typedrag.experiments.ray_pool import ray_address
 from typedrag.lms.cost import Spending, format_dollars
 from typedrag.lms.lm import AdapterName, default_spec, lm_provider
 from typedrag.lms.vllm import split_address
-from typedrag.programs.knobs import Knob
 from typedrag.programs.options import TYPE_CLASSIFIERS
+from typedrag.programs.parameters import Parameter
 from typedrag.runs import AnyOf, Deadline, MaxCalls, MaxCost, MaxTokens, Stopper
 
 CLOSED = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -42,16 +42,16 @@ class LMConfig(BaseModel):
     api_base: str | None = None
     """The address of an OpenAI-compatible server. For other LMs than the one that answers, it is by default that of the
     latter. Runs do not record it."""
-    temperature: Annotated[NonNegativeFloat | None, Knob(0.0, 1.0)] = None
+    temperature: Annotated[NonNegativeFloat | None, Parameter(0.0, 1.0)] = None
     """The sampling temperature; by default 0."""
     max_tokens: PositiveInt | None = None
     """The most tokens that the LM may write in a call; by default 1,024, or 512 if it is embedded."""
-    top_p: Annotated[PositiveFloat | None, Knob(0.5, 1.0)] = None
+    top_p: Annotated[PositiveFloat | None, Parameter(0.5, 1.0)] = None
     """The sampling share `top_p`; by default the server's."""
-    top_k: Annotated[PositiveInt | None, Knob(10, 100, step=10)] = None
+    top_k: Annotated[PositiveInt | None, Parameter(10, 100, step=10)] = None
     """The most probable tokens that each token is drawn from; by default the server's. Refused for an LM that knows no
     such setting, such as OpenAI's."""
-    adapter: Annotated[AdapterName | None, Knob()] = None
+    adapter: Annotated[AdapterName | None, Parameter()] = None
     """The adapter that makes the LM keep to output types: `schema`, `json` or `chat`; by default as suits the LM."""
     seed: int | None = None
     """The seed that is sent with each call, to servers that take one."""
@@ -97,9 +97,9 @@ class BM25Config(BaseModel):
 
     model_config = CLOSED
 
-    k1: Annotated[NonNegativeFloat | None, Knob(0.4, 2.0)] = None
+    k1: Annotated[NonNegativeFloat | None, Parameter(0.4, 2.0)] = None
     """The saturation of repeated terms: the lower, the less further occurrences count."""
-    b: Annotated[float | None, Field(ge=0, le=1), Knob(0.0, 1.0)] = None
+    b: Annotated[float | None, Field(ge=0, le=1), Parameter(0.0, 1.0)] = None
     """The penalty on long passages."""
 
     @property
@@ -114,7 +114,7 @@ class ProgramConfig(BaseModel):
 
     model_config = CLOSED
 
-    program: Annotated[str, Knob()]
+    program: Annotated[str, Parameter()]
     """`typed_rag`, `rag`, `direct_lm` or another program's name, or the place of a compiled one: a folder,
     `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH`."""
     name: str = Field(default="", pattern=r"^[\w.+-]*$")
@@ -125,10 +125,10 @@ class ProgramConfig(BaseModel):
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the program that differ from the defaults, such as `top_k` or `reason: {combine: pool}`; of a
     compiled program, those that differ from what it was compiled with."""
-    reranker: Annotated[str | None, Knob(choices=("none", "bi-encoder"))] = None
+    reranker: Annotated[str | None, Parameter(choices=("none", "bi-encoder"))] = None
     """`none`, `bi-encoder[:NAME]`, `cross-encoder[:NAME]`, `monot5:NAME`, `rankt5:NAME`, `lit5:NAME`, `list:FOLDER`,
     `lm-pointwise` or `lm-listwise`; by default the one that a program was compiled with, else `none`."""
-    retriever: Annotated[str | None, Knob(choices=("bm25", "dense", "hybrid"))] = None
+    retriever: Annotated[str | None, Parameter(choices=("bm25", "dense", "hybrid"))] = None
     """`bm25`, `dense`, `hybrid`, `hybrid:WEIGHT` of the dense part, `auto`, which is `hybrid` where the index
     has both parts, `gold`, the `passage_ids` of the dataset's question as an ideal context, the `http://HOST:PORT` of
     an index server, `milvus:http://HOST:PORT/COLLECTION`, or `pyserini:NAME_OR_FOLDER` and other kinds that packages

@@ -16,9 +16,8 @@ from pydantic import TypeAdapter
 from typedrag.experiments.formats import flatten, format_estimate, format_p, render_page, write_page
 from typedrag.experiments.loading import program_source
 from typedrag.programs import Options
-from typedrag.programs.answering import lost_sentence
-from typedrag.programs.artifact.compiled import CompiledAbout, uncompiled
-from typedrag.programs.artifact.state import Fields, State, field_changes, fields_of, state_of
+from typedrag.programs.artifact import Fields, State, dump_state, field_changes, lost_injection_guard, signature_fields
+from typedrag.programs.compiled import CompiledAbout, build_without_index
 from typedrag.programs.loading import without_external_models
 
 Demonstration: TypeAlias = Mapping[str, Any]
@@ -122,7 +121,7 @@ class ProgramDiff:
 def read_sides(base: str, compiled: str) -> tuple[ProgramState, ProgramState]:
     """Read two programs to compare, as `program_source` reads them.
 
-    A name stands for the uncompiled program: with default options, and the predictors that the options of the
+    A name stands for the build_without_index program: with default options, and the predictors that the options of the
     other side give it.
     """
     sources = [program_source(text) for text in (base, compiled)]
@@ -133,8 +132,8 @@ def read_sides(base: str, compiled: str) -> tuple[ProgramState, ProgramState]:
             sides.append(ProgramState(label, own.program, own.options, own.state, own.signatures, own.about))
         else:
             # strangers may have written the options: models and files that they name are not opened
-            program = uncompiled(source.name, without_external_models(other.options) if other else None)
-            sides.append(ProgramState(label, source.name, Options(), state_of(program), fields_of(program)))
+            program = build_without_index(source.name, without_external_models(other.options) if other else None)
+            sides.append(ProgramState(label, source.name, Options(), dump_state(program), signature_fields(program)))
     return sides[0], sides[1]
 
 
@@ -223,9 +222,9 @@ def _predictor_diff(name: str, base: ProgramState, compiled: ProgramState) -> Pr
         only=only,
         signature=(changes,) if changes else (),
         instructions=None if texts[0] == texts[1] else Change("instructions", *texts),
-        unguarded=before is not None and after is not None and lost_sentence(before, after),
+        unguarded=bool(before and after and lost_injection_guard({name: before}, {name: after})),
         descriptions=tuple(_changes(*descriptions)),
-        settings=tuple(_changes(*(s.config.given() if s else {} for s in (before, after)))),
+        settings=tuple(_changes(*(s.config.model_dump(exclude_unset=True) if s else {} for s in (before, after)))),
         removed=tuple(removed),
         added=tuple(added),
         kept=len(stay),

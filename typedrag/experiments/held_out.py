@@ -25,7 +25,7 @@ from typedrag.experiments.results import MetricResult, QuestionResult, Run
 from typedrag.metrics import build_metric
 from typedrag.metrics.estimate import mean_estimates, sums_by_group
 from typedrag.metrics.objective import TRUTHFULNESS
-from typedrag.programs.artifact.compiled import Verdict as CompileVerdict
+from typedrag.programs.compiled import Verdict as CompileVerdict
 from typedrag.retrieval.local_models import locate_model
 from typedrag.retrieval.rerankers import BI_ENCODER
 

@@ -13,7 +13,7 @@ from typedrag.core.errors import InputError, first_line
 from typedrag.core.redaction import make_redactor
 from typedrag.experiments.tracking.tracker import connect_to_existing, faults_of_store
 from typedrag.programs import Options, Program, TypedRAG, loading
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import FORMS, ProgramSource
 from typedrag.retrieval import Reranker, Retriever, open_reranker
 

@@ -181,14 +181,17 @@ class SharedState:
     """An actor on the machine where the run was begun: the workers' store of LM replies, pauses and spending."""
 
     def __init__(self, replies: Path | None) -> None:
-        from typedrag.lms.replies import HELD, TABLES  # an actor begins the sooner, the less it has to import
+        self._tables: SQLite | None = None
+        if replies:
+            from typedrag.lms.replies import HELD, TABLES  # an actor begins the sooner, the less it has to import
 
-        self._tables = SQLite(replies, HELD, *TABLES)
+            self._tables = SQLite(replies, HELD, *TABLES)
         self._workers: dict[str, Any] = {}
         self._spent: dict[str, Spending] = {}
 
     def run(self, statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]] | TypedRAGError:
         """The rows of a statement, or the error to raise."""
+        assert self._tables, "jobs that share replies name their file"
         try:
             return self._tables.run(statement, **values)
         except TypedRAGError as error:
@@ -204,9 +207,10 @@ class SharedState:
 
     def release(self, worker: str) -> None:
         """Release the replies that a lost worker has claimed."""
-        from typedrag.lms.replies import RELEASE_ALL
+        if self._tables:
+            from typedrag.lms.replies import RELEASE_ALL
 
-        self.run(RELEASE_ALL, {"worker": worker})
+            self.run(RELEASE_ALL, {"worker": worker})
 
     def add_spent(self, call: str, spent: Spending) -> None:
         """Add to what a call under way has spent: its worker may be lost before it returns."""

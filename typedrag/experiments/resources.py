@@ -26,7 +26,7 @@ from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import Role, default_spec, open_lm, reply_settings
 from typedrag.metrics import Metric, build_metric, metric_class, takes_scorer
 from typedrag.programs import Options, Program, program_class
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import (
@@ -363,7 +363,7 @@ def configured_options(program: ProgramConfig, source: ProgramSource) -> Options
 
 def reranker_spec(program: ProgramConfig, source: ProgramSource) -> str:
     """The spec of a program's reranker: that configured, or its own, or the published one."""
-    return source.reranker_of(program.reranker, as_published=program.as_published)
+    return source.choose_reranker(program.reranker, as_published=program.as_published)
 
 
 def bm25_settings(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:

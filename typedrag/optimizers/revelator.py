@@ -48,7 +48,7 @@ from typedrag.optimizers.trainer import (
     training_arguments,
 )
 from typedrag.programs import HANRAG
-from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
 from typedrag.runs import RunFolder, is_run
 from typedrag.runs.work import Listener, Stages, ignore_progress
@@ -152,7 +152,7 @@ def train_revelator(
     identity = {
         "base": base,
         "data": dataset.fingerprint,
-        "prompts": fingerprint(state_of(program)),
+        "prompts": fingerprint(dump_state(program)),
         "settings": settings.model_dump(mode="json"),
     }
     if not is_run(out) and out.exists() and any(file.name != ".lock" for file in out.iterdir()):

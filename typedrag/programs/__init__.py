@@ -1,6 +1,6 @@
 """Programs that answer questions: typed_rag, the systems of the papers and the baselines, found by name."""
 
-from typedrag.programs.adaptive_rag import AdaptiveRAG
+from typedrag.programs.adaptive_rag import AdaptiveRAG, IRCoT
 from typedrag.programs.baselines import RAG, DirectLM, RAGFusion, ReferenceAnswer
 from typedrag.programs.coverage import (
     CoverageDefinition,
@@ -9,7 +9,6 @@ from typedrag.programs.coverage import (
     CoverageSubQuestions,
 )
 from typedrag.programs.hanrag import HANRAG
-from typedrag.programs.ircot import IRCoT
 from typedrag.programs.options import (
     AdaptiveRAGOptions,
     CoverageWeights,

@@ -1,28 +1,95 @@
-"""Adaptive-RAG: retrieves not at all, once, or again and again (Jeong et al. 2024; HANRAG, section 5).
+"""HANRAG's baselines (section 5): IRCoT, in which retrieval and reasoning take turns (Trivedi et al. 2023), and
+Adaptive-RAG, which retrieves not at all, once, or again and again (Jeong et al. 2024).
 
-Its classifiers are modules that take a `question` and return a `dspy.Prediction` with `route`.
+Classifiers of complexity are modules that take a `question` and return a `dspy.Prediction` with `route`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import dspy
 
-from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable, StepFailed
 from typedrag.core.question_types import Route
-from typedrag.core.records import Step
+from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
-from typedrag.lms.trace import Stopwatch, add_step
-from typedrag.programs.ircot import InterleavedReasoning
+from typedrag.lms.trace import Stopwatch, add_step, calls_left, record_fallback
+from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
 from typedrag.programs.options import Options
-from typedrag.programs.program import RETRIEVING, program
-from typedrag.programs.retrieving import RoutedProgram
-from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
-from typedrag.retrieval import Retriever
+from typedrag.programs.program import RETRIEVING, Program, RoutedProgram, program
+from typedrag.programs.typed_rag.strategies import EvidenceBased
+from typedrag.retrieval import Reranker, Retriever
 from typedrag.retrieval.local_models import loading, local_model
-from typedrag.signatures.hanrag import JudgeComplexity
+from typedrag.signatures import AnswerFromPassages
+from typedrag.signatures.fields import number_passages
+from typedrag.signatures.hanrag import JudgeComplexity, ReasonOneStep
+
+
+@program
+class IRCoT(Program):
+    """question ─► (retrieve ─► one sentence of reasoning) again and again ─► answer"""
+
+    name: ClassVar[str] = "ircot"
+    reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
+
+    def build(self, retriever: Retriever) -> None:
+        self.strategy = InterleavedReasoning(retriever, self.reranker, self.options)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        return self.strategy(question=question)
+
+
+class InterleavedReasoning(Retrieving):
+    """┌► retrieve ─► one sentence of reasoning ─► finished? ─┬─ yes ─► answer from all that was collected
+    └─ the sentence is the next query ◄─── no ──────────────┘
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        most = options.ircot.max_passages
+        super().__init__(retriever, reranker, options.model_copy(update={"answer_passages": most}))
+        self.reason = dspy.Predict(ReasonOneStep)
+        self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), self.options)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer by way of reasoning; see `Program.respond`."""
+        collected: dict[str, Passage] = {}
+        thoughts: list[str] = []
+        query = question
+        while True:
+            [passages] = self.search([query], rerank=True)
+            for passage in self.rerank(query, passages, self.options.top_k):
+                if len(collected) < self.options.ircot.max_passages:
+                    collected.setdefault(passage.id, passage)
+            try:
+                query, finished = self._think(question, list(collected.values()), thoughts)
+            except StepFailed as failure:
+                record_fallback(failure, "answered from what was found by then")
+                break
+            if finished or not query or query in thoughts or len(thoughts) + 1 == self.options.ircot.max_steps:
+                break
+            if calls_left(default=2) < 2:  # one is for the answer
+                break
+            thoughts.append(query)
+        return self.final_answer(self.answer, question, list(collected.values()))
+
+    def _think(self, question: str, passages: Sequence[Passage], thoughts: Sequence[str]) -> tuple[str, bool]:
+        """The next sentence of reasoning, and whether it is the last."""
+        shown = number_passages(passages, self.options.passage_words)
+        reply = ask(
+            "reason",
+            self.reason,
+            retries=self.options.retries,
+            passages=shown,
+            question=question,
+            thoughts=list(thoughts),
+        )
+        thought = " ".join(reply.prediction.thought.split())
+        add_step(Step("reason", question, thought, seconds=reply.seconds, usage=reply.usage))
+        return thought, reply.prediction.finished
+
 
 _LETTERS = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}
 """What the authors' classifier writes."""
@@ -38,7 +105,6 @@ class LMComplexity(dspy.Module):
         self._retries = options.retries
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route that the LM names."""
         reply = ask("classify", self.judge, retries=self._retries, question=question)
         route = Route(reply.prediction.route)
         add_step(Step("classify", question, str(route), seconds=reply.seconds, usage=reply.usage))
@@ -48,10 +114,8 @@ class LMComplexity(dspy.Module):
 class TrainedComplexity(dspy.Module):
     """A T5 that was trained to write A, B or C for a question, as the authors' code trains it.
 
-    Of the three the most probable is taken, whatever else it would write. It is loaded at the first question.
-
-    Args:
-        name: A folder, or its name on the Hugging Face hub.
+    Of the three the most probable is taken, whatever else it would write. The name is a folder's, or on the Hugging
+    Face hub; it is loaded at the first question.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,7 +123,6 @@ class TrainedComplexity(dspy.Module):
         self.name = name
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route."""
         watch = Stopwatch()
         with _classifier(self.name) as (network, tokenizer, letters):
             import torch
@@ -71,12 +134,6 @@ class TrainedComplexity(dspy.Module):
         route = max(letters, key=lambda route: float(logits[letters[route]]))
         add_step(Step("classify", question, str(route), seconds=watch.seconds))
         return dspy.Prediction(route=route)
-
-
-def build_complexity(options: Options) -> dspy.Module:
-    """The classifier that the options name."""
-    _, colon, name = options.adaptive.classifier.partition(":")
-    return TrainedComplexity(name) if colon else LMComplexity(options)
 
 
 @local_model
@@ -106,17 +163,15 @@ class AdaptiveRAG(RoutedProgram):
     reads = RETRIEVING | {"rerank_everywhere", "ircot", "adaptive"}
 
     def build(self, retriever: Retriever) -> None:
-        """The classifier of questions, and a strategy for each route that retrieves."""
-        self.complexity = build_complexity(self.options)
+        _, colon, name = self.options.adaptive.classifier.partition(":")
+        self.complexity = TrainedComplexity(name) if colon else LMComplexity(self.options)
         self.single_step = EvidenceBased(retriever, self.reranker, self.options)
         self.complex = InterleavedReasoning(retriever, self.reranker, self.options)
 
     def route(self, question: str) -> Route:
-        """The route that the classifier names; see `RoutedProgram.route`."""
         return Route(self.complexity(question=question).route)
 
     def by_route(self, question: str, route: Route) -> dspy.Prediction:
-        """See `RoutedProgram.by_route`."""
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         strategy = self.complex if route is Route.COMPLEX else self.single_step

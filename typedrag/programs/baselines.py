@@ -10,12 +10,11 @@ from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import record_fallback
-from typedrag.programs.answering import PassageAnswerer, of_length
+from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
 from typedrag.programs.options import Options
 from typedrag.programs.program import ASKING, RETRIEVING, Program, program
-from typedrag.programs.retrieving import Retrieving
-from typedrag.programs.sub_queries import nearness, sift_reply
-from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
+from typedrag.programs.sub_queries import filter_reply, topic_similarity
+from typedrag.programs.typed_rag.strategies import EvidenceBased
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures.answering import AnswerFromPassages
 from typedrag.signatures.demonstrations import predictor
@@ -31,7 +30,6 @@ class DirectLM(Program):
     retrieves: ClassVar[bool] = False
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from the LM's own knowledge."""
         return self.answer_from_lm(question)
 
 
@@ -43,11 +41,9 @@ class RAG(Program):
     reads = RETRIEVING | {"rerank_everywhere"}
 
     def build(self, retriever: Retriever) -> None:
-        """The strategy for evidence-based questions, used for all."""
         self.strategy = EvidenceBased(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from the passages found for the question."""
         return self.strategy(question=question)
 
 
@@ -59,11 +55,9 @@ class RAGFusion(Program):
     reads = RETRIEVING | {"max_sub_queries", "sift"}
 
     def build(self, retriever: Retriever) -> None:
-        """One strategy for all questions."""
         self.strategy = _Fusion(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from the passages found for the question and its variants."""
         return self.strategy(question=question)
 
 
@@ -73,22 +67,18 @@ class _Fusion(Retrieving):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.vary = predictor(VaryQuery)
-        self.answer = PassageAnswerer(of_length(AnswerFromPassages, options), options)
+        self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """See `Program.respond`."""
         try:
-            variants = self._variants(question)
+            reply = ask("decompose", self.vary, retries=self.options.retries, question=question)
+            near, written = topic_similarity(self.retriever, self.reranker), reply.prediction.queries.root
+            variants = filter_reply(reply, question, written, self.vary, self.options, near=near)
         except StepFailed as failure:
             variants = []
             record_fallback(failure, "searched with the question alone")
         passages = self.pool(question, self.search([question, *variants], rerank=True))
         return self.final_answer(self.answer, question, passages)
-
-    def _variants(self, question: str) -> list[str]:
-        reply = ask("decompose", self.vary, retries=self.options.retries, question=question)
-        near = nearness(self.retriever, self.reranker)
-        return sift_reply(reply, question, reply.prediction.queries.root, self.vary, self.options, near=near)
 
 
 @program
@@ -109,8 +99,9 @@ class ReferenceAnswer(Program):
         Raises:
             InputError: If the dataset has none for this question.
         """
-        if answers := call_context().labels.get("answers_compared"):
-            return dspy.Prediction(answer=answers[0 if call_context().labels["preference"] > 0 else 1])
-        if references := call_context().labels.get("references"):
+        labels = call_context().labels
+        if answers := labels.get("answers_compared"):
+            return dspy.Prediction(answer=answers[0 if labels["preference"] > 0 else 1])
+        if references := labels.get("references"):
             return dspy.Prediction(answer=references[0].text)
         raise InputError("the question has no answer of its own", "Evaluate 'reference' on a dataset that has answers")

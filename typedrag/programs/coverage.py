@@ -1,9 +1,10 @@
-"""Four ways to use core sub-questions in RAG (sub-question coverage, sections 3.1 and 5)."""
+"""Core sub-questions in RAG: four ways to use them, and rounds that search for what an answer leaves open
+(sub-question coverage, sections 3.1, 5 and 6)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dspy
 
@@ -11,27 +12,27 @@ from typedrag.core.errors import StepFailed
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Step, SubQuestion
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, reserve_calls, run_concurrently
-from typedrag.programs.answering import PassageAnswerer, as_asked, is_final
+from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, answer_signature, is_final
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.program import RETRIEVING, Program, program
-from typedrag.programs.retrieving import Retrieving
-from typedrag.programs.sub_queries import is_copied, prompt_of
-from typedrag.programs.typed_rag.strategies.decomposing import DecomposingStrategy, Decomposition
-from typedrag.programs.typed_rag.strategies.evidence_based import EvidenceBased
+from typedrag.programs.sub_queries import copyable_prompt, is_copied
+from typedrag.programs.typed_rag.strategies import DecomposingStrategy, Decomposition, EvidenceBased
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
-from typedrag.signatures.answering import AnswerFromPassages, AnswerSubQuery
-from typedrag.signatures.sub_question_coverage import AnswerByDefinition, AnswerCoveringSubQuestions, CombineSubAnswers
+from typedrag.signatures import AnswerFromPassages
+from typedrag.signatures.answering import AnswerSubQuery
+from typedrag.signatures.sub_question_coverage import (
+    AnswerByDefinition,
+    AnswerCoveringSubQuestions,
+    CombineSubAnswers,
+    ReviseAnswer,
+)
 from typedrag.sub_questions.coverage_judge import SentenceCoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionDecomposer, SubQuestionTyper
 from typedrag.text.words import first_words
 
 
 class CoreSubQuestions(dspy.Module):
-    """sub-questions, about 20 ─► typed ─► those that are core
-
-    Args:
-        options: The program's options.
-    """
+    """sub-questions, about 20 ─► typed ─► those that are core"""
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -49,27 +50,27 @@ class CoreSubQuestions(dspy.Module):
     def weighted(self, question: str) -> dict[str, float]:
         """The sub-questions of the types that have a weight, at most `max_core_sub_questions` of each type.
 
-        Returns:
-            Each with its weight: that of its type, shared among those of the type. So the weights of the sub-questions
-            that a text covers sum to its rating (section 4).
+        Each has the weight of its type, shared among those of the type. So the weights of the sub-questions that a text
+        covers sum to its rating (section 4).
         """
-        of_type: dict[SubQuestionType, list[str]] = {}
+        by_type: dict[SubQuestionType, list[str]] = {}
         for sub_question in self.typed(question):
-            of_type.setdefault(sub_question.type, []).append(sub_question.text)
-        weights, most = self.options.coverage_weights, self.options.max_core_sub_questions
-        if not any(weights.of(type_) > 0 for type_ in of_type):
-            worth = " or ".join(type_.value for type_ in SubQuestionType if weights.of(type_) > 0)
+            by_type.setdefault(sub_question.type, []).append(sub_question.text)
+        weights = self.options.coverage_weights.by_type()
+        if not any(weights[type_] > 0 for type_ in by_type):
+            worth = " or ".join(type_.value for type_, weight in weights.items() if weight > 0)
             raise StepFailed("decompose", f"no sub-question is {worth or 'worth covering'}")
+        most = self.options.max_core_sub_questions
         return {
-            text: weights.of(type_) / len(texts[:most])
-            for type_, texts in of_type.items()
-            if weights.of(type_)
+            text: weights[type_] / len(texts[:most])
+            for type_, texts in by_type.items()
+            if weights[type_]
             for text in texts[:most]
         }
 
     def typed(self, question: str) -> list[SubQuestion]:
         """All sub-questions with their types, in the LM's order."""
-        prompt = prompt_of(self.decomposer.decompose, question)
+        prompt = copyable_prompt(self.decomposer.decompose, question)
         written = [q for q in self.decomposer(question=question).sub_questions if not is_copied(q, prompt)]
         if not written:
             raise StepFailed("decompose", "no usable sub-question came out")
@@ -77,12 +78,84 @@ class CoreSubQuestions(dspy.Module):
         return [SubQuestion(text, type_) for text, type_ in zip(written, types, strict=True)]
 
 
+_CALLS_A_ROUND = 2
+"""LM calls of a round: one to revise the draft, one to judge the revision."""
+
+
+class CoverageRounds(Retrieving):
+    """draft ─► core sub-questions it leaves open ─► retrieve for those ─► revise, `coverage_rounds` times at most
+
+    A revision is rejected if its rating is no higher, or it loses a sub-question that was covered. The rounds end
+    then, and when nothing is open, no new passage is found, or no LM calls are left. A step that fails
+    leaves the answer as it was. By default core sub-questions count alone; with `coverage_weights` an open one of
+    another type is searched for if its weight is above 0, and speaks against a revision that covers it if below.
+    """
+
+    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
+        super().__init__(retriever, reranker, options)
+        self.core = CoreSubQuestions(options)
+        self.judge = SentenceCoverageJudge(options.retries)
+        self.revise = PassageAnswerer(answer_signature(ReviseAnswer, options), options)
+
+    def improve(self, question: str, draft: dspy.Prediction) -> dspy.Prediction:
+        """The answer after all rounds, with the passages and citations of the draft and its revisions."""
+        answer = draft
+        try:
+            weights = self.core.weighted(question)
+            worth = [text for text, weight in weights.items() if weight > 0]
+            covered = self._covered(answer, weights)
+            for _ in range(self.options.coverage_rounds):
+                left = [text for text in worth if text not in covered]
+                if not left or calls_left(default=_CALLS_A_ROUND) < _CALLS_A_ROUND:
+                    break
+                revised = self._revise(question, answer, left)
+                if revised is None:
+                    break
+                now = self._covered(revised, weights)
+                still = [text for text in worth if text not in now]
+                lost = [text for text in still if text in covered]
+                if lost or sum(now.values()) <= sum(covered.values()):
+                    covers = f"{len(still)} sub-questions open after it, {len(left)} before"
+                    if lost:
+                        covers += f"; no longer covered: {' '.join(lost)}"
+                    add_step(Step("coverage round", question, dropped=(f"{revised.answer} ({covers})",)))
+                    break
+                answer, covered = revised, now
+        except StepFailed as failure:
+            record_fallback(failure, "not revised any further")
+        return answer
+
+    def _covered(self, answer: dspy.Prediction, weights: Mapping[str, float]) -> dict[str, float]:
+        """The sub-questions that an answer covers, with their weights, whose sum is its rating."""
+        verdicts = self.judge(text=answer.answer, sub_questions=list(weights)).verdicts
+        return {text: weights[text] for text, verdict in zip(weights, verdicts, strict=True) if verdict.answered}
+
+    def _revise(self, question: str, draft: dspy.Prediction, left: Sequence[str]) -> dspy.Prediction | None:
+        """The revised answer; None if there are no new passages for open sub-questions, or they hold no answer."""
+        known = {passage.id for passage in draft.passages}
+        with reserve_calls(_CALLS_A_ROUND - 1):  # reranking leaves the other
+            pool = reciprocal_rank_fusion(self.search_each(left))
+        passages = [passage for passage in pool if passage.id not in known][: self.options.answer_passages]
+        if not passages:
+            return None
+        try:
+            new = self.revise(question=question, passages=passages, draft=draft.answer, open_sub_questions=list(left))
+        except NotAnswered:
+            return None
+        revision = {
+            "answer": new.answer,
+            "passages": tuple({p.id: p for p in (*draft.passages, *new.passages)}.values()),
+            "citations": tuple(dict.fromkeys((*draft.citations, *new.citations))),
+        }
+        return dspy.Prediction(**{**draft.toDict(), **revision})
+
+
 class _ByDefinition(EvidenceBased):
     """retrieve(question) ─► answer, told what core sub-questions are"""
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
-        self.answer = PassageAnswerer(as_asked(AnswerByDefinition, options), options)
+        self.answer = PassageAnswerer(answer_signature(AnswerByDefinition, options), options)
 
 
 class _BySubQuestions(Retrieving):
@@ -91,10 +164,9 @@ class _BySubQuestions(Retrieving):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.core = CoreSubQuestions(options)
-        self.answer = PassageAnswerer(as_asked(AnswerCoveringSubQuestions, options), options)
+        self.answer = PassageAnswerer(answer_signature(AnswerCoveringSubQuestions, options), options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer the question and its core sub-questions; see `Program.respond`."""
         core = self.core(question=question).sub_questions
         query = " ".join([question, *core])
         [passages] = self.search([query], rerank=True)
@@ -109,12 +181,10 @@ class _Core(DecomposingStrategy):
     combine_signature = CombineSubAnswers
     pooled_signature = AnswerFromPassages
 
-    def build_decomposer(self) -> dspy.Module:
-        """The module that writes sub-questions and types them."""
+    def build_decomposer(self, signature: Any) -> dspy.Module:
         return CoreSubQuestions(self.options)
 
-    def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
-        """The core sub-questions, as the sub-queries."""
+    def decompose(self, question: str) -> tuple[Decomposition, list[str]]:
         core = self.decomposer(question=question).sub_questions
         return Decomposition(core), core
 
@@ -130,41 +200,35 @@ class _Retrieval(_Core):
     weight is below 0 is not added, and comes last.
     """
 
-    ways = SubQueryOptions(combine="pool", search="sub-query")
+    strategy_options = SubQueryOptions(combine="pool", search="sub-query")
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         if options.coverage_rerank == "judge":
             self.judge = SentenceCoverageJudge(options.retries)
 
-    def parts_of(self, question: str) -> tuple[Decomposition, list[str]]:
-        """The sub-questions that have a weight, as the sub-queries."""
+    def decompose(self, question: str) -> tuple[Decomposition, list[str]]:
         weights = self.decomposer.weighted(question)
         return Decomposition(list(weights), weights=weights), list(weights)
 
     def pooled(self, question: str, parts: Decomposition, sub_queries: Sequence[str]) -> list[Passage]:
-        """The passages that cover the sub-questions best."""
         weights = parts.weights
-        of_question, *rankings = self.search([question, *weights], rerank=True)
+        own_ranking, *rankings = self.search([question, *weights], rerank=True)
         sought = [ranking for ranking, weight in zip(rankings, weights.values(), strict=True) if weight > 0]
-        pool = self._by_rank(reciprocal_rank_fusion([of_question, *sought]), rankings, weights)
+        pool = reciprocal_rank_fusion([own_ranking, *sought])
+        if self.chooses:
+            rankings = [self.rerank(s, pool, len(pool)) for s in weights]
+        ids = {p.id for p in pool}
+        # passages that only the question found count nothing
+        ranked = reciprocal_rank_fusion([*rankings, pool], weights=[*weights.values(), 0.0])
+        pool = [p for p in ranked if p.id in ids]
         if self.options.coverage_rerank == "judge":
-            pool = self._by_coverage(pool, weights)
+            pool = self._rank_by_coverage(pool, weights)
         best = pool[: self.options.answer_passages]
         add_step(Step("pool", f"{len(pool)} passages", passage_ids=tuple(p.id for p in best)))
         return best
 
-    def _by_rank(
-        self, pool: list[Passage], rankings: Sequence[list[Passage]], weights: Mapping[str, float]
-    ) -> list[Passage]:
-        """The pool by fused ranks for the sub-questions; passages that only the question found count nothing."""
-        if self.chooses:
-            rankings = [self.rerank(s, pool, len(pool)) for s in weights]
-        ranked = reciprocal_rank_fusion([*rankings, pool], weights=[*weights.values(), 0.0])
-        ids = {p.id for p in pool}
-        return [p for p in ranked if p.id in ids]
-
-    def _by_coverage(self, pool: list[Passage], weights: Mapping[str, float]) -> list[Passage]:
+    def _rank_by_coverage(self, pool: list[Passage], weights: Mapping[str, float]) -> list[Passage]:
         """The pool by the weights of the sub-questions that the LM says a passage answers; unjudged passages come
         last."""
         candidates = pool[: self.options.rerank_candidates]
@@ -194,7 +258,7 @@ class _Retrieval(_Core):
 class _EndToEnd(_Core):
     """core sub-questions ─► for each, at once: retrieve ─► answer ─► combine"""
 
-    ways = SubQueryOptions(combine="aggregate", search="sub-query")
+    strategy_options = SubQueryOptions(combine="aggregate", search="sub-query")
 
 
 class _CoverageProgram(Program):
@@ -204,12 +268,10 @@ class _CoverageProgram(Program):
     reads = (RETRIEVING - {"answer_prompt"}) | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
-        """The strategy, and plain RAG to fall back on."""
         self.strategy = self.strategy_class(retriever, self.reranker, self.options)
         self.plain = EvidenceBased(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer by way of core sub-questions."""
         try:
             return self.strategy(question=question)
         except StepFailed as failure:

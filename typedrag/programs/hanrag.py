@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -20,21 +20,26 @@ from typedrag.lms.asking import ask
 from typedrag.lms.cost import track_calls
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.trace import Stopwatch, add_step, calls_left, collect_steps, record_fallback, run_concurrently
-from typedrag.programs.answering import NotAnswered, PassageAnswerer, answer_without_passages, of_length
+from typedrag.programs.answering import (
+    NotAnswered,
+    PassageAnswerer,
+    Retrieving,
+    answer_signature,
+    answer_without_passages,
+)
 from typedrag.programs.options import Options
-from typedrag.programs.program import RETRIEVING, program
-from typedrag.programs.retrieving import Retrieving, RoutedProgram
+from typedrag.programs.program import RETRIEVING, RoutedProgram, program
 from typedrag.programs.sub_queries import (
     Part,
     answer_parts,
-    answers_of,
-    combine,
-    combined,
+    collect_answers,
+    combine_answers,
+    combine_parts,
+    copyable_prompt,
+    filter_sub_queries,
     is_copied,
-    nearness,
-    pairs_of,
-    prompt_of,
-    sift,
+    question_answers,
+    topic_similarity,
 )
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures.answering import AnswerFromPassages, AnswerSubQuery, AnswerWithoutPassages
@@ -68,12 +73,7 @@ _STEPS = {
 
 
 class RevelatorModule(dspy.Module):
-    """One role of the revelator: asks its LM and records the step.
-
-    Args:
-        role: The role.
-        options: The program's options.
-    """
+    """One role of the revelator: asks its LM and records the step."""
 
     def __init__(self, role: RevelatorRole, options: Options) -> None:
         super().__init__()
@@ -84,32 +84,23 @@ class RevelatorModule(dspy.Module):
 
     @property
     def output(self) -> str:
-        """The name of its signature's output."""
         ((name, _),) = self.predict.signature.output_fields.items()
         return str(name)
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
-        """The prediction of the role's signature."""
         step, question = _STEPS[self.role], str(inputs["question"])
-        with self._own_lm():
+        with use_lm(_open_once(self._spec)) if self._spec else nullcontext():
             reply = ask(step, self.predict, retries=self._retries, **inputs)
-        add_step(
-            Step(step, question, _in_words(reply.prediction[self.output]), seconds=reply.seconds, usage=reply.usage)
-        )
+        output = reply.prediction[self.output]
+        value = getattr(output, "root", output)
+        shown = "; ".join(value) if isinstance(value, list) else str(value)
+        add_step(Step(step, question, shown, seconds=reply.seconds, usage=reply.usage))
         return reply.prediction
-
-    def _own_lm(self) -> AbstractContextManager[None]:
-        return use_lm(_opened(self._spec)) if self._spec else nullcontext()
 
 
 @cache
-def _opened(spec: str) -> dspy.LM:
+def _open_once(spec: str) -> dspy.LM:
     return track_calls(open_lm(spec))
-
-
-def _in_words(output: Any) -> str:
-    value = getattr(output, "root", output)
-    return "; ".join(value) if isinstance(value, list) else str(value)
 
 
 _ASKING = "what|when|where|who|whom|whose|which|why|how"
@@ -133,7 +124,6 @@ class RuleRouter(dspy.Module):
     """
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route."""
         rest = re.sub(rf"^\W*(?:{_ASKING})\b", "", question.lower())
         if _ASKS_AGAIN.search(rest):
             route = Route.COMPOUND
@@ -141,7 +131,7 @@ class RuleRouter(dspy.Module):
             route = Route.COMPLEX
         else:
             route = Route.SINGLE_STEP
-        return _routed(question, route)
+        return _record_route(question, route)
 
 
 class FixedRouter(dspy.Module):
@@ -152,19 +142,17 @@ class FixedRouter(dspy.Module):
         self.route = route
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The route."""
-        return _routed(question, self.route)
+        return _record_route(question, self.route)
 
 
 def build_router(options: Options) -> dspy.Module:
-    """The router that the options name."""
     router = options.hanrag.router
     if isinstance(router, Route):
         return FixedRouter(router)
     return RuleRouter() if router == "rule" else RevelatorModule(RevelatorRole.ROUTER, options)
 
 
-def _routed(question: str, route: Route) -> dspy.Prediction:
+def _record_route(question: str, route: Route) -> dspy.Prediction:
     add_step(Step("classify", question, str(route)))
     return dspy.Prediction(route=route)
 
@@ -177,21 +165,26 @@ class ANRAG(Retrieving):
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, _retrieving_candidates(options))
+        own = {
+            "top_k": options.hanrag.candidates,
+            "answer_passages": options.hanrag.relevant_passages,
+            "score_cutoff": 0.0,
+        }
+        super().__init__(retriever, reranker, options.model_copy(update=own))
         self.relevance = RevelatorModule(RevelatorRole.RELEVANCE, options)
-        self.answer = PassageAnswerer(of_length(AnswerFromPassages, options), self.options)
-        self.answer_part = PassageAnswerer(of_length(AnswerSubQuery, options), self.options)
-        self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, options))
+        self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), self.options)
+        self.answer_part = PassageAnswerer(answer_signature(AnswerSubQuery, options, may_be_phrase=True), self.options)
+        self.answer_without_passages = dspy.Predict(
+            answer_signature(AnswerWithoutPassages, options, may_be_phrase=True)
+        )
 
     @property
     def lm_calls(self) -> int:
-        """The LM calls of one query, without retries."""
         hanrag = self.options.hanrag
         judgments = hanrag.candidates * hanrag.discriminate_relevance
         return self.answer.lm_calls + judgments + self.options.ungrounded
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer a question; see `Program.respond`."""
         [passages] = self.search([question], rerank=True)
         return self.final_answer(self.answer, question, self.relevant(question, passages))
 
@@ -205,7 +198,7 @@ class ANRAG(Retrieving):
         return answer_parts({q: partial(self._part, q, passages) for q, passages in pairs}, self.options.threads)
 
     def relevant(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """The passages that are judged relevant, in their order; a passage whose judgment fails is kept."""
+        """The passages that are judged relevant, in their order; a passage whose judgment fails is usable."""
         best = self.rerank(query, passages, self.options.top_k)
         if not (self.options.hanrag.discriminate_relevance and best):
             return best
@@ -233,7 +226,7 @@ class ANRAG(Retrieving):
         try:
             return bool(self.relevance(question=query, passage=shown).relevant)
         except StepFailed as failure:
-            record_fallback(failure, "the passage is kept")
+            record_fallback(failure, "the passage is usable")
             return True
 
     def _part(self, query: str, passages: Sequence[Passage]) -> dspy.Prediction:
@@ -243,14 +236,6 @@ class ANRAG(Retrieving):
             if not self.options.ungrounded:
                 raise
             return answer_without_passages(self.answer_without_passages, query, retries=self.options.retries)
-
-
-def _retrieving_candidates(options: Options) -> Options:
-    """The options with HANRAG's numbers of candidates and of passages to answer from, and no cutoff by score."""
-    hanrag = options.hanrag
-    return options.model_copy(
-        update={"top_k": hanrag.candidates, "answer_passages": hanrag.relevant_passages, "score_cutoff": 0.0}
-    )
 
 
 @program
@@ -271,14 +256,13 @@ class HANRAG(RoutedProgram):
     }  # fmt: skip
 
     def build(self, retriever: Retriever) -> None:
-        """The revelator's five roles (ANRAG has the one of relevance) and the composer of answers."""
-        self._near = nearness(retriever, self.reranker)
+        self._near = topic_similarity(retriever, self.reranker)
         self.router = build_router(self.options)
         self.anrag = ANRAG(retriever, self.reranker, self.options)
         self.decomposer = RevelatorModule(RevelatorRole.DECOMPOSER, self.options)
         self.refiner = RevelatorModule(RevelatorRole.REFINER, self.options)
         self.ending = RevelatorModule(RevelatorRole.ENDING, self.options)
-        self.composer = dspy.Predict(of_length(ComposeAnswer, self.options))
+        self.composer = dspy.Predict(answer_signature(ComposeAnswer, self.options, may_be_phrase=True))
 
     def revelator(self) -> dict[RevelatorRole, RevelatorModule]:
         """The roles of the revelator that ask an LM: all, except a router that follows a rule."""
@@ -291,32 +275,26 @@ class HANRAG(RoutedProgram):
         return self.options.hanrag.max_lm_calls
 
     def route(self, question: str) -> Route:
-        """The route that the router names; see `RoutedProgram.route`."""
         return Route(self.router(question=question).route)
 
     def by_route(self, question: str, route: Route) -> dspy.Prediction:
-        """See `RoutedProgram.by_route`."""
         if route is Route.STRAIGHTFORWARD:
             return self.answer_from_lm(question)
         try:
             if route is Route.COMPOUND:
-                return self._compound(question)
+                parts = self.anrag.answer_parts(self._decompose(question))
+                return self._compose(question, parts, otherwise="\n\n".join(p.answer.answer for p in parts if p.answer))
             if route is Route.COMPLEX:
-                return self._complex(question)
+                return self._solve_stepwise(question)
         except NotAnswered:
             raise
         except StepFailed as failure:
             record_fallback(failure, "answered in a single step")
         return self.anrag(question=question)
 
-    def _compound(self, question: str) -> dspy.Prediction:
-        queries = self._decompose(question)
-        parts = self.anrag.answer_parts(queries)
-        return self._compose(question, parts, otherwise="\n\n".join(p.answer.answer for p in parts if p.answer))
-
-    def _complex(self, question: str) -> dspy.Prediction:
+    def _solve_stepwise(self, question: str) -> dspy.Prediction:
         parts: list[Part] = []
-        while self._goes_on(question, parts):
+        while self._needs_step(question, parts):
             query = self._refine(question, parts)
             if query is None:
                 break
@@ -324,7 +302,7 @@ class HANRAG(RoutedProgram):
         answers = [p.answer.answer for p in parts if p.answer]
         return self._compose(question, parts, otherwise=answers[-1] if answers else "")
 
-    def _goes_on(self, question: str, parts: Sequence[Part]) -> bool:
+    def _needs_step(self, question: str, parts: Sequence[Part]) -> bool:
         """True if another step is needed, allowed, and affordable in LM calls."""
         hanrag = self.options.hanrag
         if not parts:
@@ -347,13 +325,15 @@ class HANRAG(RoutedProgram):
         written = self.decomposer(question=question).sub_queries.root
         affordable = max(1, (calls_left(default=self.max_lm_calls) - 1) // self.anrag.lm_calls)
         most = min(self.options.max_sub_queries, affordable)
-        prompt = prompt_of(self.decomposer.predict, question)
-        sifted = sift(question, written, prompt=prompt, limit=most, near=self._near, by_topic=self.options.sift)
-        if sifted.dropped:
-            add_step(Step("decompose", question, dropped=sifted.dropped))
-        if len(sifted.sub_queries) < min(2, most):
+        prompt = copyable_prompt(self.decomposer.predict, question)
+        usable, dropped = filter_sub_queries(
+            question, written, prompt=prompt, limit=most, near=self._near, check=self.options.sift
+        )
+        if dropped:
+            add_step(Step("decompose", question, dropped=dropped))
+        if len(usable) < min(2, most):
             raise StepFailed("decompose", "the question has one part only")
-        return sifted.sub_queries
+        return usable
 
     def _refine(self, question: str, parts: Sequence[Part]) -> str | None:
         """The next query; None if it would find the same passages again."""
@@ -366,25 +346,24 @@ class HANRAG(RoutedProgram):
             again = question in queries
             record_fallback(failure, "no further step is gone" if again else "the question itself is searched for")
             return None if again else question
-        if reason := self._useless(query, question, queries):
-            add_step(Step("refine", question, dropped=(f"{query} ({reason})",)))
-            return None if parts else question
-        return query
-
-    def _useless(self, query: str, question: str, queries: Sequence[str]) -> str:
         if query in queries:
-            return "asked before, so nothing new would come"
-        return "copied from the prompt" if is_copied(query, prompt_of(self.refiner.predict, question)) else ""
+            reason = "asked before, so nothing new would come"
+        elif is_copied(query, copyable_prompt(self.refiner.predict, question)):
+            reason = "copied from the prompt"
+        else:
+            return query
+        add_step(Step("refine", question, dropped=(f"{query} ({reason})",)))
+        return None if parts else question
 
     def _compose(self, question: str, parts: Sequence[Part], otherwise: str) -> dspy.Prediction:
         """One answer composed from the answers to the parts; the text `otherwise` if no reply can be parsed."""
-        pairs, retries = pairs_of(answers_of(parts)), self.options.retries
+        pairs, retries = question_answers(collect_answers(parts)), self.options.retries
         fallback = "the answers to sub-queries are given as they are"
-        answer = combine(
+        answer = combine_answers(
             "compose", self.composer, otherwise, fallback, retries=retries, question=question, sub_answers=pairs
         )
-        return combined(answer, parts)
+        return combine_parts(answer, parts)
 
 
 def _solved(parts: Sequence[Part]) -> list[QuestionAnswer]:
-    return pairs_of(p.answer for p in parts if p.answer)
+    return question_answers(p.answer for p in parts if p.answer)

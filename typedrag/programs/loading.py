@@ -11,10 +11,9 @@ from typing import Any
 from typedrag.core.errors import InputError
 from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
-from typedrag.programs.artifact.compiled import PROGRAM, Compiled, uncompiled
-from typedrag.programs.artifact.folder import has_part
-from typedrag.programs.options import TYPE_CLASSIFIERS
-from typedrag.programs.published import published_reranker
+from typedrag.programs.artifact import has_file
+from typedrag.programs.compiled import PROGRAM, Compiled, build_without_index
+from typedrag.programs.options import PUBLISHED_RERANKERS, TYPE_CLASSIFIERS
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
@@ -25,19 +24,13 @@ FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
 
 @dataclass(frozen=True)
 class ProgramSource:
-    """A program before it is built.
-
-    Attributes:
-        name: The name of the program.
-        compiled: The compiled state; None if it was not compiled.
-    """
+    """A program before it is built: its name, and the state that it was compiled to, if it was."""
 
     name: str
     compiled: Compiled | None = None
 
     @property
     def retrieves(self) -> bool:
-        """True if the program needs a retriever."""
         return program_class(self.name).retrieves
 
     @property
@@ -54,9 +47,10 @@ class ProgramSource:
             )
         return spec
 
-    def reranker_of(self, spec: str | None, *, as_published: bool) -> str:
+    def choose_reranker(self, spec: str | None, *, as_published: bool) -> str:
         """A reranker's spec, if one is given; else the program's own, or the published one."""
-        return spec or (published_reranker(self.name) if as_published and self.compiled is None else self.reranker)
+        published = as_published and self.compiled is None
+        return spec or (PUBLISHED_RERANKERS.get(self.name, "none") if published else self.reranker)
 
     @property
     def retriever(self) -> str:
@@ -68,11 +62,9 @@ class ProgramSource:
         return spec
 
     def open_retriever(self, index: Path | str | None = None, spec: str | None = None) -> IndexRetriever | None:
-        """Open the program's retriever; None if it needs none.
+        """Open the program's retriever, or that of another spec; None if it needs none.
 
-        Args:
-            index: The index folder; by default `default_index()`, and none for a retriever behind HTTP.
-            spec: In the place of its own.
+        The index is by default `default_index()`, and none for a retriever behind HTTP.
         """
         if not self.retrieves:
             return None
@@ -87,20 +79,23 @@ class ProgramSource:
         """The program's options: overrides over those it was compiled with, the published ones, or the defaults."""
         overrides = overrides or {}
         if self.compiled is None:
-            return self._read((Options.as_published(self.name) if as_published else Options()).with_given(overrides))
-        if as_published:
+            held = Options.as_published(self.name) if as_published else Options()
+        elif as_published:
             raise InputError(
                 f"{self.compiled.source} has the options that it was compiled with, not the published ones",
                 "Leave out --as-published",
             )
-        held = self.compiled.options.as_defaults(program_class(self.name).reads)
-        for name, value in external_options(held):
-            if _at(overrides, name) is None:
-                reason = f"was compiled with {name} {value!r:.100}, which does not come with typedrag"
-                raise InputError(f"{self.compiled.source} {reason}", f"Name {name} yourself, this or another")
-        return self._read(held.with_given(overrides))
-
-    def _read(self, options: Options) -> Options:
+        else:
+            held = self.compiled.options.as_defaults(program_class(self.name).reads)
+            for name, value in external_options(held):
+                group, _, option = name.partition(".")
+                override = overrides.get(group)
+                if option and isinstance(override, Mapping):
+                    override = override.get(option)
+                if override is None:
+                    reason = f"was compiled with {name} {value!r:.100}, which does not come with typedrag"
+                    raise InputError(f"{self.compiled.source} {reason}", f"Name {name} yourself, this or another")
+        options = held.with_given(overrides)
         program_class(self.name).check_options(options.model_fields_set)
         return options
 
@@ -127,8 +122,7 @@ class ProgramSource:
             )
 
     def without_index(self, options: Options) -> Program:
-        """The program for the sake of those of its modules that search nothing; see `build`."""
-        return self.compiled.without_index(options) if self.compiled else uncompiled(self.name, options)
+        return self.compiled.without_index(options) if self.compiled else build_without_index(self.name, options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
         """Build the program, ready to be called; see `build_program` and `Compiled.build` for the errors."""
@@ -169,17 +163,11 @@ def without_external_models(options: Options) -> Options:
     return options.model_copy(update=changes).as_defaults()
 
 
-def _at(values: Mapping[str, Any], path: str) -> Any:
-    name, _, rest = path.partition(".")
-    value = values.get(name)
-    return _at(value, rest) if rest and isinstance(value, Mapping) else value
-
-
 def program_source(text: str) -> ProgramSource:
     """The source of a program by its name, or by the folder of a compiled one; the name counts where both are there."""
     if text in program_names():
         return ProgramSource(text)
-    if "/" in text or os.sep in text or has_part(Path(text), PROGRAM):
+    if "/" in text or os.sep in text or has_file(Path(text), PROGRAM):
         compiled = Compiled.read(Path(text), source=text)
         return ProgramSource(compiled.program, compiled)
     try:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import dspy
 
@@ -20,20 +19,19 @@ from typedrag.core.question_types import DocumentScope
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback, reserve_calls, run_concurrently
-from typedrag.programs.answering import NotAnswered, PassageAnswerer, of_length
+from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, answer_signature
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
-from typedrag.programs.retrieving import Retrieving
 from typedrag.programs.sub_queries import (
-    Nearness,
+    Similarity,
     answer_parts,
-    answers_of,
-    citing_what_it_uses,
-    combine,
-    combined,
-    nearness,
-    pairs_of,
-    sift_reply,
+    collect_answers,
+    combine_answers,
+    combine_parts,
+    drop_unused_citations,
+    filter_reply,
+    question_answers,
+    topic_similarity,
 )
 from typedrag.retrieval import HybridRetriever, Reranker, Retriever, retriever_parts
 from typedrag.retrieval.search.hybrid import FUSION_DEPTH
@@ -106,93 +104,65 @@ def multi_document_cue(question: str) -> str:
     return next((cue for cue, pattern in _PATTERNS if pattern.search(question)), "")
 
 
-class RuleScopeClassifier(dspy.Module):
-    """Names a question's scope by its wording, without an LM."""
+class ScopeClassifier(dspy.Module):
+    """Names a question's scope without an LM: by its wording, or the scope that is given, or with `oracle` the one that
+    the question's dataset labels, which is its subset."""
+
+    def __init__(self, classifier: str | DocumentScope = "rule") -> None:
+        super().__init__()
+        self._classifier = classifier
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Several documents if the wording has a cue of that."""
-        return _by_rule(question)
+        watch, why = Stopwatch(), ""
+        if isinstance(self._classifier, DocumentScope):
+            scope = self._classifier
+        elif self._classifier == "oracle":
+            subset = call_context().labels.get("subset")
+            if subset not in tuple(DocumentScope):
+                lack = f"subset '{subset}' is no scope" if subset else "the question has no labelled scope"
+                raise InputError(
+                    f"the classifier is an oracle, but {lack}",
+                    f"Evaluate it on a dataset with the subsets {' and '.join(DocumentScope)}",
+                )
+            scope = DocumentScope(subset)
+        else:
+            cue = multi_document_cue(question)
+            scope, why = (DocumentScope.MULTI, f" (it {cue})") if cue else (DocumentScope.SINGLE, "")
+        add_step(Step("classify", question, f"{scope}{why}", seconds=watch.seconds))
+        return dspy.Prediction(scope=scope)
 
 
 class LMScopeClassifier(dspy.Module):
     """Names a question's scope by asking the LM.
 
-    Args:
-        options: The program's options. With classifier `either` several documents win if the rule or the LM says so,
-            with `both` if they agree; the LM is only asked where the rule leaves it open. (The paper combines them and
-            does not say how.)
+    With classifier `either` several documents win if the rule or the LM says so, with `both` if they agree; the LM is
+    only asked where the rule leaves it open. (The paper combines them and does not say how.)
     """
 
     def __init__(self, options: Options) -> None:
         super().__init__()
         self.classify = dspy.Predict(ClassifyDocumentScope)
+        self._rule = ScopeClassifier()
         self._retries = options.retries
         self._cue_that_settles = {"either": True, "both": False}.get(str(options.preqrag.classifier))
 
     def forward(self, question: str) -> dspy.Prediction:
         """The scope that the LM names; the rule's if that settles it, or if the reply cannot be read."""
         if bool(multi_document_cue(question)) is self._cue_that_settles:
-            return _by_rule(question)
+            return self._rule(question=question)
         try:
             reply = ask("classify", self.classify, retries=self._retries, question=question)
         except StepFailed as failure:
             record_fallback(failure, "classified by rule")
-            return _by_rule(question)
+            return self._rule(question=question)
         scope = DocumentScope(reply.prediction.scope)
         add_step(Step("classify", question, scope, seconds=reply.seconds, usage=reply.usage))
         return dspy.Prediction(scope=scope)
 
 
-class FixedScopeClassifier(dspy.Module):
-    """Gives every question the same scope."""
-
-    def __init__(self, scope: DocumentScope) -> None:
-        super().__init__()
-        self.scope = scope
-
-    def forward(self, question: str) -> dspy.Prediction:
-        """The scope."""
-        return _named(question, self.scope)
-
-
-class OracleScopeClassifier(dspy.Module):
-    """Names the scope that a question's dataset labels, which is its subset."""
-
-    def forward(self, question: str) -> dspy.Prediction:
-        """The scope."""
-        subset = call_context().labels.get("subset")
-        if subset not in tuple(DocumentScope):
-            lack = f"subset '{subset}' is no scope" if subset else "the question has no labelled scope"
-            raise InputError(
-                f"the classifier is an oracle, but {lack}",
-                f"Evaluate it on a dataset with the subsets {' and '.join(DocumentScope)}",
-            )
-        return _named(question, DocumentScope(subset))
-
-
 def build_scope_classifier(options: Options) -> dspy.Module:
-    """The scope classifier that the options name."""
-    match options.preqrag.classifier:
-        case DocumentScope() as scope:
-            return FixedScopeClassifier(scope)
-        case "rule":
-            return RuleScopeClassifier()
-        case "oracle":
-            return OracleScopeClassifier()
-        case _:
-            return LMScopeClassifier(options)
-
-
-def _by_rule(question: str) -> dspy.Prediction:
-    watch = Stopwatch()
-    cue = multi_document_cue(question)
-    scope = DocumentScope.MULTI if cue else DocumentScope.SINGLE
-    return _named(question, scope, f" (it {cue})" if cue else "", watch.seconds)
-
-
-def _named(question: str, scope: DocumentScope, why: str = "", seconds: float = 0.0) -> dspy.Prediction:
-    add_step(Step("classify", question, f"{scope}{why}", seconds=seconds))
-    return dspy.Prediction(scope=scope)
+    classifier = options.preqrag.classifier
+    return LMScopeClassifier(options) if classifier in ("lm", "either", "both") else ScopeClassifier(classifier)
 
 
 AS_IT_STANDS = "searched for as it stands"
@@ -214,18 +184,18 @@ class PreQRAG(Program):
     searches: ClassVar[str] = "auto"
 
     def build(self, retriever: Retriever) -> None:
-        """The boxes of figure 1, in their order."""
-        ways = self.options.preqrag
-        options = self.options.model_copy(update={"answer_passages": ways.passages})
+        own = self.options.preqrag
+        options = self.options.model_copy(update={"answer_passages": own.passages})
         self.classifier = build_scope_classifier(options)
-        self.rewriter = QuestionRewriter(retriever, options, nearness(retriever, self.reranker))
+        self.rewriter = QuestionRewriter(retriever, options, topic_similarity(retriever, self.reranker))
         self.search = HybridSearch(retriever, self.reranker, options)
-        self.answer = PassageAnswerer(of_length(PROMPT_STYLES[ways.prompt_style], options), options)
-        if ways.generation == 2:
-            self.combine = dspy.Predict(of_length(AnswerFromSubAnswers, options))
+        self.answer = PassageAnswerer(
+            answer_signature(PROMPT_STYLES[own.prompt_style], options, may_be_phrase=True), options
+        )
+        if own.generation == 2:
+            self.combine = dspy.Predict(answer_signature(AnswerFromSubAnswers, options, may_be_phrase=True))
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Classify, rewrite, retrieve, rerank, answer."""
         classified = self.classifier(question=question)
         emit(Classified, route=classified.scope.value)
         rewritten = self.rewriter(question=question, scope=classified.scope)
@@ -248,47 +218,43 @@ class PreQRAG(Program):
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""
-        ways = {n.question: partial(self._sub_answer, n, ranking) for n, ranking in zip(needs, rankings, strict=True)}
-        parts = answer_parts(ways, self.options.threads)
-        answers = answers_of(parts)
+        joins = self.options.preqrag.generation == 2
+
+        def sub_answer(need: Need, ranking: list[Passage]) -> dspy.Prediction:
+            with reserve_calls(int(joins)):
+                with reserve_calls(1):  # for the answer to the other sub-question
+                    best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
+                return self.answer(question=need.question, passages=best)
+
+        pairs = zip(needs, rankings, strict=True)
+        answerers = {need.question: partial(sub_answer, need, ranking) for need, ranking in pairs}
+        parts = answer_parts(answerers, self.options.threads)
+        answers = collect_answers(parts)
         answer = "\n\n".join(a.answer for a in answers)
-        if self.options.preqrag.generation == 2:
-            pairs, retries = pairs_of(answers), self.options.retries
-            answer = combine("combine", self.combine, answer, retries=retries, question=question, sub_answers=pairs)
-        return citing_what_it_uses(combined(answer, parts), question)
-
-    def _sub_answer(self, need: Need, ranking: list[Passage]) -> dspy.Prediction:
-        with reserve_calls(int(self.options.preqrag.generation == 2)):
-            with reserve_calls(1):  # for the answer to the other sub-question
-                best = self.search.rerank(need.question, ranking, self.options.preqrag.passages)
-            return self.answer(question=need.question, passages=best)
+        if joins:
+            shown, retries = question_answers(answers), self.options.retries
+            answer = combine_answers(
+                "combine", self.combine, answer, retries=retries, question=question, sub_answers=shown
+            )
+        return drop_unused_citations(combine_parts(answer, parts), question)
 
 
-@dataclass(frozen=True)
-class Need:
-    """A question to find passages for, with a query for each part of the index.
-
-    Attributes:
-        question: The question that the passages should answer.
-        sparse: The query for BM25.
-        dense: The query for the dense part.
-    """
+class Need(NamedTuple):
+    """A question to find passages for, with a query for each part of the index."""
 
     question: str
+    """The question that the passages should answer."""
     sparse: str
+    """The query for BM25."""
     dense: str
+    """The query for the dense part."""
 
 
 class QuestionRewriter(dspy.Module):
-    """question, scope ─► what to search for: one need with two rewrites, or two needs (section 2.2).
+    """question, scope ─► what to search for: one need with a rewrite for each part of the retriever, or two needs
+    (section 2.2)"""
 
-    Args:
-        retriever: The retriever; its parts are what questions are rewritten for.
-        options: The program's options.
-        near: See `nearness`.
-    """
-
-    def __init__(self, retriever: Retriever, options: Options, near: Nearness | None = None) -> None:
+    def __init__(self, retriever: Retriever, options: Options, near: Similarity | None = None) -> None:
         super().__init__()
         self._near = near
         self.for_sparse = predictor(RewriteForSparse)
@@ -330,7 +296,7 @@ class QuestionRewriter(dspy.Module):
             record_fallback(failure, AS_IT_STANDS)
             return dspy.Prediction(needs=[whole])
         written = reply.prediction.two_sub_questions.root
-        sub_questions = sift_reply(reply, question, written, self.split, self._options, limit=2, near=self._near)
+        sub_questions = filter_reply(reply, question, written, self.split, self._options, limit=2, near=self._near)
         needs = [Need(s, s, s) for s in sub_questions]
         if len(needs) == 2:
             return dspy.Prediction(needs=needs, split=True)
@@ -341,10 +307,7 @@ class QuestionRewriter(dspy.Module):
 class HybridSearch(Retrieving):
     """needs ─► BM25 and the dense part, each by its own queries ─► fused, a ranking for each need (section 2.3)
 
-    Args:
-        retriever: One with both parts, or with one, which alone is then searched.
-        reranker: Chooses among the passages found (section 2.4).
-        options: The program's options.
+    Of a retriever with one part only that is searched. A reranker chooses among the passages found (section 2.4).
     """
 
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
@@ -365,8 +328,12 @@ class HybridSearch(Retrieving):
         ):
             if part is not None:
                 emit(Searched, queries=tuple(queries))
-                by_part.append(part.search(queries, depth))
-                steps += [Step(name, q, passage_ids=_ids(r[:count])) for q, r in zip(queries, by_part[-1], strict=True)]
+                rankings = part.search(queries, depth)
+                by_part.append(rankings)
+                steps += [
+                    Step(name, query, passage_ids=tuple(p.id for p in ranking[:count]))
+                    for query, ranking in zip(queries, rankings, strict=True)
+                ]
         unsearched = () if all(self._parts) else (f"{'dense' if self._parts.sparse else 'bm25'} (it is not searched)",)
         add_step(
             Step("retrieve", f"{len(steps)} queries", dropped=unsearched, seconds=watch.seconds, steps=tuple(steps))
@@ -374,7 +341,3 @@ class HybridSearch(Retrieving):
         if isinstance(self.retriever, HybridRetriever):
             return [self.retriever.fuse(*lists)[: count if fused else None] for lists in zip(*by_part, strict=True)]
         return by_part[0]
-
-
-def _ids(passages: Sequence[Passage]) -> tuple[str, ...]:
-    return tuple(p.id for p in passages)

@@ -1,4 +1,4 @@
-"""The base of all programs, and their registry by name."""
+"""The base of all programs, their registry by name, and the questions of conversations."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 import dspy
 
 from typedrag.core.errors import InputError, StepFailed
-from typedrag.core.events import AnswerEnded, Event, listen
-from typedrag.core.question_types import QuestionType, parse_question_type
-from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, fallbacks, is_grounded, total_usage
+from typedrag.core.events import AnswerEnded, Classified, Event, emit, listen
+from typedrag.core.question_types import QuestionType, Route, parse_question_type
+from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Step, fallbacks, is_grounded, total_usage
 from typedrag.core.registry import Registry
 from typedrag.files.text_files import has_half_characters
-from typedrag.lms.asking import detect_refusals
+from typedrag.lms.asking import ask, detect_refusals
 from typedrag.lms.threads import run_in_thread
-from typedrag.lms.trace import Stopwatch, collect_steps, count_replays, limit_calls, record_fallback
-from typedrag.programs.answering import NotAnswered, answer_without_passages, of_length
-from typedrag.programs.conversation import stand_alone
+from typedrag.lms.trace import Stopwatch, add_step, collect_steps, count_replays, limit_calls, record_fallback
+from typedrag.programs.answering import NotAnswered, answer_signature, answer_without_passages
 from typedrag.programs.options import Options
 from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
-from typedrag.signatures.answering import AnswerWithoutPassages, Turn
+from typedrag.signatures.answering import AnswerWithoutPassages, StandaloneQuestion, Turn
+from typedrag.text.words import first_words
 
 ASKING = frozenset({"answer_length", "answer_words", "answer_prompt", "max_lm_calls", "retries", "max_question_chars"})
 """Options of programs that ask an LM."""
@@ -80,7 +80,9 @@ class Program(dspy.Module):
         self.options = options or Options()
         self.check_options(self.options.model_fields_set)
         self.reranker = reader(reranker or NoReranker(), self.options.passage_words)
-        self.answer_without_passages = dspy.Predict(of_length(AnswerWithoutPassages, self.options))
+        self.answer_without_passages = dspy.Predict(
+            answer_signature(AnswerWithoutPassages, self.options, may_be_phrase=True)
+        )
         if self.retriever is not None:
             self.build(self.retriever)
 
@@ -89,11 +91,7 @@ class Program(dspy.Module):
 
     @classmethod
     def check_options(cls, names: Iterable[str]) -> None:
-        """Check that the program reads all of these options.
-
-        Raises:
-            InputError: If it does not; the message lists the options that it reads.
-        """
+        """Refuse options that the program does not read; the message lists those that it reads."""
         if unread := sorted(set(names) - cls.reads):
             known = ", ".join(name for name in Options.model_fields if name in cls.reads)
             raise InputError(f"program '{cls.name}' has no option '{unread[0]}'", f"Its options: {known}")
@@ -109,7 +107,7 @@ class Program(dspy.Module):
         Returns:
             A prediction with `answer`, and where they apply `passages`, `citations`,
             `question_type`, `route` and `answered`, which is from passages by default if there are any.
-            Failures on the way are recorded by `fall_back`.
+            Failures on the way are recorded by `record_fallback`.
 
         Raises:
             NotAnswered: If the collection does not say; `forward` then answers by `not_answered`.
@@ -134,19 +132,19 @@ class Program(dspy.Module):
             LMUnavailable: If the LM cannot be used.
             RetrievalError: If the index or the reranker cannot be used.
         """
-        question, known_type = self._checked(question), self._given(question_type)
+        question, known_type = self._check_input(question, question_type)
         budget = limit_calls(self.max_lm_calls)
         with detect_refusals(), count_replays(), budget, collect_steps() as steps:
             watch = Stopwatch()
             if turns:
-                question = stand_alone(question, turns, self.options.retries)
+                question = rewrite_standalone(question, turns, self.options.retries)
             try:
                 prediction = self.respond(question, **known_type)
             except NotAnswered as failure:
                 prediction = self.not_answered(question, failure)
             seconds = watch.seconds
         answered_as = prediction.get("question_type")
-        options = self.options.of(answered_as) if answered_as else self.options
+        options = self.options.for_type(answered_as) if answered_as else self.options
         known = Answered.PASSAGES if prediction.get("passages") else Answered.KNOWLEDGE
         unset = Answer(question, "", program=self.name, passage_words=options.passage_words, answered=known)
         fields = {
@@ -212,21 +210,11 @@ class Program(dspy.Module):
             task.cancel()
 
     def answer_from_lm(self, question: str) -> dspy.Prediction:
-        """Answer from the LM's own knowledge.
-
-        Raises:
-            StepFailed: If no reply can be parsed.
-            LMUnavailable: If the LM cannot be used.
-        """
-        predict = self.answer_without_passages
-        return answer_without_passages(predict, question, retries=self.options.retries)
+        """Answer from the LM's own knowledge."""
+        return answer_without_passages(self.answer_without_passages, question, retries=self.options.retries)
 
     def not_answered(self, question: str, failure: NotAnswered) -> dspy.Prediction:
-        """Answer that the collection does not say; from the LM's own knowledge if the option `ungrounded` is set.
-
-        Raises:
-            LMUnavailable: If the LM cannot be used.
-        """
+        """Answer that the collection does not say; from the LM's own knowledge if the option `ungrounded` is set."""
         if self.options.ungrounded:
             try:
                 return self.answer_from_lm(question)
@@ -234,26 +222,69 @@ class Program(dspy.Module):
                 record_fallback(unread, "the answer is that the collection does not say")
         return dspy.Prediction(answer=NOT_IN_COLLECTION, passages=failure.passages, answered=Answered.NOTHING)
 
-    def _given(self, question_type: QuestionType | str | None) -> dict[str, Any]:
-        if not question_type:
-            return {}
-        if not self.typed:
-            unread = f"the question has a type, and program '{self.name}' does not answer by type"
-            raise InputError(unread, "Leave the type out, or ask typed_rag")
-        return {"question_type": parse_question_type(question_type)}
-
-    def _checked(self, question: str) -> str:
-        question = question.strip() if isinstance(question, str) else ""
+    def _check_input(self, question: str, question_type: QuestionType | str | None) -> tuple[str, dict[str, Any]]:
+        """The question, stripped, and the type as an input of `respond`, if one is given."""
+        question, longest = question.strip() if isinstance(question, str) else "", self.options.max_question_chars
         if not question:
             raise InputError("the question is empty", "Ask something")
         if has_half_characters(question):
             raise InputError("the question holds half of a surrogate pair, which is no character", "Take it out")
-        if len(question) > self.options.max_question_chars:
-            raise InputError(
-                f"the question has {len(question):,} characters; {self.options.max_question_chars:,} are allowed",
-                "Shorten it, or raise the option max_question_chars",
-            )
-        return question
+        if len(question) > longest:
+            problem = f"the question has {len(question):,} characters; {longest:,} are allowed"
+            raise InputError(problem, "Shorten it, or raise the option max_question_chars")
+        if not question_type:
+            return question, {}
+        if not self.typed:
+            problem = f"the question has a type, and program '{self.name}' does not answer by type"
+            raise InputError(problem, "Leave the type out, or ask typed_rag")
+        return question, {"question_type": parse_question_type(question_type)}
+
+
+class RoutedProgram(Program):
+    """Names a question's route, then answers its way; a question whose route cannot be read is a single step."""
+
+    def route(self, question: str) -> Route:
+        """The amount of retrieval that the question takes."""
+        raise NotImplementedError
+
+    def by_route(self, question: str, route: Route) -> dspy.Prediction:
+        """The answer, found the way of the route; see `Program.respond`."""
+        raise NotImplementedError
+
+    def respond(self, question: str) -> dspy.Prediction:
+        """Route, then answer the way of the route."""
+        try:
+            route = self.route(question)
+        except StepFailed as failure:
+            route = Route.SINGLE_STEP
+            record_fallback(failure, f"taken as {route}")
+        emit(Classified, route=str(route))
+        try:
+            answer = self.by_route(question, route)
+        except NotAnswered as failure:
+            answer = self.not_answered(question, failure)
+        return dspy.Prediction(**{**answer.toDict(), "route": str(route)})
+
+
+_TURNS = 6
+"""The number of last turns that are read: a message mostly refers to what was said just before."""
+_WORDS = 120
+"""The first words of a turn that are read: enough to tell its topic, and six such turns fit a small LM's prompt."""
+
+
+def rewrite_standalone(message: str, turns: Sequence[Turn], retries: int) -> str:
+    """The question that a message asks after some turns, oldest first, rewritten to stand alone, since programs do not
+    see the turns; the message itself if the reply cannot be parsed."""
+    predict = dspy.Predict(StandaloneQuestion)  # belongs to no program: never compiled or saved with one
+    conversation = [Turn(speaker=turn.speaker, text=first_words(turn.text, _WORDS)) for turn in turns[-_TURNS:]]
+    try:
+        reply = ask("stand alone", predict, retries=retries, conversation=conversation, question=message)
+    except StepFailed as failure:
+        record_fallback(failure, "the last message is taken as it is")
+        return message
+    question = " ".join(reply.prediction.standalone_question.root.split()) or message
+    add_step(Step("stand alone", message, question, seconds=reply.seconds, usage=reply.usage))
+    return question
 
 
 _PROGRAMS: Registry[Program] = Registry("program")

@@ -12,10 +12,9 @@ from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
-from typedrag.programs.answering import PassageAnswerer, as_asked
+from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, Program, program
-from typedrag.programs.retrieving import Retrieving
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
 from typedrag.retrieval.search.hybrid import reciprocal_rank_fusion, round_robin
 from typedrag.signatures.demonstrations import predictor
@@ -37,20 +36,14 @@ class RichRAG(Program):
     reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_prompt"}) | {"richrag"}
 
     def build(self, retriever: Retriever) -> None:
-        """One strategy for all questions."""
         self.strategy = _MultiFaceted(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Answer from passages on all sub-aspects of the question."""
         return self.strategy(question=question)
 
 
 class SubAspectExplorer(dspy.Module):
-    """Names the sub-aspects of a question (RichRAG, section 3.2) and records the step.
-
-    Args:
-        options: The program's options.
-    """
+    """Names the sub-aspects of a question (RichRAG, section 3.2) and records the step."""
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -72,11 +65,10 @@ class _MultiFaceted(Retrieving):
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__(retriever, reranker, options)
         self.explorer = SubAspectExplorer(options)
-        signature = as_asked(AnswerByAspects if options.richrag.tell_aspects else AnswerRichly, options)
+        signature = answer_signature(AnswerByAspects if options.richrag.tell_aspects else AnswerRichly, options)
         self.answer = PassageAnswerer(signature, options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """See `Program.respond`."""
         options = self.options.richrag
         searches = options.search == "aspects"
         aspects = self._aspects(question, searches) if searches or options.tell_aspects else []
@@ -88,41 +80,35 @@ class _MultiFaceted(Retrieving):
     def _aspects(self, question: str, searches: bool) -> list[str]:
         """The sub-aspects of the question; empty if none can be read."""
         if self.options.richrag.aspects == "golden":
-            return self._golden(question)
+            aspects = list(dict.fromkeys(call_context().labels.get("aspects") or ()))
+            if not aspects:
+                raise InputError(
+                    "the sub-aspects are golden, but the question has no labelled ones",
+                    "Set richrag.aspects=predicted, or evaluate it on a dataset whose questions have aspects",
+                )
+            add_step(Step("decompose", question, "; ".join(aspects)))
+            return aspects
         try:
             return list(self.explorer(question=question).sub_aspects)
         except StepFailed as failure:
             record_fallback(failure, "searched with the question alone" if searches else "answered without sub-aspects")
             return []
 
-    def _golden(self, question: str) -> list[str]:
-        aspects = list(dict.fromkeys(call_context().labels.get("aspects") or ()))
-        if not aspects:
-            raise InputError(
-                "the sub-aspects are golden, but the question has no labelled ones",
-                "Set richrag.aspects=predicted, or evaluate it on a dataset whose questions have aspects",
-            )
-        add_step(Step("decompose", question, "; ".join(aspects)))
-        return aspects
-
     def _retrieve(self, question: str, aspects: Sequence[str]) -> Pool:
         """The candidates of all sub-aspects, each searched for together with the question (eq. 3 and 4)."""
         options = self.options.richrag
-        queries = queries_for(question, aspects)
-        rankings = self.search(queries, rerank=True, depth=options.passages_per_aspect)
+        rankings = self.search(aspect_queries(question, aspects), rerank=True, depth=options.passages_per_aspect)
         pool = merge(rankings, aspects, options.pool_limit, fuse=options.merge == "fusion")
         add_step(Step("pool", f"{len(pool.passages)} passages", passage_ids=tuple(p.id for p in pool.passages)))
         return pool
 
     def _rank(self, question: str, pool: Pool) -> list[Passage]:
         """The passages to answer from, best first (eq. 6)."""
-        k = self.options.answer_passages
+        k, repeat = self.options.answer_passages, self.options.richrag.repeat
         if not isinstance(self.reranker, AspectReranker) or not pool.passages:
             return self.rerank(question, pool.passages, k)
         watch = Stopwatch()
-        ranked = self.reranker.rerank_by_aspects(
-            question, pool.passages, k, pool.aspects, repeat=self.options.richrag.repeat
-        )
+        ranked = self.reranker.rerank_by_aspects(question, pool.passages, k, pool.aspects, repeat=repeat)
         add_step(Step("rerank", question, passage_ids=tuple(p.id for p in ranked), seconds=watch.seconds))
         return ranked
 
@@ -147,11 +133,11 @@ def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, 
     return list(by_words.values()), tuple(dropped)
 
 
-def queries_for(question: str, aspects: Sequence[str]) -> list[str]:
+def aspect_queries(question: str, aspects: Sequence[str]) -> list[str]:
     """The queries: the question joined with each sub-aspect, or the question alone if it has none (eq. 3).
 
     Example:
-        >>> queries_for("What is jazz?", ["origins", "style"]), queries_for("What is jazz?", [])
+        >>> aspect_queries("What is jazz?", ["origins", "style"]), aspect_queries("What is jazz?", [])
         (['What is jazz? origins', 'What is jazz? style'], ['What is jazz?'])
     """
     return [f"{question} {aspect}" for aspect in aspects] or [question]
@@ -170,13 +156,8 @@ def merge(
     """Pool the rankings of all sub-aspects (eq. 4), at most `limit` passages.
 
     The paper leaves open which passages to drop from a full pool. Here the first passages of all rankings
-    come before the second ones, so that each sub-aspect has its share.
-
-    Args:
-        rankings: A ranking for each sub-aspect, best first; without sub-aspects one for the question.
-        aspects: The sub-aspects, in the order of the rankings.
-        limit: The most passages of the pool; None for all.
-        fuse: Order them by reciprocal rank fusion instead, as RAG-Fusion does (section 4.2).
+    come before the second ones, so that each sub-aspect has its share; with `fuse` they are in the order of reciprocal
+    rank fusion, as in RAG-Fusion (section 4.2).
 
     Example:
         >>> a, b, c = (Passage(id=i, text=i) for i in "abc")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from typing import Any, NamedTuple
 
 import dspy
@@ -19,7 +17,6 @@ from typedrag.lms.trace import add_step, collect_steps, record_fallback, run_con
 from typedrag.programs.answering import NotAnswered, check_citations
 from typedrag.programs.options import Options
 from typedrag.retrieval import Reranker, Retriever
-from typedrag.retrieval.encoder import Encoder
 from typedrag.retrieval.rerankers import BiEncoderReranker
 from typedrag.retrieval.search.dense import DenseRetriever
 from typedrag.retrieval.search.hybrid import retriever_parts
@@ -27,30 +24,18 @@ from typedrag.signatures.fields import QuestionAnswer
 from typedrag.text.words import content_words, folded
 
 
-@dataclass(frozen=True)
-class Part:
-    """One part of a question with its answer or failure.
-
-    Attributes:
-        query: The sub-query of the part.
-        answer: Its answer; None if there is none.
-        passages: The passages that it was answered from.
-        failure: Why there is no answer; None if there is one.
-        perspective: The perspective of the part, in a debate.
-        steps: The steps taken to answer it.
-    """
+class Part(NamedTuple):
+    """One part of a question with its answer, or the failure that left it without one."""
 
     query: str
     answer: SubAnswer | None = None
     passages: tuple[Passage, ...] = ()
+    """The passages that it was answered from."""
     failure: StepFailed | None = None
     perspective: str = ""
+    """The perspective of the part, in a debate."""
     steps: tuple[Step, ...] = ()
-
-    @property
-    def outcome(self) -> str:
-        """The answer, or why there is none."""
-        return self.answer.answer if self.answer else str(self.failure)
+    """The steps taken to answer it."""
 
 
 def answer_parts(
@@ -60,53 +45,52 @@ def answer_parts(
     perspectives: Mapping[str, str] | None = None,
     dropped: tuple[str, ...] = (),
 ) -> list[Part]:
-    """Answer the parts of a question concurrently; recorded as one step with the steps of each part below it.
+    """Answer sub-queries, each by its function, concurrently; recorded as one step with the steps of each below it.
 
-    Args:
-        answers: The function that answers each sub-query.
-        threads: The number of parts answered at once.
-        perspectives: The perspective of each sub-query, in a debate.
-        dropped: The parts that are left out, with the reason, for the recorded step.
+    The perspectives are those of sub-queries in a debate, `dropped` the parts that are left out, with the reason.
     """
-    sides = perspectives or {}
-    parts = run_concurrently(lambda item: _answer_part(*item, sides.get(item[0], "")), list(answers.items()), threads)
-    ways = tuple(Step("sub-query", part.query, part.outcome, steps=part.steps) for part in parts)
-    add_step(Step("sub-queries", f"{len(parts)} sub-queries", dropped=dropped, steps=ways))
+
+    def answer_part(item: tuple[str, Callable[[], dspy.Prediction]]) -> Part:
+        query, answer = item
+        perspective = (perspectives or {}).get(query, "")
+        with collect_steps() as steps, events_of_part(query):
+            try:
+                prediction = answer()
+            except StepFailed as failure:
+                return Part(query, failure=failure, perspective=perspective, steps=tuple(steps))
+            sub_answer = SubAnswer(query, prediction.answer, prediction.citations, perspective, prediction.answered)
+            emit(SubAnswered, sub_answer=sub_answer)
+        return Part(query, sub_answer, prediction.passages, perspective=perspective, steps=tuple(steps))
+
+    parts = run_concurrently(answer_part, list(answers.items()), threads)
+    steps = tuple(
+        Step("sub-query", p.query, p.answer.answer if p.answer else str(p.failure), steps=p.steps) for p in parts
+    )
+    add_step(Step("sub-queries", f"{len(parts)} sub-queries", dropped=dropped, steps=steps))
     return parts
 
 
-def _answer_part(query: str, answer: Callable[[], dspy.Prediction], perspective: str) -> Part:
-    with collect_steps() as steps, events_of_part(query):
-        try:
-            prediction = answer()
-        except StepFailed as failure:
-            return Part(query, failure=failure, perspective=perspective, steps=tuple(steps))
-        sub_answer = SubAnswer(query, prediction.answer, prediction.citations, perspective, prediction.answered)
-        emit(SubAnswered, sub_answer=sub_answer)
-    return Part(query, sub_answer, prediction.passages, perspective=perspective, steps=tuple(steps))
-
-
-def answers_of(parts: Sequence[Part]) -> list[SubAnswer]:
+def collect_answers(parts: Sequence[Part]) -> list[SubAnswer]:
     """The answers of the parts that have one; failures of other parts are recorded."""
     answers = [part.answer for part in parts if part.answer]
-    silent = [part.failure for part in parts if isinstance(part.failure, NotAnswered)]
+    unanswered = [part.failure for part in parts if isinstance(part.failure, NotAnswered)]
     failed = [part.failure for part in parts if part.failure and not isinstance(part.failure, NotAnswered)]
     if not answers and failed:
         raise StepFailed("sub-queries", f"none of {len(parts)} is answered ({failed[0]})")
     if not answers:
-        passages = _distinct(passage for failure in silent for passage in failure.passages)
-        raise NotAnswered("sub-queries", f"none of {len(parts)} is answered", passages) if passages else silent[0]
+        passages = _distinct(passage for failure in unanswered for passage in failure.passages)
+        raise NotAnswered("sub-queries", f"none of {len(parts)} is answered", passages) if passages else unanswered[0]
     if failed:
         record_fallback(failed[0], f"{len(failed)} of {len(parts)} sub-queries not answered")
     return answers
 
 
-def pairs_of(answers: Iterable[SubAnswer]) -> list[QuestionAnswer]:
+def question_answers(answers: Iterable[SubAnswer]) -> list[QuestionAnswer]:
     """The answers to parts as the LM that combines them is shown them."""
     return [QuestionAnswer(question=a.sub_query, answer=a.answer) for a in answers]
 
 
-def combine(
+def combine_answers(
     step: str,
     predict: dspy.Predict,
     otherwise: str,
@@ -127,7 +111,7 @@ def combine(
     return answer
 
 
-def combined(answer: str, parts: Sequence[Part]) -> dspy.Prediction:
+def combine_parts(answer: str, parts: Sequence[Part]) -> dspy.Prediction:
     """The prediction of an answer combined from those to parts, with all their passages and citations.
 
     It cites nothing if a part was answered from the LM's own knowledge.
@@ -143,7 +127,7 @@ def combined(answer: str, parts: Sequence[Part]) -> dspy.Prediction:
     )
 
 
-def citing_what_it_uses(answer: dspy.Prediction, question: str) -> dspy.Prediction:
+def drop_unused_citations(answer: dspy.Prediction, question: str) -> dspy.Prediction:
     """The combined answer, with only those citations of its parts that it still uses.
 
     Not for short answers to questions of several hops, which do not name what the passages in between say.
@@ -171,93 +155,100 @@ _FAR = 0.15
 questions is below it (the lowest has 0.24), but 91 in 100 of those written for another question are.
 With encoders whose cosines are all higher, nothing is dropped."""
 
-Nearness = Callable[[str, Sequence[str]], list[float]]
+Similarity = Callable[[str, Sequence[str]], list[float]]
 """A function of a question and texts that returns the cosine of each text to the question."""
 
 
 class Prompt(NamedTuple):
-    """The text that an LM may copy instead of writing its own, see `prompt_of`.
-
-    Attributes:
-        text: The instructions, and the demonstrations of other questions.
-        topics: The content words of each of these demonstrations' topics, without the question's own words.
-    """
+    """The text that an LM may copy instead of writing its own, see `copyable_prompt`."""
 
     text: str = ""
+    """The instructions, and the demonstrations of other questions."""
     topics: tuple[frozenset[str], ...] = ()
+    """The content words of each of these demonstrations' topics, without the question's own words."""
 
 
-class Sifted(NamedTuple):
+class SubQueries(NamedTuple):
     """The sub-queries that are kept, and those that are dropped, as `sub-query (reason)`."""
 
-    sub_queries: list[str]
+    kept: list[str]
     dropped: tuple[str, ...]
 
 
-def nearness(retriever: Retriever, reranker: Reranker) -> Nearness | None:
+def topic_similarity(retriever: Retriever, reranker: Reranker) -> Similarity | None:
     """A function that compares texts with a question by the encoder that the retriever or the reranker has loaded;
     None if neither has one."""
     dense = retriever_parts(retriever).dense
     if isinstance(dense, DenseRetriever):
-        return partial(_cosines, dense.encoder)
+        encoder = dense.encoder
+
+        def encode(question: str, texts: Sequence[str]) -> list[float]:
+            target, *others = encoder.encode_queries([question, *texts])
+            return [float(other @ target) for other in others]
+
+        return encode
     if isinstance(reranker, BiEncoderReranker):
-        return partial(_reranked, reranker)
+
+        def rerank(question: str, texts: Sequence[str]) -> list[float]:
+            passages = [Passage(str(place), text) for place, text in enumerate(texts)]
+            scores = {p.id: p.score for p in reranker.rerank(question, passages, len(passages))}
+            return [scores[p.id] for p in passages]
+
+        return rerank
     return None
 
 
-def sift(
+def filter_sub_queries(
     question: str,
     sub_queries: Sequence[str],
     *,
     prompt: Prompt,
     limit: int,
     about: str = "",
-    near: Nearness | None = None,
-    by_topic: bool = True,
-) -> Sifted:
-    """Drop sub-queries that are no query, repeat another's words, or have left the question's topic.
+    near: Similarity | None = None,
+    check: bool = True,
+) -> SubQueries:
+    """Drop sub-queries that are no query, repeat another's words, or have left the topic of the question they are for.
 
-    With an encoder, a sub-query has left the topic if it is far from the question and shares no word with it. Without
-    one, it has if it is among a minority that share no word with the topic, nor with a sub-query that does.
-
-    Args:
-        question: The question that they were written for.
-        sub_queries: The sub-queries in the LM's order, which is kept.
-        prompt: What the LM was shown, see `prompt_of`; a text copied from it is no sub-query.
-        limit: The most sub-queries to keep.
-        about: More words of the topic, such as a debate's.
-        near: See `nearness`.
-        by_topic: If False, as published, only empty sub-queries and those above the limit are dropped.
+    With an encoder (`near`), a sub-query has left the topic if it is far from the question and shares no word with it.
+    Without one, it has if it is among a minority that share no word with the topic, nor with a sub-query that does;
+    `about` adds words of the topic, such as a debate's. A text copied from the prompt is no sub-query. Without `check`,
+    as published, only empty sub-queries and those above the limit are dropped.
 
     Example:
-        >>> sift("Why does bread rise?", ["What does yeast do in bread?", "why does bread rise", "What is a fish?"],
-        ...      prompt=Prompt(), limit=5).dropped
+        >>> sub_queries = ["What does yeast do in bread?", "why does bread rise", "What is a fish?"]
+        >>> filter_sub_queries("Why does bread rise?", sub_queries, prompt=Prompt(), limit=5).dropped
         ('why does bread rise (repeats another)', 'What is a fish? (off the topic)')
     """
     written = [" ".join(s.split()) for s in sub_queries]
-    strays = _strays(f"{question} {about}".strip(), written, near) if by_topic else frozenset()
-    wordings = {_wording(question)} if by_topic else set()
-    sifted: list[str] = []
+    strays = _find_strays(f"{question} {about}".strip(), written, near) if check else frozenset()
+    wordings = {_wording(question)}
+    usable: list[str] = []
     dropped: list[str] = []
     for sub_query in written:
-        if reason := _no_query(sub_query, prompt) if by_topic else "" if sub_query else "no query":
-            pass
-        elif _wording(sub_query) in wordings:
+        if check and ("://" in sub_query or sub_query.startswith("www.")):
+            reason = "a URL"
+        elif not sub_query or (check and not content_words(sub_query)):
+            reason = "no query"
+        elif check and len(sub_query) > _MAX_CHARS:
+            reason = "too long for a query"
+        elif check and is_copied(sub_query, prompt):
+            reason = "copied from the prompt"
+        elif check and _wording(sub_query) in wordings:
             reason = "repeats another"
         elif sub_query in strays:
             reason = "off the topic"
-        elif len(sifted) == limit:
+        elif len(usable) == limit:
             reason = f"one more than the {limit} allowed"
-        if reason:
-            dropped.append(f"{sub_query[:100]} ({reason})")
         else:
-            sifted.append(sub_query)
-            if by_topic:
-                wordings.add(_wording(sub_query))
-    return Sifted(sifted, tuple(dropped))
+            usable.append(sub_query)
+            wordings.add(_wording(sub_query))
+            continue
+        dropped.append(f"{sub_query[:100]} ({reason})")
+    return SubQueries(usable, tuple(dropped))
 
 
-def sift_reply(
+def filter_reply(
     reply: Reply,
     question: str,
     sub_queries: Sequence[str],
@@ -266,24 +257,21 @@ def sift_reply(
     *,
     limit: int | None = None,
     about: str = "",
-    near: Nearness | None = None,
+    near: Similarity | None = None,
 ) -> list[str]:
-    """The sub-queries of an LM's reply that are worth a search, recorded as a step of decomposition; see `sift`.
-
-    At most `limit` are kept, by default as many as the options say.
-    """
-    sifted, dropped = sift(
+    """The sub-queries of an LM's reply that are worth a search, at most `limit` or as many as the options say, recorded
+    as a step of decomposition; see `filter_sub_queries`."""
+    usable, dropped = filter_sub_queries(
         question,
         sub_queries,
-        prompt=prompt_of(predictor, question),
+        prompt=copyable_prompt(predictor, question),
         limit=limit or options.max_sub_queries,
         about=about,
         near=near,
-        by_topic=options.sift,
+        check=options.sift,
     )
-    output = "; ".join(sifted)
-    add_step(Step("decompose", question, output, dropped=dropped, seconds=reply.seconds, usage=reply.usage))
-    return sifted
+    add_step(Step("decompose", question, "; ".join(usable), dropped=dropped, seconds=reply.seconds, usage=reply.usage))
+    return usable
 
 
 def is_copied(query: str, prompt: Prompt) -> bool:
@@ -303,67 +291,44 @@ def is_copied(query: str, prompt: Prompt) -> bool:
     return strangers or any(mark in query for mark in _PROMPT_MARKS)
 
 
-def prompt_of(predictor: dspy.Predict, question: str) -> Prompt:
-    """The text that an LM may copy: the instructions, and the demonstrations of other questions."""
-    others = [demo for demo in predictor.demos if demo.get("question") != question]
-    text = " ".join([predictor.signature.instructions, *(str(value) for demo in others for value in demo.values())])
-    return Prompt(text, tuple(_topic(demo) - content_words(question) for demo in others))
+def copyable_prompt(predictor: dspy.Predict, question: str) -> Prompt:
+    """The text that an LM may copy: the instructions, and the demonstrations of other questions.
 
-
-def _topic(demonstration: dspy.Example) -> frozenset[str]:
-    """The words of a demonstration's question that at least half of its sub-queries share.
-
-    Its other words, as in "Which changes would make zoos right …?", fit other topics as well.
+    A demonstration's topic are the words of its question that at least half of its sub-queries share; its other words,
+    as in "Which changes would make zoos right …?", fit other topics as well.
     """
-    outputs = " ".join(str(value) for name, value in demonstration.items() if name != "question")
-    parts = [words for part in _QUESTION_MARK.split(outputs) if (words := content_words(part))]
-    question_words = content_words(demonstration.get("question") or "")
-    return frozenset(word for word in question_words if 2 * sum(word in part for part in parts) >= len(parts) > 0)
+    demos = [demo for demo in predictor.demos if demo.get("question") != question]
+    topics = []
+    for demo in demos:
+        outputs = " ".join(str(value) for name, value in demo.items() if name != "question")
+        parts = [words for part in _QUESTION_MARK.split(outputs) if (words := content_words(part))]
+        words = content_words(demo.get("question") or "") - content_words(question)
+        topics.append(frozenset(w for w in words if 2 * sum(w in part for part in parts) >= len(parts) > 0))
+    text = " ".join([predictor.signature.instructions, *(str(value) for demo in demos for value in demo.values())])
+    return Prompt(text, tuple(topics))
 
 
 def _wording(text: str) -> str:
     return folded(text).rstrip(" ?？؟.!。")
 
 
-def _strays(topic: str, sub_queries: Sequence[str], near: Nearness | None) -> frozenset[str]:
+def _find_strays(topic: str, sub_queries: Sequence[str], near: Similarity | None) -> frozenset[str]:
     """The sub-queries that have left a topic."""
     words = {s: content_words(s) for s in sub_queries if content_words(s)}
     known = content_words(topic)
+
+    def shares_word(sub_query: str) -> bool:  # or the misspelling of one
+        own = words[sub_query]
+        return bool(own & known) or any(get_close_matches(word, known, n=1, cutoff=_ALIKE) for word in own)
+
     if not known or not words:
         return frozenset()
     if near is not None:
-        others = [s for s in words if not _on(known, words[s])]
-        return frozenset(s for s, score in zip(others, near(topic, others), strict=True) if score < _FAR)
+        others = [s for s in words if not shares_word(s)]
+        scores = near(topic, others) if others else []
+        return frozenset(s for s, score in zip(others, scores, strict=True) if score < _FAR)
     strays = set(words)
-    while joined := {s for s in strays if _on(known, words[s])}:
+    while joined := {s for s in strays if shares_word(s)}:
         strays -= joined
         known = known.union(*(words[s] for s in joined))
     return frozenset(strays) if 2 * len(strays) < len(words) else frozenset()
-
-
-def _cosines(encoder: Encoder, question: str, texts: Sequence[str]) -> list[float]:
-    if not texts:
-        return []
-    target, *others = encoder.encode_queries([question, *texts])
-    return [float(other @ target) for other in others]
-
-
-def _reranked(reranker: BiEncoderReranker, question: str, texts: Sequence[str]) -> list[float]:
-    passages = [Passage(str(place), text) for place, text in enumerate(texts)]
-    scores = {p.id: p.score for p in reranker.rerank(question, passages, len(passages))}
-    return [scores[p.id] for p in passages]
-
-
-def _on(topic: frozenset[str], words: frozenset[str]) -> bool:
-    """True if a word of the topic, or a misspelling of one, is among some words."""
-    return bool(words & topic) or any(get_close_matches(word, topic, n=1, cutoff=_ALIKE) for word in words)
-
-
-def _no_query(sub_query: str, prompt: Prompt) -> str:
-    if "://" in sub_query or sub_query.startswith("www."):
-        return "a URL"
-    if not content_words(sub_query):
-        return "no query"
-    if len(sub_query) > _MAX_CHARS:
-        return "too long for a query"
-    return "copied from the prompt" if is_copied(sub_query, prompt) else ""

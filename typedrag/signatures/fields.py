@@ -121,7 +121,6 @@ class Listed(RootModel[list[T]], Generic[T]):
 
 @lru_cache
 def _item_type(listed: type[Listed[Any]]) -> tuple[TypeAdapter[Any], int | None]:
-    """The type of a list's items, and their greatest number."""
     root = listed.model_fields["root"]
     (item,) = get_args(root.annotation)
     return TypeAdapter(item), next((limit.max_length for limit in root.metadata if isinstance(limit, MaxLen)), None)

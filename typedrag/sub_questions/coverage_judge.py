@@ -169,7 +169,6 @@ class SimilarityCoverageJudge(AnyCoverageJudge):
         self.weights = weights or LogisticModel.load(WEIGHTS)
 
     def forward(self, text: str, sub_questions: Sequence[str]) -> dspy.Prediction:
-        """The `verdicts`, a `Coverage` for each sub-question."""
         watch = Stopwatch()
         verdicts = [Coverage(False, probability=0.0) for _ in sub_questions]
         for i, evidence in enumerate(find_evidence(text, tuple(sub_questions)) if text.strip() else ()):
@@ -204,12 +203,10 @@ class CascadeCoverageJudge(AnyCoverageJudge):
 
 
 def asks_lm(cite: str) -> bool:
-    """True if the judge with this way to cite asks an LM."""
     return cite != "similarity"
 
 
 def build_coverage_judge(cite: Cite = DEFAULT_CITE, sub_questions_per_call: int = 10) -> AnyCoverageJudge:
-    """The judge that cites in this way."""
     match cite:
         case "similarity":
             return SimilarityCoverageJudge()

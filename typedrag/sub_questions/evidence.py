@@ -35,7 +35,6 @@ class Evidence(NamedTuple):
 
     @property
     def features(self) -> dict[str, float]:
-        """The fields that are weighed."""
         return {name: getattr(self, name) for name in FEATURES}
 
 

@@ -22,8 +22,8 @@ from typedrag.experiments.diff import (
     word_diff,
 )
 from typedrag.programs import Options, Program, build_program
-from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.artifact import named_predictors
+from typedrag.programs.compiled import save_compiled
 from typedrag.signatures.fields import SubQueries
 
 REASON = "strategies['reason'].decomposer"

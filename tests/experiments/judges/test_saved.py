@@ -12,8 +12,8 @@ from typedrag.core.records import Estimate
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check, load_judge, save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.labelled_targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
-from typedrag.programs.artifact.compiled import CompiledAbout
-from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.programs.artifact import dump_state, fingerprint
+from typedrag.programs.compiled import CompiledAbout
 
 TARGETS = [
     pytest.param(LinkageJudgeTarget(convention="linkage"), ranked(), id="linkage"),
@@ -33,7 +33,7 @@ def compiled(target, dataset) -> dspy.Module:
 
 
 def check_of(judge: dspy.Module) -> JudgeCheck:
-    return replace(CHECK, judge=fingerprint(state_of(judge)))
+    return replace(CHECK, judge=fingerprint(dump_state(judge)))
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_judge_comes_back_as_it_was(target, dataset, tmp_path):
     save_judge(judge, tmp_path / "judge")
     add_check(tmp_path / "judge", check_of(judge))
     loaded = load_judge(tmp_path / "judge", target.name, "a/model")
-    assert type(loaded) is type(judge) and state_of(loaded) == state_of(judge)
+    assert type(loaded) is type(judge) and dump_state(loaded) == dump_state(judge)
     [before], [after] = judge.predictors(), loaded.predictors()
     assert after.signature.instructions == LEARNT and len(after.demos) == len(before.demos) == 2
     assert all(path.suffix == ".json" for path in (tmp_path / "judge").iterdir())

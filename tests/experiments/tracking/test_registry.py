@@ -19,7 +19,7 @@ from typedrag.experiments.tracking.registry import (
     promote,
     registered_programs,
 )
-from typedrag.programs.artifact.compiled import CompiledAbout
+from typedrag.programs.compiled import CompiledAbout
 
 mlflow = pytest.importorskip("mlflow")
 

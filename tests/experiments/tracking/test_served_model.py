@@ -9,7 +9,7 @@ from tests.experiments.compiles import about
 from tests.programs.artifact.test_compiled import compiled, edit
 from typedrag.core.errors import InputError, Unavailable
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import save_compiled
+from typedrag.programs.compiled import save_compiled
 
 mlflow = pytest.importorskip("mlflow")
 

@@ -20,7 +20,7 @@ from typedrag.optimizers.compile.teleprompters import build_optimizer, optimizer
 from typedrag.optimizers.compile.teleprompters.any_of_dspy import usable_names
 from typedrag.optimizers.compile.teleprompters.candidates import CANDIDATES, Candidate, best_so_far
 from typedrag.optimizers.compile.teleprompters.dspy_internals import INTERNALS
-from typedrag.programs.artifact.state import fields_of, fingerprint, restore, state_of
+from typedrag.programs.artifact import dump_state, fingerprint, load_state, signature_fields
 from typedrag.runs import MaxCalls
 
 ALL = tuple(OPTIONS)
@@ -48,10 +48,10 @@ def test_it_makes_a_program_better_that_is_saved_whole(name, tmp_path):
         assert outcome.spent.usage.lm_calls / 3 <= planned <= len(engine.requests)  # each run takes three calls
     assert [c.lm_calls for c in told] == sorted(c.lm_calls for c in told)
 
-    assert fingerprint(state_of(outcome.best)) == best.state
-    assert fingerprint(state_of(request.student)) == base.state  # the student itself is not changed
+    assert fingerprint(dump_state(outcome.best)) == best.state
+    assert fingerprint(dump_state(request.student)) == base.state  # the student itself is not changed
     loaded = Tiny()
-    restore(loaded, state_of(outcome.best), fields_of(outcome.best))
+    load_state(loaded, dump_state(outcome.best), signature_fields(outcome.best))
     with use_lm(tiny_lm(engine)):
         assert (
             loaded(question="Why does cat 100 sleep?").toDict()
@@ -69,7 +69,7 @@ def test_it_stops_at_its_budget_with_the_best_so_far(name, tmp_path):
     assert "allowed" in outcome.stopped
     assert outcome.spent.usage.lm_calls == len(engine.requests) == allowed
     assert outcome.best_candidate == outcome.base_candidate
-    assert fingerprint(state_of(outcome.best)) == outcome.base_candidate.state
+    assert fingerprint(dump_state(outcome.best)) == outcome.base_candidate.state
     time.sleep(0.1)
     assert len(engine.requests) == allowed  # of threads that DSPy has left behind, too
 
@@ -82,7 +82,7 @@ def test_an_lm_that_fails_ends_it(name, tmp_path):
     with pytest.raises(LMUnavailable, match="connection refused"):
         compile_module(request, build_optimizer(name, OPTIONS[name]))
     assert len(engine.requests) <= BASE_CALLS + 5 + 2 * request.threads  # each has two calls at once
-    assert fingerprint(state_of(best_so_far(tmp_path, request.student))) == _written(tmp_path)[0].state
+    assert fingerprint(dump_state(best_so_far(tmp_path, request.student))) == _written(tmp_path)[0].state
 
 
 @pytest.mark.parametrize("name", optimizer_names())

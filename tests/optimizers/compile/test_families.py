@@ -13,7 +13,7 @@ from typedrag.core.errors import InputError, StepFailed
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.optimizers.compile.teleprompters.gepa import SameTypeBatchSampler, with_unique_names
-from typedrag.programs.artifact.state import fields_of, restore, state_of
+from typedrag.programs.artifact import dump_state, load_state, signature_fields
 
 
 def test_gepa_reflects_on_the_calls_of_the_predictor_at_hand(tmp_path):
@@ -131,7 +131,7 @@ def test_instructions_that_help_take_the_place_of_the_programs_own(tmp_path):
     assert "BETTER" not in AnswerTiny.instructions
 
     again = Tiny()  # what was compiled can be compiled further
-    restore(again, state_of(outcome.best), fields_of(outcome.best))
+    load_state(again, dump_state(outcome.best), signature_fields(outcome.best))
     optimizer.check(request_for(tmp_path / "again", engine, student=again))
 
 

@@ -17,7 +17,7 @@ from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, estimate_compile
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import BEST, CANDIDATES, best_so_far
-from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import MaxCalls
 
 SEARCH = ("bootstrap-random-search", {"candidates": 4})
@@ -66,7 +66,7 @@ def test_a_fault_of_the_metric_is_raised(tmp_path):
     request = request_for(tmp_path, Engine(), metric=metric)
     with pytest.raises(KeyError, match="references"):
         compile_module(request, build_optimizer(*SEARCH))
-    assert fingerprint(state_of(best_so_far(tmp_path, request.student)))
+    assert fingerprint(dump_state(best_so_far(tmp_path, request.student)))
 
 
 class Failing(Tiny):
@@ -159,7 +159,7 @@ def test_a_budget_spent_on_the_way_gives_the_best_so_far(name, options, random, 
     outcome = compile_module(request, build_optimizer(name, options), MaxCalls(allowed))
     assert outcome.stopped or outcome.spent.usage.lm_calls < allowed
     assert outcome.best_candidate.score > outcome.base_candidate.score
-    assert fingerprint(state_of(outcome.best)) == outcome.best_candidate.state
+    assert fingerprint(dump_state(outcome.best)) == outcome.best_candidate.state
     assert len(engine.requests) <= allowed
 
 
@@ -216,7 +216,7 @@ def test_the_best_so_far_is_whole_at_any_time(tmp_path):
     seen = []
 
     def on_candidate(candidate):
-        found = fingerprint(state_of(best_so_far(tmp_path, request.student)))
+        found = fingerprint(dump_state(best_so_far(tmp_path, request.student)))
         seen.append(found == candidate.state)
         assert candidate.best == seen[-1] or not candidate.best
 

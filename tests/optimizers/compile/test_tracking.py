@@ -17,8 +17,8 @@ from typedrag.lms.cost import Spending
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.held_out import HeldOut
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile, render_candidates
-from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact import dump_state
+from typedrag.programs.compiled import save_compiled
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -159,7 +159,7 @@ def test_the_program_is_loaded_by_all_its_names_without_a_pickle(told, home, mon
     mlflow.MlflowClient().set_registered_model_alias("answers", "champion", "1")
     names = ("models:/answers@champion", f"runs:/{run.info.run_id}/model", f"runs:/{run.info.run_id}/program")
     for name in names:
-        assert state_of(typedrag.load_program(name, retriever=Spy())) == state_of(compiled("rag"))
+        assert dump_state(typedrag.load_program(name, retriever=Spy())) == dump_state(compiled("rag"))
     model = mlflow.pyfunc.load_model("models:/answers@champion")
     assert [column.name for column in model.metadata.signature.inputs] == ["question", "question_type"]
     assert "answer" in model.metadata.signature.outputs.input_names()

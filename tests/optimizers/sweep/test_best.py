@@ -23,7 +23,7 @@ from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.report import front_rows, sweep_page
 from typedrag.optimizers.sweep.study import VALUES, Sweep
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 
 LOOSE = {"program": "rag", "options": {"score_cutoff": 0}}
 

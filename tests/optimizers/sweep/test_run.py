@@ -17,8 +17,8 @@ from typedrag.optimizers.sweep import SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
 from typedrag.optimizers.sweep.study import STUDY, answered, mean_value, requeue, sum_spending, values_of_trial
 from typedrag.programs import Options
-from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.artifact import named_predictors
+from typedrag.programs.compiled import save_compiled
 
 ALL = sorted((k, words) for k in (1, 3, 5) for words in (50, 200))
 

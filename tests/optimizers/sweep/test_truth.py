@@ -12,7 +12,7 @@ from typedrag.optimizers.sweep import SweepConfig, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.report import sweep_page
 from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 
 TOP_K = {"program": {"program": "rag", "options": {"score_cutoff": 0}}, "knobs": {"top_k": [1, 5]}, "scorer": None}
 LINKAGE = {"metrics": ["linkage"], "objectives": ["linkage/mrr"]}

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from typedrag.core.errors import InputError
-from typedrag.programs.artifact import folder as json_folder
-from typedrag.programs.artifact.folder import has_part, read_part, write_parts
+from typedrag.programs import artifact as json_folder
+from typedrag.programs.artifact import has_file, read_json, write_files
 
 PARTS = {"head.json": {"format": 1}, "state.json": {"a": [1, None, "Größe"]}}
 
@@ -22,33 +21,25 @@ def names(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()]
 
 
-def test_what_is_written_is_read_again(tmp_path):
-    folder = tmp_path / "a" / "b"
-    write_parts(folder, PARTS)
-    assert {name: read_part(folder, name, "x") for name in PARTS} == PARTS
-    assert "Größe" in (folder / "state.json").read_text("utf-8")
-    assert names(tmp_path / "a") == ["b"]
-
-
 def test_a_folder_of_the_kind_is_replaced_and_leaves_nothing(tmp_path):
     folder = tmp_path / "b"
     (tmp_path / "b").mkdir()
-    write_parts(folder, {**PARTS, "old.json": 1})
+    write_files(folder, {**PARTS, "old.json": 1})
     with pytest.raises(InputError, match="holds something else"):
-        write_parts(folder, PARTS)  # a part that this kind of folder does not have
+        write_files(folder, PARTS)  # a part that this kind of folder does not have
     (folder / "old.json").unlink()
     (folder / "state.json").write_text("torn {")
-    write_parts(folder, PARTS)
-    assert {name: read_part(folder, name, "x") for name in PARTS} == PARTS
+    write_files(folder, PARTS)
+    assert {name: read_json(folder, name, "x") for name in PARTS} == PARTS
     assert names(tmp_path) == ["b"]
 
 
 def test_a_link_stays_a_link(tmp_path):
-    write_parts(tmp_path / "real", PARTS)
+    write_files(tmp_path / "real", PARTS)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    write_parts(tmp_path / "link", {**PARTS, "state.json": 2})
+    write_files(tmp_path / "link", {**PARTS, "state.json": 2})
     assert (tmp_path / "link").is_symlink()
-    assert read_part(tmp_path / "real", "state.json", "x") == 2
+    assert read_json(tmp_path / "real", "state.json", "x") == 2
 
 
 @pytest.mark.parametrize(
@@ -70,21 +61,21 @@ def test_a_folder_that_holds_anything_else_is_left_alone(tmp_path, held):
         (folder / name).write_text(text)
     before = listing(tmp_path)
     with pytest.raises(InputError, match="holds something else than a compiled program"):
-        write_parts(folder, PARTS)
+        write_files(folder, PARTS)
     assert listing(tmp_path) == before
     file = tmp_path / "file"
     file.write_text("mine")
     with pytest.raises(InputError, match="holds something else"):
-        write_parts(file, PARTS)
+        write_files(file, PARTS)
     with pytest.raises(InputError, match="cannot be written"):
-        write_parts(file / "below", PARTS)
+        write_files(file / "below", PARTS)
     assert file.read_text() == "mine"
 
 
 @pytest.mark.parametrize("failing", ["fsync", "rename", "rename new"])
 def test_a_fault_leaves_what_was_there(tmp_path, monkeypatch, failing):
     folder = tmp_path / "b"
-    write_parts(folder, PARTS)
+    write_files(folder, PARTS)
     rename = Path.rename
 
     def fail(*arguments):
@@ -96,40 +87,21 @@ def test_a_fault_leaves_what_was_there(tmp_path, monkeypatch, failing):
     with monkeypatch.context() as patch:
         patch.setattr(*target, fail)
         with pytest.raises(InputError, match="cannot be written"):
-            write_parts(folder, {**PARTS, "state.json": "new"})
-    assert {name: read_part(folder, name, "x") for name in PARTS} == PARTS
+            write_files(folder, {**PARTS, "state.json": "new"})
+    assert {name: read_json(folder, name, "x") for name in PARTS} == PARTS
     assert names(tmp_path) == ["b"]
 
 
-def test_many_readers_never_see_a_half(tmp_path):
-    """While it is replaced a folder is there, whole, or for a moment not at all."""
-    folder = tmp_path / "b"
-    many = {"head.json": {"format": 1}, "state.json": "x" * 100_000}
-    write_parts(folder, many)
-
-    def read(_):
-        try:
-            return read_part(folder, "state.json", "x")
-        except InputError as error:
-            return None if "lacks its part" in str(error) or "cannot be read" in str(error) else str(error)
-
-    with ThreadPoolExecutor(3) as pool:
-        reads = pool.map(read, range(300))
-        for _ in range(30):
-            write_parts(folder, many)
-        assert set(reads) <= {"x" * 100_000, None}
-
-
 def test_half_of_a_surrogate_pair_is_no_reason_to_lose_a_program(tmp_path):
-    write_parts(tmp_path / "b", {"head.json": {"a\ud83d": "\ud83d", "b": "\ud83d\ude00"}})
-    assert read_part(tmp_path / "b", "head.json", "x") == {"a\ufffd": "\ufffd", "b": "😀"}
+    write_files(tmp_path / "b", {"head.json": {"a\ud83d": "\ud83d", "b": "\ud83d\ude00"}})
+    assert read_json(tmp_path / "b", "head.json", "x") == {"a\ufffd": "\ufffd", "b": "😀"}
 
 
 def test_all_texts_are_redacted(tmp_path):
-    write_parts(
+    write_files(
         tmp_path / "b", {"head.json": {"k-secret": ["secret", {"x": "a secret"}]}}, lambda t: t.replace("secret", "…")
     )
-    assert read_part(tmp_path / "b", "head.json", "x") == {"k-…": ["…", {"x": "a …"}]}
+    assert read_json(tmp_path / "b", "head.json", "x") == {"k-…": ["…", {"x": "a …"}]}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +121,7 @@ def test_all_texts_are_redacted(tmp_path):
 def test_a_stranger_s_file_is_refused_in_a_line(tmp_path, data, said):
     (tmp_path / "head.json").write_bytes(data)
     with pytest.raises(InputError, match=said) as refused:
-        read_part(tmp_path, "head.json", "the program")
+        read_json(tmp_path, "head.json", "the program")
     assert str(refused.value).startswith("the program: head.json")
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
@@ -158,19 +130,19 @@ def test_a_stranger_s_file_is_refused_in_a_line(tmp_path, data, said):
 def test_too_large_a_file_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(json_folder, "MOST_BYTES", 1000)
     (tmp_path / "head.json").write_text(json.dumps("x" * 998))
-    assert read_part(tmp_path, "head.json", "x") == "x" * 998
+    assert read_json(tmp_path, "head.json", "x") == "x" * 998
     (tmp_path / "head.json").write_text(json.dumps("x" * 999))
     with pytest.raises(InputError, match="has more than"):
-        read_part(tmp_path, "head.json", "x")
+        read_json(tmp_path, "head.json", "x")
     (tmp_path / "endless.json").symlink_to("/dev/zero")
     with pytest.raises(InputError, match="lacks its part"):
-        read_part(tmp_path, "endless.json", "x")
+        read_json(tmp_path, "endless.json", "x")
 
 
 def test_what_is_no_file_is_a_missing_part(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "folder.json").mkdir()
     for name in ("pipe.json", "folder.json", "none.json", "x" * 5000, "a\0b"):
-        assert not has_part(tmp_path, name)
+        assert not has_file(tmp_path, name)
         with pytest.raises(InputError, match="lacks its part"):
-            read_part(tmp_path, name, "x")
+            read_json(tmp_path, name, "x")

@@ -288,7 +288,7 @@ def test_where_no_sub_question_finds_anything_the_question_itself_is_searched_fo
 @pytest.mark.parametrize("name", ["coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"])
 def test_sub_questions_that_are_copied_from_a_demonstration_are_none(ask, name):
     [demonstration] = predictor(DecomposeIntoSubQuestions).demos
-    answer, engine = ask(name, {DecomposeIntoSubQuestions: {"sub_questions": demonstration.sub_questions.root}})
+    answer, engine = ask(name, {DecomposeIntoSubQuestions: {"sub_questions": demonstration.sub_questions}})
     assert "no usable sub-question came out; answered without core sub-questions" in answer.fallback
     assert engine.asked()[-1] == "AnswerFromPassages"
 

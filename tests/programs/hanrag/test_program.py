@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import threading
 
 import dspy
@@ -10,13 +9,13 @@ from dspy.utils.exceptions import LMTransportError
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import LMUnavailable, StepFailed
+from typedrag.core.errors import LMUnavailable
 from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.metrics import LabelMatch, Steps
 from typedrag.metrics.ranking import retrieval_cycles
-from typedrag.programs import HANRAG, RAG, DirectLM, HANRAGOptions, Options, build_program
-from typedrag.programs.artifact.compiled import Compiled, save_compiled
+from typedrag.programs import HANRAG, HANRAGOptions, Options, build_program
+from typedrag.programs.compiled import Compiled, save_compiled
 from typedrag.programs.hanrag import RuleRouter
 from typedrag.signatures import predictor
 
@@ -71,17 +70,6 @@ def test_the_parts_of_a_compound_question_are_one_batch_and_one_cycle():
     assert {p.id.split("#")[0] for p in answer.passages} == set(parts)
     assert set(answer.citations) <= {p.id for p in answer.passages} and len(answer.citations) == 4
     assert retrieval_cycles(answer.steps) == 1
-
-
-def test_what_is_composed_are_the_questions_with_their_answers_in_their_order():
-    def answered(prompt):
-        return {"answer": "In 1890." if "When was" in prompt.split("[[ ## question")[1] else "2.5 km.", "citations": []}
-
-    said = {s.RouteQuestion: route("compound"), s.AnswerSubQuery: answered}
-    with scripted(said) as engine:
-        HANRAG(Numbered())(question=COMPOUND)
-    [prompt] = [prompt for name, prompt in engine.prompts if name == "ComposeAnswer"]
-    assert prompt.index("In 1890.") < prompt.index("How long is the Forth Bridge?") < prompt.index("2.5 km.")
 
 
 def test_a_complex_question_is_refined_step_by_step_until_it_is_answered():
@@ -264,7 +252,7 @@ def test_where_the_refiner_fails_twice_no_further_step_is_gone():
 def test_what_is_copied_from_a_demonstration_is_not_searched_for(way):
     signature = {"compound": s.DecomposeCompound, "complex": s.RefineQuestion}[way]
     [demonstration] = predictor(signature).demos
-    copied = {name: getattr(demonstration[name], "root", demonstration[name]) for name in signature.output_fields}
+    copied = {name: demonstration[name] for name in signature.output_fields}
     answer, _ = ask(COMPOUND, RouteQuestion=route(way), **{signature.__name__: copied})
     searched = [st.input for step in answer.steps for st in step.walk() if st.name in ("retrieve", "query")]
     assert set(searched) <= {COMPOUND, "2 queries"}
@@ -292,24 +280,13 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("way", "signature", "fallback", "answered"), FAILURES)
-@pytest.mark.parametrize("reply", ["no JSON at all", '{"nothing": "asked for"}'])
-def test_a_malformed_reply_at_any_step_is_met_by_the_documented_fallback(way, signature, fallback, answered, reply):
-    replies = {"RouteQuestion": route(way), signature: reply}
+def test_a_malformed_reply_at_any_step_is_met_by_the_documented_fallback(way, signature, fallback, answered):
+    replies = {"RouteQuestion": route(way), signature: "no JSON at all"}
     answer, _ = ask(options=Options(**QUICK), **replies)
     assert answer.answer == answered
     assert fallback in answer.fallback
     failed = [st for step in answer.steps for st in step.walk() if "failed" in st.output]
     assert any(st.usage.lm_calls == 1 for st in failed)  # what was spent on it is counted
-
-
-def test_one_part_of_two_may_fail():
-    def answered(prompt):
-        asked = prompt.split("[[ ## question")[1]
-        return "torn" if "When was" in asked else {"answer": "2.5 km.", "citations": [1]}
-
-    answer, asked = ask(COMPOUND, options=Options(**QUICK), RouteQuestion=route("compound"), AnswerSubQuery=answered)
-    assert asked[-1] == "ComposeAnswer"
-    assert "1 of 2 sub-queries not answered" in answer.fallback
 
 
 def test_a_question_of_one_part_is_answered_in_a_single_step():
@@ -323,11 +300,6 @@ def test_a_question_of_one_part_is_answered_in_a_single_step():
 def test_an_lm_that_is_down_is_an_error_at_any_step(signature):
     with pytest.raises(LMUnavailable):
         ask(**{signature: LMTransportError("connection refused")})
-
-
-def test_the_last_resort_is_an_error():
-    with pytest.raises(StepFailed):
-        ask(options=Options(**QUICK), RouteQuestion=route("straightforward"), AnswerWithoutPassages="torn")
 
 
 def test_the_budget_of_lm_calls_is_its_own_and_holds():
@@ -380,15 +352,6 @@ def test_routes_steps_and_short_answers_fit_the_metrics():
     assert said.score == 0 and "taken for compound" in said.feedback
 
 
-def test_no_route_is_not_measured():
-    from typedrag.core.errors import NotMeasurable
-
-    with scripted():
-        prediction = RAG(Numbered())(question=COMPLEX)
-    with pytest.raises(NotMeasurable, match="names no route"):
-        LabelMatch(field="route")(dspy.Example(route="complex"), prediction)
-
-
 @pytest.mark.parametrize("name", ["rag", "direct_lm", "ircot", "adaptive_rag", "hanrag", "rag_fusion"])
 def test_every_baseline_answers_in_a_phrase_where_it_is_wanted(name):
     with scripted() as engine:
@@ -402,7 +365,7 @@ def test_the_revelator_may_be_an_lm_of_its_own(monkeypatch):
 
     with scripted({s.RouteQuestion: route("single-step")}) as own:
         lm = dspy.settings.lm
-    monkeypatch.setattr(hanrag, "_opened", lambda spec: {"own/lm": lm}[spec])
+    monkeypatch.setattr(hanrag, "_open_once", lambda spec: {"own/lm": lm}[spec])
     # the scripted LM takes no schema: its adapter is DSPy's own, and the reply is in its layout
     own.replies[s.RouteQuestion] = "[[ ## route ## ]]\nsingle-step\n\n[[ ## completed ## ]]"
     own.replies[s.JudgeRelevance] = "[[ ## relevant ## ]]\nTrue\n\n[[ ## completed ## ]]"
@@ -420,9 +383,3 @@ def test_a_compiled_program_is_saved_and_loaded_by_name(tmp_path):
     assert isinstance(loaded, HANRAG) and loaded.options == program.options
     assert loaded.refiner.predict.signature.instructions == "Ask on."
     assert loaded.dump_state() == program.dump_state()
-
-
-def test_an_answer_with_a_route_survives_json():
-    answer, _ = ask(COMPOUND, RouteQuestion=route("compound"))
-    assert Answer.from_dict(json.loads(json.dumps(answer.to_dict()))) == answer
-    assert isinstance(DirectLM(), DirectLM)

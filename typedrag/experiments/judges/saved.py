@@ -19,9 +19,8 @@ from typedrag.core.records import Estimate
 from typedrag.datasets import Dataset
 from typedrag.experiments.formats import format_p
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.programs.artifact.compiled import CompiledAbout, Verdict
-from typedrag.programs.artifact.folder import SavedModule
-from typedrag.programs.artifact.state import fields_of, state_of
+from typedrag.programs.artifact import SavedModule, dump_state, signature_fields
+from typedrag.programs.compiled import CompiledAbout, Verdict
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
@@ -127,8 +126,8 @@ def save_judge(
         options={name: getattr(judge, name) for name in _KINDS[kind][1]},
         about=(about or CompiledAbout()).to_save(),
         checks=checks,
-        state=state_of(judge),
-        signatures=fields_of(judge),
+        state=dump_state(judge),
+        signatures=signature_fields(judge),
     )
     saved.write(folder, redact)
 

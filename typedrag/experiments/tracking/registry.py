@@ -21,8 +21,8 @@ from typedrag.experiments.formats import format_p, format_value
 from typedrag.experiments.held_out import SCORE, TRUTH
 from typedrag.experiments.loading import ARTIFACT, read_program
 from typedrag.experiments.tracking.tracker import Tracker, connect_to_existing, faults_of_store
-from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
-from typedrag.programs.artifact.folder import read_part
+from typedrag.programs.artifact import read_json
+from typedrag.programs.compiled import PROGRAM, Compiled, CompiledAbout
 from typedrag.programs.loading import without_external_models
 
 CHAMPION = "champion"
@@ -92,7 +92,7 @@ def log_model(tracker: Tracker, program: Path, register_as: str | None) -> str:
     What is logged or registered already is not repeated.
     """
     client, tags = tracker.client, tracker.client.get_run(tracker.id).data.tags
-    content = {file.name: read_part(program, file.name, str(program)) for file in program.glob("*.json")}
+    content = {file.name: read_json(program, file.name, str(program)) for file in program.glob("*.json")}
     content[PROGRAM]["about"].pop("created", None)  # a compile that is resumed after its end writes it again
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     model_id = str(tags[_MODEL_ID]) if tags.get(_DIGEST) == digest else _save_model(tracker, program)

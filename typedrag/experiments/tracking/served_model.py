@@ -26,7 +26,7 @@ from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.experiments.batch import AskedQuestion, Outcome, answer_questions
 from typedrag.experiments.loading import ARTIFACT, load_program
 from typedrag.lms.lm import open_lm, use_lm
-from typedrag.programs.artifact.compiled import Compiled
+from typedrag.programs.compiled import Compiled
 from typedrag.programs.loading import ProgramSource
 from typedrag.retrieval import open_reranker
 

@@ -38,8 +38,8 @@ from typedrag.metrics import Metric
 from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.compile.labelled_targets import JUDGES
 from typedrag.optimizers.compile.targets import Target
-from typedrag.programs.artifact.compiled import Change, Verdict
-from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.programs.artifact import dump_state, fingerprint
+from typedrag.programs.compiled import Change, Verdict
 from typedrag.runs import Progress, RunFolder, work
 from typedrag.runs.work import Listener, ignore_progress
 
@@ -134,7 +134,7 @@ def held_out_alone(
             target.tested(module),
             metric,
             examples,
-            folder / f"{name}-{fingerprint(state_of(module))}",
+            folder / f"{name}-{fingerprint(dump_state(module))}",
             lm=lm,
             threads=threads,
             listener=listener,
@@ -149,7 +149,7 @@ def held_out_alone(
 def is_changed(base: dspy.Module, compiled: dspy.Module) -> bool:
     """True if a compile has changed the base: what its predictors say, or its options."""
     options = [getattr(module, "options", None) for module in (base, compiled)]
-    return fingerprint(state_of(base)) != fingerprint(state_of(compiled)) or options[0] != options[1]
+    return fingerprint(dump_state(base)) != fingerprint(dump_state(compiled)) or options[0] != options[1]
 
 
 def run_module(
@@ -180,7 +180,7 @@ def run_module(
         text = json.dumps(values, ensure_ascii=False)
         return Answer(example.question, text, seconds=watch.seconds, usage=account.spent.usage).to_dict()
 
-    settings = {"module": fingerprint(state_of(module)), "metric": metric.name}
+    settings = {"module": fingerprint(dump_state(module)), "metric": metric.name}
     with (
         RunFolder.open(
             folder, settings, kind=KIND, resume=True, items=question_items(questions), redact=redact

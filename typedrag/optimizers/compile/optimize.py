@@ -34,7 +34,7 @@ from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters.base import Compilation, CompileRequest, Optimizer
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Scoring, find_best
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
-from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
 
 FORMAT = 2
@@ -193,7 +193,7 @@ def compile_identity(request: CompileRequest, optimizer: Optimizer) -> dict[str,
         "optimizer": optimizer.name,
         "options": optimizer.settings.model_dump(mode="json"),
         "seed": request.seed,
-        "student": fingerprint(state_of(request.student)),
+        "student": fingerprint(dump_state(request.student)),
         "modules": {
             name: [type(part).__qualname__, options.model_dump(mode="json") if isinstance(options, BaseModel) else None]
             for name, part in request.student.named_sub_modules(dspy.Module)

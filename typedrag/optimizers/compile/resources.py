@@ -41,7 +41,7 @@ from typedrag.optimizers.compile.teleprompters.base import BUDGET_CALLS, Compile
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.optimizers.compile.teleprompters.limiter import Ledger, read_spending
 from typedrag.programs import Program
-from typedrag.programs.artifact.compiled import without_secrets
+from typedrag.programs.compiled import without_secrets
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import TYPE_CLASSIFIERS
 from typedrag.retrieval import reranker_identity

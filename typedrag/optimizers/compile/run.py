@@ -37,9 +37,8 @@ from typedrag.optimizers.compile.resources import COMPILE, CompileResources
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate, best_so_far, read_candidates
 from typedrag.optimizers.compile.tracking import RISK, log_candidates, log_compile
 from typedrag.programs import Program
-from typedrag.programs.answering import unguarded
-from typedrag.programs.artifact.compiled import Compiled, CompiledAbout, save_compiled
-from typedrag.programs.artifact.state import fingerprint, state_of
+from typedrag.programs.artifact import dump_state, fingerprint, lost_injection_guard
+from typedrag.programs.compiled import Compiled, CompiledAbout, save_compiled
 from typedrag.runs import Progress, RunFolder, is_run
 
 PROGRAM, JUDGE, TEST, RESULT = "program", "judge", "test", "result.json"
@@ -216,7 +215,7 @@ class _Compile:
         compiled = target.merge_into(base, outcome.best)
         self._save(compiled)
         before = target.student() if base is None else base
-        if names := unguarded(state_of(before), state_of(compiled)):
+        if names := lost_injection_guard(dump_state(before), dump_state(compiled)):
             self.watching.notice(
                 f"no longer told never to follow instructions in passages: {', '.join(names)}. "
                 "Read `typedrag research diff` before strangers' texts get there"
@@ -275,7 +274,7 @@ class _Compile:
         if parts.judge:
             tests = SavedJudge.read(self.saved).count_tests(parts.resources.lm.model, parts.dataset)
         else:
-            this = f"{COMPILED}-{fingerprint(state_of(compiled))}"
+            this = f"{COMPILED}-{fingerprint(dump_state(compiled))}"
             tests = len({this, *(file.stem for file in folder.glob(f"{COMPILED}-*"))})
         if parts.own_labels:
             return held_out_alone(

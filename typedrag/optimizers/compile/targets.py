@@ -14,7 +14,7 @@ from typedrag.datasets import Dataset
 from typedrag.experiments.question_typing import infer_type
 from typedrag.metrics import Metric, Rewrite
 from typedrag.programs import Program
-from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.artifact import named_predictors
 from typedrag.signatures.fields import Citations
 from typedrag.signatures.roles import module_name, signature_role
 

@@ -19,8 +19,8 @@ from typedrag.experiments.judges.saved import SavedJudge
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
 from typedrag.optimizers.compile.teleprompters.candidates import Candidate
-from typedrag.programs.artifact.compiled import PROGRAM, Compiled, CompiledAbout
-from typedrag.programs.artifact.folder import has_part
+from typedrag.programs.artifact import has_file
+from typedrag.programs.compiled import PROGRAM, Compiled, CompiledAbout
 
 if TYPE_CHECKING:
     from typedrag.optimizers.compile.run import CompileResult
@@ -87,7 +87,7 @@ def log_compile(
             last = max((candidate.number for candidate in candidates), default=0)
             tracker.log(result.spent.metrics, step=1 + last)  # the curves' last point
             tracker.artifacts(result.folder, result.folder.name)
-            is_program = has_part(result.folder, PROGRAM)
+            is_program = has_file(result.folder, PROGRAM)
             about = (Compiled if is_program else SavedJudge).read(result.folder).about
             tracker.log(dict(_test_metrics(about, result.test.differences)))
             tracker.tag({"verdict": about.verdict})

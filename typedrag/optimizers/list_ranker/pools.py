@@ -17,7 +17,7 @@ from typedrag.experiments.results import QuestionResult, Run
 from typedrag.metrics.ranking import coverage_table
 from typedrag.metrics.similarity import rouge
 from typedrag.optimizers.list_ranker.measures import graded_table
-from typedrag.programs.richrag import SubAspectExplorer, merge, queries_for
+from typedrag.programs.richrag import SubAspectExplorer, aspect_queries, merge
 from typedrag.retrieval import Retriever
 from typedrag.runs.work import Stages
 from typedrag.text.words import folded
@@ -126,7 +126,7 @@ def pools_from_sub_answers(
     """Yield RichRAG's pool for each question: the passages retrieved for its sub-aspects (eq. 3 and 4)."""
     for example in examples:
         searched = list(aspects.get(str(example.id), ()))
-        rankings = retriever.search(queries_for(example.question, searched), depth)
+        rankings = retriever.search(aspect_queries(example.question, searched), depth)
         merged = merge(rankings, searched, limit, fuse=fuse)
         if merged.passages:
             answers = list(example.sub_answers)

@@ -39,7 +39,7 @@ from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.sweep.config import ObjectiveConfig
 from typedrag.optimizers.sweep.space import apply_rating, params_key
 from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, mean_value, values_of_trial
-from typedrag.programs.artifact.compiled import Change, CompiledAbout, Verdict, save_compiled
+from typedrag.programs.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.runs import Progress
 from typedrag.text.words import question_key
 

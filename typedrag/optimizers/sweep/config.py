@@ -15,7 +15,7 @@ from typedrag.experiments.held_out import SCORE
 from typedrag.experiments.results import higher_is_better
 from typedrag.files.text_files import write_text
 from typedrag.optimizers.compile.config import BudgetConfig, WeightedMetric, WeightedMetrics, default_metrics
-from typedrag.programs.knobs import Value
+from typedrag.programs.parameters import Value
 
 SamplerName = Literal["tpe", "random", "qmc", "nsga2", "gp", "grid"]
 """Optuna's samplers, and `grid`: every point once, in an order drawn by the seed."""

@@ -18,8 +18,8 @@ from typedrag.experiments.config import LMConfig, MetricConfig, ProgramConfig
 from typedrag.metrics.sub_question_coverage import WEIGHTS
 from typedrag.optimizers.sweep.config import KnobConfig, SweepConfig
 from typedrag.programs import Options, Program
-from typedrag.programs.knobs import Knob, Value, declared_knobs
 from typedrag.programs.options import PER_TYPE
+from typedrag.programs.parameters import Parameter, Value, declared_parameters
 from typedrag.retrieval import check_retriever
 from typedrag.retrieval.opening import brings_index
 
@@ -40,7 +40,7 @@ _CLASHES = {
 """Pairs of knobs where one would overrule the other, so that a trial would not match its point."""
 
 
-def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
+def all_knobs(program: type[Program] | None = None) -> dict[str, Parameter]:
     """All knobs, or those that a program reads, by their names in a sweep file.
 
     Example:
@@ -53,18 +53,18 @@ def all_knobs(program: type[Program] | None = None) -> dict[str, Knob]:
         >>> "top_k" in all_knobs(program_class("direct_lm"))
         False
     """
-    options = declared_knobs(Options)
+    options = declared_parameters(Options)
     of_types = {f"by_type.{t}.{n}": options[n] for t in QuestionType.non_factoid() for n in PER_TYPE if n in options}
-    retrieval = {name: knob for name, knob in declared_knobs(ProgramConfig).items() if name != "program"}
-    retrieval[_WEIGHT] = Knob(0.0, 1.0, step=0.1)  # part of the retriever's spec
+    retrieval = {name: knob for name, knob in declared_parameters(ProgramConfig).items() if name != "program"}
+    retrieval[_WEIGHT] = Parameter(0.0, 1.0, step=0.1)  # part of the retriever's spec
     read = Options.model_fields if program is None else program.reads
     return {
         **{name: knob for name, knob in (options | of_types).items() if name.partition(".")[0] in read},
-        "program": Knob(),
+        "program": Parameter(),
         **(retrieval if not program or program.retrieves else {}),
-        **declared_knobs(LMConfig, "lm."),
-        **dict.fromkeys(RATING, Knob(-1.0, 1.0, step=0.25)),
-        TELEPROMPTER: Knob(),
+        **declared_parameters(LMConfig, "lm."),
+        **dict.fromkeys(RATING, Parameter(-1.0, 1.0, step=0.25)),
+        TELEPROMPTER: Parameter(),
     }
 
 
@@ -208,14 +208,14 @@ def current_value(name: str, options: Options, program: ProgramConfig, lm: LMCon
         return {"temperature": 0.0, **lm.settings}.get(rest)
     if first == "by_type":
         _, question_type, option = name.split(".")
-        return getattr(options.of(QuestionType(question_type)), option)
+        return getattr(options.for_type(QuestionType(question_type)), option)
     holder: Any = program if first in _OF_PROGRAM else options
     for part in name.split("."):
         holder = getattr(holder, part)
     return holder
 
 
-def _distribution(name: str, knob: KnobConfig, declared: Knob) -> BaseDistribution:
+def _distribution(name: str, knob: KnobConfig, declared: Parameter) -> BaseDistribution:
     if knob.values:
         return CategoricalDistribution(knob.values)
     low, high = (knob.low, knob.high) if knob.low is not None else (declared.low, declared.high)

@@ -8,7 +8,7 @@ from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag.optimizers.compile.targets import PredictorSubset, mute_writers
 from typedrag.programs import TypedRAG
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact import dump_state
 
 DECOMPOSER = "strategies['reason'].decomposer"
 
@@ -28,13 +28,13 @@ def test_only_the_chosen_predictors_are_seen_and_all_run(program):
 
 def test_a_teleprompter_changes_the_chosen_alone(program):
     focused = PredictorSubset(program, [DECOMPOSER])
-    before = state_of(program)
+    before = dump_state(program)
     trainset = [dspy.Example(question="Why is homemade bread dense?").with_inputs("question")]
     teleprompter = dspy.BootstrapFewShot(metric=lambda *_: True, max_bootstrapped_demos=1, max_labeled_demos=0)
     with scripted():
         compiled = teleprompter.compile(focused, trainset=trainset)
-    assert state_of(program) == before
-    changed = state_of(compiled.program)
+    assert dump_state(program) == before
+    changed = dump_state(compiled.program)
     assert {name for name in before if changed[name] != before[name]} == {DECOMPOSER}
     assert changed[DECOMPOSER].demos[0]["question"] == "Why is homemade bread dense?"
 

@@ -24,8 +24,8 @@ from typedrag.programs import (
     RichRAG,
     TypedRAG,
 )
-from typedrag.programs.artifact.compiled import save_compiled
-from typedrag.programs.artifact.state import named_predictors, state_of
+from typedrag.programs.artifact import dump_state, named_predictors
+from typedrag.programs.compiled import save_compiled
 
 PROGRAMS = [
     TypedRAG(WordRetriever(), options=Options(type_classifier="lm")),
@@ -81,7 +81,7 @@ def test_modules_are_compiled_while_others_stay():
 
 def test_what_was_compiled_is_put_back_into_a_copy():
     program, target = PROGRAMS[0], find_target("reason-sub-queries")
-    before = state_of(program)
+    before = dump_state(program)
     student = target.student(program)
     predictor = student.predictors()[0]
     predictor.signature = predictor.signature.with_instructions("Ask about yeast.")
@@ -89,8 +89,8 @@ def test_what_was_compiled_is_put_back_into_a_copy():
     student.program.strategies["debate"].decomposer.demos = []  # nothing that was to be compiled
     student._compiled = True
     made = target.merge_into(program, student)
-    assert isinstance(made, TypedRAG) and state_of(program) == before
-    after = state_of(made)
+    assert isinstance(made, TypedRAG) and dump_state(program) == before
+    after = dump_state(made)
     assert {name for name in before if after[name] != before[name]} == {"strategies['reason'].decomposer"}
     assert len(made.predictors()) == len(program.predictors())
 

@@ -11,7 +11,7 @@ from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample
 from typedrag.optimizers.compile.labelled_targets import ALONE, labelled_scopes
 from typedrag.programs import RAG, Options, PreQRAG, PreQRAGOptions
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact import dump_state
 from typedrag.programs.preqrag import LMScopeClassifier
 
 TARGET = ALONE["scope-classifier-alone"]
@@ -50,11 +50,11 @@ def test_it_learns_from_questions_whose_subset_is_their_scope(data):
 @pytest.mark.parametrize(("before", "after"), [("rule", "lm"), ("lm", "lm"), ("either", "either")])
 def test_what_was_compiled_is_put_back_and_the_lm_is_asked(before, after):
     program = PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier=before, prompt_style="D")))
-    untouched = state_of(program)
+    untouched = dump_state(program)
     made = TARGET.merge_into(program, compiled(TARGET.student(program)))
     assert made.options.preqrag == PreQRAGOptions(classifier=after, prompt_style="D")
     assert made.classifier.classify.signature.instructions == "Say it."
-    assert state_of(program) == untouched
+    assert dump_state(program) == untouched
     with pytest.raises(InputError, match="Use preqrag"):
         TARGET.merge_into(RAG(WordRetriever()), LMScopeClassifier(Options()))
     with pytest.raises(InputError, match="Use preqrag"):

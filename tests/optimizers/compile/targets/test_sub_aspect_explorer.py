@@ -13,7 +13,7 @@ from typedrag.datasets.sample import load_sample
 from typedrag.optimizers.compile.labelled_targets import ALONE
 from typedrag.optimizers.compile.teleprompters.few_shot import usable
 from typedrag.programs import RAG, Options, RichRAG
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact import dump_state
 from typedrag.programs.richrag import SubAspectExplorer
 from typedrag.signatures.fields import SubAspects
 
@@ -65,12 +65,12 @@ def test_what_it_names_is_scored_by_the_labels_and_nothing_is_searched_for(datas
 
 def test_what_was_compiled_is_put_back_into_a_copy():
     program = RichRAG(Numbered())
-    untouched = state_of(program)
+    untouched = dump_state(program)
     student = TARGET.student(program)
     student.predict.demos = [dspy.Example(question="What is jazz?", sub_aspects=SubAspects(ASPECTS))]
     made = TARGET.merge_into(program, student)
     assert made.strategy.explorer.predict.demos == student.predict.demos
-    assert state_of(program) == untouched
+    assert dump_state(program) == untouched
     for act in (TARGET.student, lambda other: TARGET.merge_into(other, SubAspectExplorer(Options()))):
         with pytest.raises(InputError, match="program 'rag' has no sub-aspect explorer"):
             act(RAG(Numbered()))

@@ -10,7 +10,7 @@ from typedrag.core.question_types import QuestionType
 from typedrag.datasets import Dataset
 from typedrag.optimizers.compile.labelled_targets import ALONE
 from typedrag.programs import RAG, TypedRAG
-from typedrag.programs.artifact.state import state_of
+from typedrag.programs.artifact import dump_state
 from typedrag.signatures.typed_rag import ClassifyQuestion
 
 TARGET = ALONE["type-classifier-alone"]
@@ -59,7 +59,7 @@ def test_a_compiled_classifier_is_put_into_a_program_that_asks_it():
     made = TARGET.merge_into(program, student)
     assert made.options == program.options.model_copy(update={"type_classifier": "lm"})
     assert made.classifier.classify.signature.instructions == "Name its type."
-    before, after = state_of(program), state_of(made)
+    before, after = dump_state(program), dump_state(made)
     assert {name for name in after if name not in before or after[name] != before[name]} == {"classifier.classify"}
     again = TARGET.student(made)
     assert again.classify.signature.instructions == "Name its type." and again is not made.classifier

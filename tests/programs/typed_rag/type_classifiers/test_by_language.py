@@ -12,7 +12,7 @@ from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options, TypedRAG
-from typedrag.programs.artifact.state import named_predictors
+from typedrag.programs.artifact import named_predictors
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, build_type_classifier
 from typedrag.signatures import AnswerFromPassages
 from typedrag.signatures.typed_rag import ClassifyQuestion

@@ -8,13 +8,14 @@ from typedrag.datasets import sample_questions
 from typedrag.lms import models
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options
-from typedrag.programs.typed_rag.type_classifiers import EmbeddingTypeClassifier, build_type_classifier, embedding
+from typedrag.programs.typed_rag import type_classifiers
+from typedrag.programs.typed_rag.type_classifiers import EmbeddingTypeClassifier, build_type_classifier
 from typedrag.retrieval.local_models import local_model
 
 
 @pytest.fixture
 def minilm():
-    models.fetch(embedding.ENCODER)
+    models.fetch(type_classifiers.ENCODER)
 
 
 def test_sample_questions_get_their_type(minilm):
@@ -39,7 +40,7 @@ def test_everyday_questions_that_it_was_not_trained_on(minilm, shared_data):
 
 def test_a_model_that_is_not_fetched_says_how_to_fetch_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    monkeypatch.setattr(embedding, "_load", local_model(embedding._load.__wrapped__))
+    monkeypatch.setattr(type_classifiers, "_load", local_model(type_classifiers._load.__wrapped__))
     classify = build_type_classifier(Options(type_classifier="embedding"))
     with pytest.raises(
         LMUnavailable, match=r"not on this machine \(84 MB\)\. Fetch it: typedrag models fetch all-mini"

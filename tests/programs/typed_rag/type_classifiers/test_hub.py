@@ -74,7 +74,7 @@ def test_the_layers_of_nf_cats_are_loaded(tmp_path):
     import torch
     from transformers import AutoTokenizer, RobertaConfig
 
-    from typedrag.programs.typed_rag.type_classifiers.nf_cats import NFCats
+    from typedrag.programs.typed_rag.nf_cats import NFCats
 
     torch.manual_seed(7)
     network = NFCats(RobertaConfig(**settings(tmp_path, TYPES), pad_token_id=0)).eval()

@@ -10,8 +10,7 @@ import pytest
 from benchmarks.calibration import expected_calibration_error
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.datasets import load_dataset, sample_questions
-from typedrag.programs.typed_rag.type_classifiers import WEIGHTS, LinearTypeClassifier
-from typedrag.programs.typed_rag.type_classifiers.linear import LinearWeights
+from typedrag.programs.typed_rag.type_classifiers import WEIGHTS, LinearTypeClassifier, LinearWeights
 
 NO_MODEL_LIBRARIES = """
 import sys

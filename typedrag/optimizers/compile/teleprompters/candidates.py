@@ -19,7 +19,7 @@ from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFail
 from typedrag.files.text_files import Journal, write_text
 from typedrag.metrics.metric import PredictorCall
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter
-from typedrag.programs.artifact.state import Fields, State, fields_of, fingerprint, restore, state_of
+from typedrag.programs.artifact import Fields, State, dump_state, fingerprint, load_state, signature_fields
 from typedrag.signatures.roles import signature_role
 
 Metric = Callable[..., dspy.Prediction]
@@ -144,7 +144,7 @@ class CandidateLog(BaseCallback):
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
     ) -> None:
         self._folder, self._student = folder, student
-        self._base, self._fields = state_of(student), fields_of(student)
+        self._base, self._fields = dump_state(student), signature_fields(student)
         self._valset, self._size = {id(example) for example in valset}, len(valset)
         self._scoring, self._limiter, self._on_candidate = scoring, limiter, on_candidate
         self._lock = threading.RLock()
@@ -165,7 +165,7 @@ class CandidateLog(BaseCallback):
             self._how = before
 
     def find_evaluation(self, program: dspy.Module) -> Candidate | None:
-        state = fingerprint(state_of(program))
+        state = fingerprint(dump_state(program))
         return next((c for c in self.candidates if c.full_valset and c.state == state), None)
 
     @property
@@ -177,7 +177,7 @@ class CandidateLog(BaseCallback):
         program, devset = inputs["program"], inputs.get("devset") or instance.devset
         if all(id(example) in self._valset for example in devset):
             with self._faults_end_it():
-                self._under_way[call_id] = (state_of(program), self._how)
+                self._under_way[call_id] = (dump_state(program), self._how)
 
     def on_evaluate_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         begun = self._under_way.pop(call_id, None)
@@ -257,7 +257,7 @@ def best_so_far(folder: Path, student: dspy.Module) -> dspy.Module | None:
     except ValidationError as error:
         raise InputError(f"{file} holds no program ({error})", "Compile again, into another folder") from None
     program = student.deepcopy()
-    restore(program, held.state, held.fields)
+    load_state(program, held.state, held.fields)
     return program
 
 

@@ -17,7 +17,7 @@ from typedrag.optimizers.compile.teleprompters.base import (
     OptimizerSettings,
     optimizer,
 )
-from typedrag.programs.artifact.state import renamed
+from typedrag.programs.artifact import rename_signature
 from typedrag.signatures import all_signatures
 
 ANSWER_RULES = (
@@ -50,7 +50,7 @@ class InstructionTrials(Optimizer):
             for predictor in tried.predictors():
                 signature = predictor.signature
                 if text := self.instructions(change, signature):
-                    predictor.signature = renamed(signature.with_instructions(text), signature.__name__)
+                    predictor.signature = rename_signature(signature.with_instructions(text), signature.__name__)
             reached = run.evaluate(tried, f"{self.noun}: {change}").score
             if reached > score:
                 best, score = tried, reached

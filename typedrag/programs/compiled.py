@@ -1,4 +1,4 @@
-"""A compiled program as a folder of JSON files; see `folder`."""
+"""Compiled programs: where they came from, and how they are saved and built again; see `artifact`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from pydantic import ConfigDict, Field, FiniteFloat, JsonValue, ValidationError,
 
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Estimate, Passage
-from typedrag.programs.artifact.folder import SavedModule
-from typedrag.programs.artifact.state import Line, LMSettings, fields_of, state_of
+from typedrag.programs.artifact import Line, LMSettings, SavedModule, dump_state, signature_fields
 from typedrag.programs.options import Options
 from typedrag.programs.program import Program, build_program, program_class
 from typedrag.retrieval import BM25Setting, Reranker, Retriever
@@ -23,8 +22,8 @@ from typedrag.retrieval import BM25Setting, Reranker, Retriever
 logger = logging.getLogger(__name__)
 
 _SECRET = ("api_key", "api_base", "base_url", "headers", "extra_headers", "model_list")
-_OF_LM = ("spec", "adapter")
-"""What is said of an LM besides its settings."""
+_LM_FIELDS = frozenset({"spec", "adapter", *LMSettings.model_fields})
+"""What is saved of an LM."""
 PROGRAM = "program.json"
 
 Verdict = Literal["better", "worse", "less truthful", ""]
@@ -91,12 +90,13 @@ class CompiledAbout:
     created: str = ""
 
     def to_save(self) -> CompiledAbout:
-        """The same with the date, and without keys and addresses."""
         return replace(
             self,
             created=self.created or datetime.now(UTC).isoformat(timespec="seconds"),
             optimizer_options=without_secrets(self.optimizer_options),
-            lms={role: _public(lm) for role, lm in self.lms.items()},
+            lms={
+                role: {name: value for name, value in lm.items() if name in _LM_FIELDS} for role, lm in self.lms.items()
+            },
         )
 
 
@@ -143,7 +143,6 @@ class Compiled(SavedModule):
 
     @property
     def retrieves(self) -> bool:
-        """True if the program needs a retriever."""
         return program_class(self.program).retrieves
 
     def build(
@@ -152,13 +151,9 @@ class Compiled(SavedModule):
         reranker: Reranker | None = None,
         options: Options | None = None,
     ) -> Program:
-        """The program, ready to be called.
+        """The program, ready to be called, with its own options or others.
 
-        Args:
-            retriever: See `Program`.
-            reranker: See `Program`. `self.reranker` is not loaded by itself, since the folder may come
-                from a stranger.
-            options: Used instead of those it was compiled with.
+        Its reranker is not loaded by itself, since the folder may come from a stranger.
         """
         program = self.restore(program_class(self.program)(retriever, reranker, options or self.options))
         if self.other_versions:
@@ -167,7 +162,7 @@ class Compiled(SavedModule):
 
     def without_index(self, options: Options | None = None) -> Program:
         """The program for the sake of those of its modules that search nothing, or of what `build` would refuse."""
-        return self.restore(uncompiled(self.program, options or self.options))
+        return self.restore(build_without_index(self.program, options or self.options))
 
 
 def save_compiled(
@@ -191,7 +186,21 @@ def save_compiled(
         bm25: The settings of its BM25 that are not the index's.
         redact: Removes from every text what must not be saved, such as keys.
     """
-    _check_can_be_rebuilt(program)
+    name = getattr(program, "name", type(program).__name__)
+    if not isinstance(program, Program) or program_class(name) is not type(program):
+        raise InputError(f"'{name}' is no program that can be loaded again", "Save a program that build_program made")
+    if any("forward" in vars(module) for _, module in program.named_sub_modules(dspy.Module)):
+        raise InputError(
+            f"program '{name}' cannot be saved: its teleprompter has put its own forward in the place of the program's",
+            "Use one that changes instructions or demonstrations",
+        )
+    fresh, held = signature_fields(build_without_index(name, program.options)), signature_fields(program)
+    for predictor in sorted(fresh.keys() | held.keys()):
+        if fresh.get(predictor) != held.get(predictor):
+            raise InputError(
+                f"program '{name}' cannot be saved: one built anew has not the same predictor '{predictor}'",
+                "Change what its signatures say, not their fields or its predictors",
+            )
     compiled = Compiled(
         program=program.name,
         options=program.options,
@@ -199,13 +208,13 @@ def save_compiled(
         retriever=retriever,
         bm25=dict(bm25 or {}),
         about=(about or CompiledAbout()).to_save(),
-        state=state_of(program),
-        signatures=fields_of(program),
+        state=dump_state(program),
+        signatures=held,
     )
     compiled.write(folder, redact)
 
 
-def uncompiled(name: str, options: Options | None = None) -> Program:
+def build_without_index(name: str, options: Options | None = None) -> Program:
     """A program as written, without a retriever, to look at its predictors."""
     return build_program(name, _NothingToSearch(), options=options)
 
@@ -215,30 +224,8 @@ class _NothingToSearch:
         raise RetrievalError("the program was built without an index", "Hand it a retriever")
 
 
-def _check_can_be_rebuilt(program: Program) -> None:
-    name = getattr(program, "name", type(program).__name__)
-    if not isinstance(program, Program) or program_class(name) is not type(program):
-        raise InputError(f"'{name}' is no program that can be loaded again", "Save a program that build_program made")
-    if any("forward" in vars(module) for _, module in program.named_sub_modules(dspy.Module)):
-        raise InputError(
-            f"program '{name}' cannot be saved: its teleprompter has put its own forward in the place of the program's",
-            "Use one that changes instructions or demonstrations",
-        )
-    fresh, held = fields_of(uncompiled(name, program.options)), fields_of(program)
-    for predictor in sorted(fresh.keys() | held.keys()):
-        if fresh.get(predictor) != held.get(predictor):
-            raise InputError(
-                f"program '{name}' cannot be saved: one built anew has not the same predictor '{predictor}'",
-                "Change what its signatures say, not their fields or its predictors",
-            )
-
-
 def without_secrets(values: Any) -> Any:
     """Options, at any depth, without those that hold keys or addresses."""
     if isinstance(values, Mapping):
         return {name: without_secrets(value) for name, value in values.items() if name not in _SECRET}
     return [without_secrets(value) for value in values] if isinstance(values, list | tuple) else values
-
-
-def _public(lm: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in lm.items() if name in (*_OF_LM, *LMSettings.model_fields)}

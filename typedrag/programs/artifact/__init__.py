@@ -1,1 +1,0 @@
-"""A compiled program as a folder of JSON files."""
