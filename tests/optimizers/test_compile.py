@@ -118,6 +118,25 @@ def test_options_that_hold_keys_are_no_setting_of_a_run(tmp_path, sample_index):
     assert "planted" not in str(settings)
 
 
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"modules": "answer-without-passages"}, "another modules"),
+        ({"test_limit": 3}, "another test limit"),
+        ({"program": {"program": "rag", "options": {"top_k": 3}}}, "another options"),
+    ],
+)
+def test_another_compile_is_not_taken_for_the_one_that_is_there(other, said, compile_, server):
+    given = {"program": {"program": "rag"}, "modules": "answer", "dataset": {"name": "sample"}, "metrics": ["length"]}
+    given |= {"optimizer": {"name": "bootstrap"}}
+    compile_(**given)
+    calls = len(server.calls)
+    with pytest.raises(InputError, match=said):
+        compile_(**{**given, **other}, resume=True)
+    compile_(**given, resume=True)
+    assert len(server.calls) == calls
+
+
 def _of_unknown_types(file, **given):
     write_jsonl(file, *({"question": f"Why is bread number {n} dense?"} for n in range(40)))
     asking = {"program": {"program": "typed_rag", "options": {"type_classifier": "lm"}}, "metrics": ["length"]}
@@ -203,6 +222,14 @@ def test_a_test_split_too_small_for_a_verdict_is_refused_before_anything_is_paid
         compile_(**given, test_limit=None)
     assert server.calls == [] and not (tmp_path / "out" / "program").exists()
     assert compile_(**given, test_limit=5).test.verdict == ""
+
+
+def test_a_judge_s_test_split_too_small_for_a_verdict_is_refused_before_anything_is_paid(compile_, server, tmp_path):
+    write_antique(file := tmp_path / "antique.json", questions=12)
+    given = {"modules": "linkage-judge", "dataset": {"name": "antique", "path": file}}
+    with pytest.raises(InputError, match=r"3 questions are too few for a verdict, which takes 6"):
+        compile_(**given, test_limit=None)
+    assert server.calls == [] and not (tmp_path / "out" / "judge").exists()
 
 
 def test_it_is_a_run_of_mlflow_and_a_registered_model_and_keys_and_addresses_are_in_no_file(

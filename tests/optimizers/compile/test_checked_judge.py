@@ -1,11 +1,18 @@
 from __future__ import annotations
 
-import pytest
+import json
 
+import pytest
+from click.testing import CliRunner
+
+from tests.experiments.labels import write_antique
 from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm, ranked
+from typedrag.cli import judges as judges_command
+from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
+from typedrag.datasets import load_dataset
 from typedrag.experiments.judges.judging import CheckSettings, Scorer
-from typedrag.experiments.judges.saved import JudgeCheck, save_judge
+from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, save_judge
 from typedrag.experiments.resources import with_judges
 from typedrag.metrics import build_metric
 from typedrag.metrics.estimate import bootstrap_estimate
@@ -55,6 +62,35 @@ def test_what_was_found_lets_the_judge_be_used(tmp_path):
     assert with_judges("f1", {"judge": "x"}, None) == {"judge": "x"}
     with pytest.raises(InputError, match="no labels are given"):
         check_saved_judge(folder, {"sub-question-coverage": covered()}, SCORER)
+
+
+def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
+    write_antique(tmp_path / "data" / "linkage" / "antique.json", questions=32)
+    dataset = load_dataset("antique", tmp_path / "data" / "linkage")
+    assert LinkageJudgeTarget().examples(dataset, "test")
+    monkeypatch.setattr(judges_command, "_open", lambda *_: learning_lm())
+    better, same = tmp_path / "better", tmp_path / "same"
+    save_judge(taught(), better)
+    save_judge(LinkageJudge(), same)
+    common = [
+        "judges",
+        "check",
+        "--data",
+        str(tmp_path / "data"),
+        "--scorer",
+        "x",
+        "--judgments",
+        str(tmp_path / "j.db"),
+    ]
+    done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--json"])
+    assert done.exit_code == 0, done.output
+    [found] = json.loads(done.stdout)
+    assert found["compiled"]["value"] > found["base"]["value"]
+    assert SavedJudge.read(better).find_check("scripted/judge").is_better
+    done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--compiled", str(same)])
+    assert done.exit_code == 1 and "same, x: not shown to be better" in done.stderr
+    done = CliRunner().invoke(cli, [*common, "--compiled", str(tmp_path)])
+    assert done.exit_code == 2 and "no compiled judge" in done.stderr
 
 
 def test_p_is_corrected_for_all_judges_that_were_ever_checked_on_the_labels(tmp_path):

@@ -8,7 +8,7 @@ from tests.experiments.tiny import ShortIsTrue
 from tests.mlflow_stores import new_store
 from tests.optimizers.sweep.test_run import long_where_few
 from typedrag.metrics.metric import _METRICS
-from typedrag.optimizers.sweep import SweepConfig, open_sweep
+from typedrag.optimizers.sweep import SweepConfig, SweepProgress, open_sweep
 from typedrag.optimizers.sweep.best import choose, measure_best
 from typedrag.optimizers.sweep.report import sweep_page
 from typedrag.optimizers.sweep.resources import SweepResources
@@ -89,3 +89,24 @@ def test_the_best_is_not_better_if_its_answers_are_less_truthful(sweep, settings
     [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
     assert parent.data.tags["verdict"] == "less truthful"
     assert parent.data.metrics["best/truthfulness/truthfulness/gain-held-out"] == -2
+
+
+def test_the_risk_is_told_at_the_beginning_and_stays_with_the_sweep(sweep, server, tmp_path):
+    references = [{"text": f"Reference {n}.", "label": n} for n in range(3)]
+    rows = [{"question": f"Why {n}?", "question_type": "reason", "references": references} for n in range(20)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = {
+        **LINKAGE,
+        "knobs": {"top_k": [1, 3]},
+        "dataset": {"name": "file", "path": tmp_path / "rows.jsonl", "split": "train", "limit": 1},
+        "tracking": {"enabled": True, "uri": new_store(tmp_path / "mlflow")},
+    }
+    told = []
+    swept = sweep(**given, watching=SweepProgress(notice=told.append))
+    risk = swept.sweep.parts.risk
+    assert told[0] == risk
+    assert f"**Beware:** {risk}." in sweep_page(swept.sweep, "typedrag sweep report sweep")
+    import mlflow
+
+    [parent] = [r for r in mlflow.search_runs(output_format="list") if r.info.run_name == "sweep"]
+    assert parent.data.tags["risk"] == risk
