@@ -216,7 +216,7 @@ def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(com
         (["--path", "nosuch.jsonl"], "nosuch.jsonl cannot be read"),
         (["--metric-option", "linkage.seed=2"], "--metric-option is given for linkage"),
         (["--program", "nowhere/at-all"], "nowhere/at-all is no compiled program"),
-        (["--optimizer", "bootstrap-finetune"], "dspy:BootstrapFinetune cannot be used in a compile"),
+        (["--optimizer", "dspy:BootstrapFinetune"], "dspy:BootstrapFinetune cannot be used in a compile"),
     ],
 )
 def test_bad_input_is_one_clear_line(compile_, server, arguments, said):

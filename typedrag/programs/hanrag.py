@@ -198,7 +198,7 @@ class ANRAG(Retrieving):
         return answer_parts({q: partial(self._part, q, passages) for q, passages in pairs}, self.options.threads)
 
     def relevant(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """The passages that are judged relevant, in their order; a passage whose judgment fails is usable."""
+        """The passages that are judged relevant, in their order; a passage whose judgment fails is kept."""
         best = self.rerank(query, passages, self.options.top_k)
         if not (self.options.hanrag.discriminate_relevance and best):
             return best
@@ -226,7 +226,7 @@ class ANRAG(Retrieving):
         try:
             return bool(self.relevance(question=query, passage=shown).relevant)
         except StepFailed as failure:
-            record_fallback(failure, "the passage is usable")
+            record_fallback(failure, "the passage is kept")
             return True
 
     def _part(self, query: str, passages: Sequence[Passage]) -> dspy.Prediction:

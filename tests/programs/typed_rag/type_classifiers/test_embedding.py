@@ -40,7 +40,7 @@ def test_everyday_questions_that_it_was_not_trained_on(minilm, shared_data):
 
 def test_a_model_that_is_not_fetched_says_how_to_fetch_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path))
-    monkeypatch.setattr(type_classifiers, "_load", local_model(type_classifiers._load.__wrapped__))
+    monkeypatch.setattr(type_classifiers, "_load_embedding", local_model(type_classifiers._load_embedding.__wrapped__))
     classify = build_type_classifier(Options(type_classifier="embedding"))
     with pytest.raises(
         LMUnavailable, match=r"not on this machine \(84 MB\)\. Fetch it: typedrag models fetch all-mini"
