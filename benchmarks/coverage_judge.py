@@ -28,7 +28,7 @@ from typing import get_args
 import dspy
 
 from benchmarks.claims import Claim, report
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.errors import StepFailed
 from typedrag.datasets import load_dataset
 from typedrag.lms.client import limit_calls_in_flight

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import dspy
 
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.datasets import load_dataset
 from typedrag.metrics.estimate import binary_agreement, pairwise_order_accuracy
 from typedrag.retrieval.local_models import LogisticModel

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import dspy
 
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope
 from typedrag.core.records import fallbacks, total_usage

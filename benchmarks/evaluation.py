@@ -37,7 +37,7 @@ from dspy.utils.callback import BaseCallback
 
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.datasets import sample_questions
 from typedrag.experiments import read_config, run_evaluation
 from typedrag.experiments.evaluate import Evaluated

@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.claims import Claim, report
 from benchmarks.retrieval import K, draw_queries, synthetic_passages
 from typedrag import BM25Retriever
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.retrieval import IndexRetriever, Retriever, build_index, open_retriever
 
 GOAL = 0.8
@@ -39,7 +39,7 @@ def serving(index: Path, replicas: int) -> Iterator[str]:
     command = [sys.executable, "-m", "typedrag", "index", "serve", "--index", str(index), "--port", "0"]
     log = index.with_name("server.log")
     with log.open("w") as lines:
-        process = subprocess.Popen([*command, "--replicas", str(replicas)], stderr=lines)
+        process = subprocess.Popen([*command, "--workers", str(replicas)], stderr=lines)
     try:
         while not (lines_of_start := [line for line in log.read_text().splitlines() if "typedrag serves" in line]):
             if process.poll() is not None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.relevance_filter import lm_of
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.errors import StepFailed
 from typedrag.core.records import Answer, Estimate, Passage
 from typedrag.datasets import load_dataset

@@ -38,7 +38,7 @@ from dspy.utils.callback import BaseCallback
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, StubServer, stub_server
 from typedrag import BM25Retriever, Options, TypedRAG, open_lm, use_lm
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Passage
 from typedrag.datasets.sample import SampleQuestion, sample_questions

@@ -29,7 +29,7 @@ from pathlib import Path
 from benchmarks.claims import Claim, report
 from benchmarks.retrieval import medians
 from typedrag import Passage
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import read_passages
 from typedrag.retrieval.list_network import Candidates

@@ -6,7 +6,7 @@ are by people's labels (nDCG@10), and how many of the first ten both have. Milvu
 process of its own at least, which the folder's index is not. Both are built before:
 
     typedrag index build antique.jsonl.gz --out my-index --dense all-minilm-l6-v2
-    typedrag index build antique.jsonl.gz --to milvus:http://localhost:19530/antique --dense all-minilm-l6-v2
+    typedrag index build antique.jsonl.gz --out milvus:http://localhost:19530/antique --dense all-minilm-l6-v2
     python -m benchmarks.milvus antique.json.gz my-index milvus:http://localhost:19530/antique
 """
 
@@ -24,7 +24,7 @@ import dspy
 
 from benchmarks.claims import Claim, report
 from benchmarks.index_server import SIZES, rate
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.metrics.ranking import ranking_measures

@@ -26,7 +26,7 @@ import psutil
 
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.datasets import sample_questions

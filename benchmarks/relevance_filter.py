@@ -27,7 +27,7 @@ from typing import Any
 import dspy
 
 from benchmarks.calibration import expected_calibration_error
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.records import Passage, Usage, total_usage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import text_hash

@@ -34,7 +34,7 @@ from typing import Any
 
 from benchmarks.claims import Claim, report
 from typedrag import BM25Retriever, Passage
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import build_index, read_passages
 from typedrag.retrieval.index.bm25_part import LUCENE, contents

@@ -40,7 +40,7 @@ import numpy as np
 import psutil
 
 from benchmarks.retrieval import draw_queries
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.records import Passage
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import (

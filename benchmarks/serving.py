@@ -5,7 +5,7 @@ corpus, `rag` (BM25, then one LM call) is asked by many clients at once, which b
 second; each asks its next question when it has the last answer:
 
 typedrag     `typedrag serve`
-replicas     `typedrag serve --replicas 2`
+replicas     `typedrag serve --workers 2`
 asyncify     FastAPI with `dspy.asyncify` around the same program, with as many threads as there are clients
 mlflow       `mlflow models serve` of the same program
 hayhooks     Hayhooks with a Haystack pipeline of the same calls, where --hayhooks names a Python that has both:
@@ -48,7 +48,7 @@ import psutil
 
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import MODEL, stub_server
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.records import Answer
 from typedrag.datasets.sample import PASSAGES
 from typedrag.lms.client import limit_calls_in_flight
@@ -96,7 +96,7 @@ def _asyncify(port: int, folder: Path) -> list[str]:
 
 
 def _replicas(port: int, folder: Path) -> list[str]:
-    return [*_typedrag(port, folder), "--replicas", "2"]
+    return [*_typedrag(port, folder), "--workers", "2"]
 
 
 def _mlflow(port: int, folder: Path) -> list[str]:

@@ -27,8 +27,8 @@ from unittest.mock import patch
 
 import dspy
 
-from typedrag.builders.fabrications import exchanged
-from typedrag.cli.script import run
+from typedrag.builders.fabrications import exchange_answer
+from typedrag.cli.terminal import run
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import question_group, text_hash
@@ -67,7 +67,7 @@ def wiki_cases(folder: Path) -> Iterator[Case]:
             continue
         lot = int(text_hash(str(example.id)), 16)
         other = examples[lot % len(examples)].answers[0]
-        wrong = exchanged(stating[0], example.answers, other)
+        wrong = exchange_answer(stating[0], example.answers, other)
         worst = min(example.references, key=lambda r: r.label).text
         texts = [("right", stating[0]), ("exchanged", wrong), *(("poor", s) for s in sentences(worst))]
         for kind, text in texts:

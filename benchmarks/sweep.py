@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.claims import Claim, report
 from benchmarks.evaluation import write_questions
 from benchmarks.stub_server import MODEL, stub_server
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.experiments import run_evaluation
 from typedrag.experiments.config import EvaluationConfig
 from typedrag.optimizers.sweep import SweepConfig, open_sweep, run_sweep

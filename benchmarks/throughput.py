@@ -35,8 +35,7 @@ from benchmarks.claims import Claim, report
 from benchmarks.evaluation import Recorder, bare_seconds
 from benchmarks.latency import timed
 from typedrag import BM25Retriever, open_lm, use_lm
-from typedrag.cli.main import log_to_stderr
-from typedrag.cli.script import run
+from typedrag.cli.terminal import log_to_stderr, run
 from typedrag.core.records import Usage
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions

@@ -34,7 +34,7 @@ import dspy
 import numpy as np
 
 from benchmarks.calibration import expected_calibration_error
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.errors import StepFailed
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.core.records import Usage, total_usage

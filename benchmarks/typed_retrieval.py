@@ -29,7 +29,7 @@ from typing import Any
 
 import dspy
 
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.call_context import use_context
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Passage

@@ -18,8 +18,8 @@ import dspy
 from rich.console import Console
 
 from typedrag import Answer, BM25Retriever, Options, open_lm, use_lm
-from typedrag.cli.script import run
-from typedrag.cli.trace import draw_trace
+from typedrag.cli.answers import draw_trace
+from typedrag.cli.terminal import run
 from typedrag.core.records import Answered
 from typedrag.datasets import SampleQuestion, sample_questions
 from typedrag.experiments import AskedQuestion, answer_questions

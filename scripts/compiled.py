@@ -17,8 +17,7 @@ from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 from results_page import Section, results_page
 from summaries import write_full
 
-from typedrag.cli.opening import say
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run, say
 from typedrag.experiments import read_config, read_run, run_evaluation
 from typedrag.experiments.compare import compare
 from typedrag.experiments.config_file import read_into

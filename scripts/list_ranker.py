@@ -23,9 +23,7 @@ from pathlib import Path
 
 from pages import CONFIGS
 
-from typedrag.cli.opening import say
-from typedrag.cli.progress import OnProgress, RunsProgress, counting
-from typedrag.cli.script import run
+from typedrag.cli.terminal import OnProgress, RunsProgress, counting, run, say
 from typedrag.datasets import load_dataset
 from typedrag.datasets.richrag import Pool, read_pools, write_pools
 from typedrag.experiments.config_file import read_into

@@ -15,7 +15,7 @@ import yaml
 from pages import CONFIGS, compile_or_continue, lm_flags, made_by, page_parser
 from summaries import write_full
 
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.experiments import read_run
 from typedrag.experiments.compare import ALL, Difference
 from typedrag.experiments.config_file import read_into

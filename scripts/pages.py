@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from typedrag.cli.opening import say
+from typedrag.cli.terminal import say
 from typedrag.experiments.results import Run
 from typedrag.optimizers.compile import CompileConfig, CompileProgress, CompileResult, run_compile
 

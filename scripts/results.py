@@ -15,8 +15,7 @@ from pages import CONFIGS, lm_flags, made_by, page_parser
 from results_page import Section, losses, results_page
 from summaries import write_full
 
-from typedrag.cli.opening import say
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run, say
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.experiments import EvaluationConfig, read_config, run_evaluation

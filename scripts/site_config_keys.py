@@ -19,20 +19,19 @@ from typedrag.optimizers.revelator import TrainingSettings
 from typedrag.optimizers.sweep import SweepConfig
 from typedrag.papers.config import RankersConfig, TableConfig
 from typedrag.programs import Options, program_class, program_names
-from typedrag.serving.index_server import IndexSettings
-from typedrag.serving.settings import Limits, Settings
+from typedrag.serving.settings import IndexSettings, Limits, Settings
 
 CONFIGS: Mapping[str, tuple[type[BaseModel], str]] = {
     "typedrag evaluate": (EvaluationConfig, "The file of `--config`."),
     "typedrag compile": (CompileConfig, "The file of `--config`."),
     "typedrag sweep": (SweepConfig, "The file that is swept."),
-    "typedrag ranker train": (RankerTrainConfig, "The file of `--config`."),
-    "typedrag revelator train": (TrainingSettings, "What `--set` takes."),
-    "typedrag papers run": (TableConfig, "The file of a table."),
-    "typedrag papers run, rankers": (RankersConfig, "Its `rankers`."),
-    "typedrag serve": (Settings, "What `--limit` takes."),
-    "typedrag index serve": (IndexSettings, "What `--limit` takes."),
-    "typedrag mcp": (Limits, "What `--limit` takes."),
+    "typedrag research ranker train": (RankerTrainConfig, "The file of `--config`."),
+    "typedrag research revelator train": (TrainingSettings, "What `--set` takes."),
+    "typedrag research papers run": (TableConfig, "The file of a table."),
+    "typedrag research papers run, rankers": (RankersConfig, "Its `rankers`."),
+    "typedrag serve": (Settings, "Its options."),
+    "typedrag index serve": (IndexSettings, "Its options."),
+    "typedrag mcp": (Limits, "Its options."),
     "Options of programs": (Options, "What `-o` takes, and `programs.NAME.options` of a file."),
 }
 _NO_OPTIONS = {"scorer", "path", "subset", "fields"}

@@ -12,7 +12,8 @@ import click
 from site_config_keys import config_page
 from site_parts import modules, table
 
-from typedrag.cli.main import ExitCode, cli
+from typedrag.cli.main import cli
+from typedrag.cli.terminal import ExitCode
 from typedrag.core.errors import InputError, TypedRAGError, Unavailable
 from typedrag.serving.responses import to_fault
 
@@ -88,7 +89,7 @@ def cli_pages() -> dict[str, str]:
 def environment_page() -> str:
     """The page of all environment variables."""
     options = [
-        (f"`{option.envvar}`", f"`{option.opts[-1]}` of [{path}](cli/{_page(path)})")
+        (f"`{_variable(option)}`", f"`{option.opts[-1]}` of [{path}](cli/{_page(path)})")
         for path, command in commands()
         for option in options_of(command)
         if option.envvar
@@ -145,6 +146,11 @@ def error_paths() -> list[str]:
     return [root, *sorted(c.path for c in classes if root in {base.path for base in c.mro()})]
 
 
+def _variable(option: click.Option) -> str:
+    """The environment variable of an option, without those of its former names."""
+    return option.envvar if isinstance(option.envvar, str) else next(iter(option.envvar or [""]))
+
+
 def _page(path: str) -> str:
     """The page that a command is on."""
     return "-".join(path.split()[:2]) + ".md"
@@ -157,6 +163,6 @@ def _option_table(command: click.Command) -> str:
         names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
         value = "" if option.is_flag or option.count else f" `{option.make_metavar(context)}`"
         default = "required" if option.required else option.get_help_extra(context).get("default", "")
-        variable = f" `{option.envvar}`" if option.envvar else ""
+        variable = f" `{_variable(option)}`" if option.envvar else ""
         rows.append((names + value, default.replace(str(Path.home()), "~"), (option.help or "") + variable))
     return table(("option", "default", "meaning, environment variable"), rows) if rows else ""

@@ -16,8 +16,7 @@ from pathlib import Path
 from charts import described, draw
 from summary_readers import PAGES, Summary
 
-from typedrag.cli.opening import say
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run, say
 from typedrag.experiments.formats import markdown_table
 
 BEGIN, END = "<!-- begin: by scripts/summaries.py -->", "<!-- end -->"

@@ -21,8 +21,8 @@ import dspy
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from typedrag.builders.fabrications import exchanged
-from typedrag.cli.script import run
+from typedrag.builders.fabrications import exchange_answer
+from typedrag.cli.terminal import run
 from typedrag.core.errors import NotMeasurable, StepFailed
 from typedrag.core.records import Reference
 from typedrag.datasets import Dataset, load_dataset
@@ -109,7 +109,7 @@ def exchanged_pairs(dataset: Dataset) -> list[Pair]:
             for right in _right_references(example):
                 number = any(character.isdigit() for character in example.answers[0])
                 other = next(o for o in others if any(c.isdigit() for c in o) is number)
-                wrong = exchanged(right.text, example.answers, other)
+                wrong = exchange_answer(right.text, example.answers, other)
                 known = [r for r in labelled_answers(example)[0].example.references if r.text != right.text]
                 if wrong and not any(contains(wrong, gold) for gold in example.answers) and _differ(known):
                     both = (features(example.question, text, known) for text in (right.text, wrong))

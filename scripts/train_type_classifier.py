@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_union
 
 from benchmarks.calibration import fit_temperature
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.programs.typed_rag.type_classifiers import (

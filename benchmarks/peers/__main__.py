@@ -26,7 +26,7 @@ from pathlib import Path
 
 from benchmarks.claims import Claim, report
 from benchmarks.stub_server import stub_server
-from typedrag.cli.script import run
+from typedrag.cli.terminal import run
 from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import build_index, read_passages
 

@@ -14,7 +14,6 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.lms.replies import use_reply_store
 from typedrag.runs.work import Stages
 
 SENTENCES = ("Yeast makes gas.", "The gas lifts the dough.", "Salt slows it down.", "Heat ends it.")
@@ -76,14 +75,6 @@ def test_an_answer_of_one_sentence_is_not_asked_about():
     assert len(engine.prompts) == 1
     with pytest.raises(InputError, match="no question has a long answer"):
         build(parts(("a", 1), ("b", 2)), dspy.Example(id="1", question="Why?"))
-
-
-def test_nothing_is_asked_for_twice(tmp_path):
-    reply = parts(("a", 1), ("b", 2))
-    with use_reply_store(tmp_path / "replies"):
-        assert len(build(reply, example())[1].prompts) == 1
-        built, engine = build(reply, example(), example(2))
-    assert len(built.rows) == 2 and len(engine.prompts) == 1
 
 
 def test_demonstrations_of_ones_own_are_shown_instead_of_ours():

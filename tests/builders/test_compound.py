@@ -5,7 +5,6 @@ import re
 import tracemalloc
 
 import pytest
-from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.builders.native import publish
 from tests.scripted import gone, scripted
@@ -63,23 +62,6 @@ def test_no_entity_is_in_two_subsets():
     assert {subset for found in subsets.values() for subset in found} == {"train", "validation", "test"}
 
 
-def test_as_many_entities_take_part_as_are_wanted():
-    singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(9) for n in range(3)]
-    with scripted({s.JoinQuestions: joined}):
-        few = build_compound(singles, Stages(), SETTINGS.model_copy(update={"entities": 4}))
-        more = build_compound(singles, Stages(), SETTINGS.model_copy(update={"entities": 6}))
-    of_few, of_more = ({row["entity"] for row in built.rows} for built in (few, more))
-    assert len(of_few) == 4 and of_few < of_more
-    assert few.left_out == {"more entities than are wanted": 5}
-
-
-def test_an_lm_writes_on_the_entities_that_are_wanted():
-    passages = [Passage(f"{e}-{n}", f"Thing {e} has part {n}.", f"Thing {e}") for e in range(5) for n in range(2)]
-    with scripted({s.AskAboutEntity: "torn"}) as engine:
-        _, report = write_single_hop(lambda: passages, Stages(), SETTINGS.model_copy(update={"entities": 2}))
-    assert len(engine.asked()) == 4 and report.left_out["more entities than are wanted"] == 3
-
-
 def part_asked(prompt: str) -> dict:
     """A question on the passage of the prompt; it is of no use for `Thing 0` to `Thing 9`."""
     entity, number, answer = re.search(r"(Thing \d+) has as part (\d) (\w+)", prompt).groups()
@@ -121,16 +103,6 @@ def test_a_corpus_may_be_larger_than_memory():
     assert len(engine.prompts) - before == 12
 
 
-def test_passages_are_drawn_whatever_their_order():
-    passages = [Passage(str(n), f"Thing {n % 5} has part {n}.", f"Thing {n % 5}") for n in range(60)]
-    settings = SETTINGS.model_copy(update={"entities": 2, "documents": 3})
-    with scripted({s.AskAboutEntity: "torn"}) as one:
-        write_single_hop(lambda: passages, Stages(1), settings)
-    with scripted({s.AskAboutEntity: "torn"}) as other:
-        write_single_hop(lambda: reversed(passages), Stages(1), settings)
-    assert len(one.prompts) == 6 and one.prompts == other.prompts
-
-
 PAIR = [
     SingleHop("When was the Forth Bridge opened?", "1890", "Forth Bridge"),
     SingleHop("Who built the Forth Bridge?", "William Arrol", "Forth Bridge"),
@@ -155,36 +127,6 @@ def test_what_is_no_compound_question_is_left_out_and_counted(reply, reason):
     assert built.rows == []
     [said] = [why for why in built.left_out if why.startswith("compound")]
     assert reason in said
-
-
-def test_what_the_lm_is_too_slow_for_is_left_out_with_its_reason_and_all_else_goes_on():
-    singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(6) for n in range(3)]
-
-    def slow(prompt):
-        return LMTimeoutError("no reply in 120 s") if "thing 3" in prompt else joined(prompt)
-
-    with scripted({s.JoinQuestions: slow}):
-        built = build_compound(singles, Stages(1), SETTINGS)
-    with scripted({s.JoinQuestions: joined}):
-        whole = build_compound(singles, Stages(1), SETTINGS)
-    assert built.rows == [row for row in whole.rows if row["entity"] != "thing 3"]
-    [(reason, count)] = built.left_out.items()
-    assert reason.startswith("compound questions: LM 'scripted/lm' cannot be used") and "no reply in 120 s" in reason
-    assert count == len(whole.rows) - len(built.rows) > 0
-
-
-@pytest.mark.parametrize("entities", [1, 20])
-def test_an_lm_that_refuses_all_that_it_is_asked_ends_the_build_with_its_words(entities):
-    singles = [SingleHop(f"What is part {n} of {e}?", f"p{n}", f"{e}") for e in range(entities) for n in range(3)]
-    refusal = LMInvalidRequestError("no such model")
-    with scripted({s.JoinQuestions: refusal}) as engine, pytest.raises(LMUnavailable, match="no such model"):
-        build_compound(singles, Stages(1), SETTINGS)
-    assert len(engine.prompts) <= 5
-    passages = [Passage(f"{e}-{n}", f"{e} has part {n}.", f"Thing {e}") for e in range(entities) for n in range(2)]
-    limited = SETTINGS.model_copy(update={"limit": 1})
-    with scripted({s.AskAboutEntity: refusal}) as engine, pytest.raises(LMUnavailable, match="no such model"):
-        write_single_hop(lambda: passages, Stages(1), limited)
-    assert len(engine.prompts) <= 5
 
 
 def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):

@@ -4,17 +4,15 @@ from typing import NamedTuple
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMTimeoutError
 
-from tests.scripted import gone, scripted
+from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.builders import select_non_factoid
-from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType as T
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import example
-from typedrag.lms.replies import use_reply_store
 from typedrag.programs import Options
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
 from typedrag.runs.work import Stages
@@ -50,12 +48,6 @@ def test_non_factoid_questions_are_kept_with_their_ground_truth_and_type():
     ]
     assert report.left_out == {"questions: worded like no non-factoid question": 1}
     assert done == [0, 1, 1]
-
-
-def test_without_patterns_the_classifier_decides_alone():
-    selected, report = select({"nq": [BREAD, WHEN]}, settings=Selected(patterns=False))
-    assert [e.id for e in selected] == ["nq_1"]
-    assert report.left_out == {"questions: classified as factoid": 1}
 
 
 def test_the_best_reference_is_the_ground_truth_where_there_is_no_answer():
@@ -99,36 +91,10 @@ def test_a_large_subset_is_drawn_from_in_turn_by_type():
 MANY = {"nq": [example(id=str(n), question=f"Why is number {n} odd?", answers=("x",)) for n in range(5)]}
 
 
-def test_types_that_an_lm_named_are_not_paid_for_again(tmp_path):
-    calls = []
-
-    def dies(prompt):
-        calls.append(prompt)
-        return {"question_type": "reason"} if len(calls) <= 2 else gone()
-
-    with use_reply_store(tmp_path / "replies"):
-        with scripted({s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
-            select(MANY, LMTypeClassifier(Options()))
-        with scripted() as engine:
-            selected, _ = select(MANY, LMTypeClassifier(Options()))
-    assert len(selected) == 5 and len(engine.prompts) == 3
-
-
 def test_a_question_whose_type_cannot_be_read_is_left_out():
     with scripted({s.ClassifyQuestion: "torn"}):
         selected, report = select(MANY, LMTypeClassifier(Options(retries=0)))
     assert selected == [] and report.left_out == {"questions: no type could be read": 5}
-
-
-def test_a_question_that_the_lm_fails_at_is_left_out_with_its_reason():
-    def slow(prompt):
-        return LMTimeoutError("no reply in 120 s") if "number 2" in prompt else {"question_type": "reason"}
-
-    with scripted({s.ClassifyQuestion: slow}):
-        selected, report = select(MANY, LMTypeClassifier(Options(retries=0)))
-    assert [e.id for e in selected] == ["nq_0", "nq_1", "nq_3", "nq_4"]
-    [(reason, count)] = report.left_out.items()
-    assert "no reply in 120 s" in reason and count == 1
 
 
 def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):

@@ -5,18 +5,16 @@ from collections import Counter
 from random import Random
 
 import pytest
-from dspy.utils.exceptions import LMServerError, LMTimeoutError
 
-from tests.scripted import gone, scripted
+from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.builders import PreQRAGQuestions, build_preqrag
-from typedrag.builders.question_categories import CHOICES, draw
-from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.builders.preqrag import CHOICES, draw_categories
+from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope, QuestionType
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.lms.replies import use_reply_store
 from typedrag.runs.work import Stages
 
 
@@ -70,53 +68,6 @@ def test_as_many_of_each_scope_as_are_wanted_with_their_kinds(sample_retriever, 
         assert example.references[0].text == row["references"][0]["text"]
         expected = {"factoid": QuestionType.FACTOID, "comparison": QuestionType.COMPARISON}
         assert example.get("question_type") == expected.get(row["categories"]["answer"])
-
-
-def test_the_same_seed_gives_the_same_and_another_another(sample_retriever):
-    first, again = build(sample_retriever)[0].rows, build(sample_retriever)[0].rows
-    assert first == again
-    other = build(sample_retriever, SETTINGS.model_copy(update={"seed": 1}))[0].rows
-    assert {row["id"] for row in other} != {row["id"] for row in first}
-
-
-def test_what_was_written_is_not_paid_for_again(sample_retriever, tmp_path):
-    calls = []
-
-    def dying(prompt):
-        calls.append(prompt)
-        return gone() if len(calls) == 5 else written(prompt)
-
-    with use_reply_store(tmp_path / "replies"):
-        with pytest.raises(LMUnavailable):
-            build(sample_retriever, replies=dict.fromkeys(REPLIES, dying))
-        rest, engine = build(sample_retriever)
-    assert len(engine.asked()) == 14 - 4
-    assert rest.rows == build(sample_retriever)[0].rows
-
-
-def test_another_is_tried_in_the_place_of_what_the_lm_is_too_slow_for(sample_retriever):
-    calls = []
-
-    def slow(prompt):
-        calls.append(prompt)
-        return LMTimeoutError("no reply in 120 s") if len(calls) in (8, 9) else written(prompt)
-
-    built, _ = build(sample_retriever, replies=dict.fromkeys(REPLIES, slow))
-    assert Counter(row["subset"] for row in built.rows) == {"single-document": 8, "multi-document": 6}
-    [(reason, count)] = built.left_out.items()
-    assert reason.startswith("single-document: ") and "no reply in 120 s" in reason and count == 2
-
-
-def test_a_server_that_fails_from_somewhere_on_ends_it(sample_retriever):
-    calls = []
-
-    def failing(prompt):
-        calls.append(prompt)
-        return LMServerError("overloaded") if len(calls) > 6 else written(prompt)
-
-    with pytest.raises(LMUnavailable, match="overloaded"):
-        build(sample_retriever, replies=dict.fromkeys(REPLIES, failing))
-    assert len(calls) == 6 + 5  # over several rounds
 
 
 @pytest.mark.parametrize(
@@ -177,12 +128,12 @@ def test_one_passage_has_no_partner():
 
 
 def test_categories_are_drawn_evenly_and_short_questions_have_no_premise():
-    drawn = [draw(DocumentScope.SINGLE, Random(n), {}) for n in range(600)]
+    drawn = [draw_categories(DocumentScope.SINGLE, Random(n), {}) for n in range(600)]
     for choice in ("answer", "premise", "turn", "formulation", "expertise"):
         counts = Counter(d[choice].name for d in drawn)
         assert len(counts) == 2 and min(counts.values()) > 250
     assert not any(d["length"].name == "short" and d["premise"].name == "with-premise" for d in drawn)
-    assert {draw(DocumentScope.MULTI, Random(n), {})["length"].name for n in range(50)} == {"long"}
+    assert {draw_categories(DocumentScope.MULTI, Random(n), {})["length"].name for n in range(50)} == {"long"}
 
 
 @pytest.mark.parametrize(

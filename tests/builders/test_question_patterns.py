@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from typedrag.builders.question_patterns import PATTERNS, types_by_pattern
+from typedrag.builders.wiki_nfqa import types_by_pattern
 from typedrag.core.question_types import QuestionType as T
 from typedrag.datasets import load_dataset
 
@@ -59,10 +59,6 @@ def test_questions_of_each_type_have_a_pattern_of_it(question, question_type):
 )
 def test_others_have_none(question):
     assert types_by_pattern(question) == ()
-
-
-def test_every_non_factoid_type_has_patterns_and_no_other():
-    assert set(PATTERNS) == set(T.non_factoid())
 
 
 def test_words_that_stand_one_after_the_other_are_not_found_apart():

@@ -2,18 +2,15 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
-from tests.scripted import gone, scripted
+from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.builders import QuestionTypes, build_question_types
 from typedrag.cli.main import cli
-from typedrag.core.errors import LMUnavailable
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.lms.replies import use_reply_store
 from typedrag.runs.work import Stages
 
 SETTINGS = QuestionTypes(
@@ -46,28 +43,6 @@ def test_questions_stay_whose_type_a_second_label_confirms(tmp_path):
     assert [(e.question, e.question_type, e.subset) for e in read] == [
         (row["question"], row["type"], row["form"]) for row in built.rows
     ]
-
-
-def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
-    calls = []
-
-    def dies(prompt):
-        calls.append(prompt)
-        return labelled(prompt) if len(calls) <= 2 else gone()
-
-    with use_reply_store(tmp_path / "replies"):
-        with scripted({s.WriteQuestions: written, s.ClassifyQuestion: dies}), pytest.raises(LMUnavailable):
-            build_question_types(Stages(1), SETTINGS)
-        with scripted({s.WriteQuestions: written, s.ClassifyQuestion: labelled}) as engine:
-            build_question_types(Stages(1), SETTINGS)
-    assert engine.asked() == ["ClassifyQuestion"] * 7
-
-
-def test_the_shipped_questions_are_of_all_types_and_forms():
-    examples = load_dataset("everyday").examples
-    assert len(examples) > 4000
-    assert {e.question_type for e in examples} == set(QuestionType)
-    assert {e.subset for e in examples} >= set(QuestionForm)
 
 
 def test_a_command_without_a_domain_says_what_is_missing(tmp_path):

@@ -11,9 +11,12 @@ from tests.scripted import signatures as s
 from typedrag.builders import (
     RevelatorData,
     build_revelator,
+    build_router_test,
     label_relevance,
 )
+from typedrag.builders.builder import part_by_hash
 from typedrag.core.errors import InputError
+from typedrag.core.question_types import Route
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
 from typedrag.runs.work import Stages
@@ -169,3 +172,34 @@ def test_an_lm_may_label_relevance(files):
     torn = sum(r["passage"]["title"] == "Tay Bridge" for r in rows_of(built, "relevance"))
     assert labelled.left_out["relevance: no label could be read"] == torn > 0
     assert rows_of(labelled, "refiner") == rows_of(built, "refiner")
+
+
+def asked(route: str, count: int) -> list[str]:
+    return [f"What is {route} {n}?" for n in range(count)]
+
+
+def test_each_route_has_as_many_questions_and_each_of_its_origins_an_equal_share():
+    questions = {
+        Route.SINGLE_STEP: {name: asked(name, 50) for name in ("squad", "nq", "triviaqa")},
+        Route.COMPLEX: {"musique": asked("musique", 50), "hotpotqa": asked("hotpotqa", 2)},
+    }
+    built = build_router_test(questions, each=10)
+    assert Counter((r["route"], r["origin"]) for r in built.rows) == {
+        ("single-step", "squad"): 4, ("single-step", "nq"): 3, ("single-step", "triviaqa"): 3,
+        ("complex", "musique"): 5, ("complex", "hotpotqa"): 2,
+    }  # fmt: skip
+    assert {(r["role"], r["part"]) for r in built.rows} == {("router", "test")}
+    assert build_router_test(questions, each=10) == built
+    assert build_router_test(questions, each=10, seed=1) != built
+
+
+def test_a_question_is_asked_once():
+    built = build_router_test({Route.SINGLE_STEP: {"nq": ["who is it", "Who is it?"], "squad": ["Who is it?"]}}, each=9)
+    assert len(built.rows) == 1
+    assert built.left_out["it came before"] == 2
+
+
+def test_parts_have_their_shares():
+    parts = [part_by_hash(f"question {n}", 0, validation=0.2, test=0.1) for n in range(2000)]
+    assert abs(parts.count("validation") / 2000 - 0.2) < 0.03 and abs(parts.count("test") / 2000 - 0.1) < 0.03
+    assert part_by_hash("x", 0, validation=0, test=0) == "train"

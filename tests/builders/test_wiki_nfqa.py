@@ -6,7 +6,6 @@ from collections import Counter
 
 import dspy
 import pytest
-from dspy.utils.exceptions import LMInvalidRequestError, LMTimeoutError
 
 from tests.scripted import ScriptedEngine, gone
 from tests.scripted import signatures as s
@@ -169,32 +168,6 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
     assert row["answer_dict"]["ada"] == {} and row["answer_dict"]["cyd"] == {"answer1": "fair"}
 
 
-def test_an_lm_that_fails_at_one_question_loses_its_own_part_of_it_alone():
-    def slow_writer(prompt):
-        return LMTimeoutError("no reply in 120 s") if "thing 1" in prompt else Writer("bob").write(prompt)
-
-    def slow_annotator(prompt):
-        return LMTimeoutError("no label in 120 s") if "thing 2" in prompt else labels(prompt)
-
-    lms, _ = panel({s.LabelAnswers: slow_annotator}, writers={"bob": {s.WriteWorseAnswers: slow_writer}})
-    built = build(lms)
-    assert [row["question_id"] for row in built.rows] == ["nq_0", "nq_1", "nq_3"]
-    assert [row["num_answers"] for row in built.rows] == [11, 8, 11]
-    assert [(reason.split(":")[0], n) for reason, n in built.left_out.items()] == [("references", 3), ("questions", 1)]
-    assert ["no reply in 120 s" in reason for reason in built.left_out] == [True, False]
-
-
-def test_a_writer_that_refuses_all_that_it_is_asked_ends_the_build_with_its_words(tmp_path):
-    lms, everyone = panel(writers={"bob": {s.WriteWorseAnswers: LMInvalidRequestError("no schema, please")}})
-    with use_reply_store(tmp_path / "replies"):
-        with pytest.raises(LMUnavailable, match="no schema, please"):
-            build(lms)
-        paid = [len(each.engine.prompts) for each in everyone]
-        lms, everyone = panel()
-        build(lms)
-    assert paid == [4, 4, 0, 4, 0] and [len(each.engine.prompts) for each in everyone] == [0, 4, 4, 0, 4]
-
-
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -230,15 +203,6 @@ def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
     with use_reply_store(tmp_path / "replies"):
         build(lms)
     assert not any(each.engine.prompts for each in everyone)
-
-
-def test_what_could_not_be_read_is_asked_for_again_by_the_next_run(tmp_path):
-    with use_reply_store(tmp_path / "replies"):
-        build(panel(writers={"bob": {s.WriteWorseAnswers: "torn"}})[0])
-        lms, everyone = panel()
-        built = build(lms)
-    assert [len(each.engine.prompts) for each in everyone] == [0, 4, 0, 0, 4]  # and labelled with the new ones
-    assert not built.left_out
 
 
 def test_one_lm_named_three_times_draws_anew_and_has_three_names():

@@ -133,16 +133,6 @@ def test_the_type_is_said_by_a_flag_or_a_column(ask, server, tmp_path):
     assert refused.exit_code == 2 and "line 2" in refused.stderr and "question_type" in refused.stderr
 
 
-def test_a_run_with_other_types_is_another_run(ask, server, tmp_path):
-    questions, out = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
-    asked = ["--file", str(questions), "--out", str(out), "--lm", "vllm:stub", "--api-base", server.api_base]
-    questions.write_text('{"question": "Why?", "question_type": "debate"}\n')
-    assert ask(*asked).exit_code == 0
-    questions.write_text('{"question": "Why?", "question_type": "reason"}\n')
-    refused = ask(*asked, "--resume")
-    assert refused.exit_code == 2 and "question types" in refused.stderr
-
-
 def test_a_type_that_is_unsure_is_said(ask, server):
     asked = [
         "Should schools ban homework?",
@@ -156,11 +146,6 @@ def test_a_type_that_is_unsure_is_said(ask, server):
     done = ask(*asked)
     assert "type unsure: perhaps debate" in done.stderr
     assert "debate (type unsure)" in ask(*asked, "--trace").stderr
-
-
-def test_any_option_can_be_set(ask, stub):
-    answer = json.loads(ask(QUESTION, *stub, "-o", "answer_passages=1", "--json").stdout)
-    assert len(answer["passages"]) == 1
 
 
 def test_without_a_key_a_hosted_lm_is_refused_in_one_line(ask, monkeypatch):
@@ -209,25 +194,6 @@ def test_what_the_lm_fails_at_is_an_error_of_its_row(server, tmp_path, flags, st
         assert [row["question"] for row in rows if "Login please" in row.get("error", "")] == bad
 
 
-def test_a_hanging_server_costs_what_the_timeout_says(ask, server):
-    server.seconds = 0.5
-    done = ask(QUESTION, "--lm", "vllm:stub", "--api-base", server.api_base, "--timeout", "0.1", "--no-cache")
-    assert done.exit_code == 3
-    assert "no reply within 0.1 s, in 2 tries. Look at its server, or give it longer: --timeout" in done.stderr
-    assert len(server.calls) == 2
-
-
-def test_the_lm_calls_in_flight_are_limited(server, tmp_path):
-    server.seconds = 0.1
-    flags = ["--threads", "6", "--no-cache", "--calls-in-flight"]
-    assert ask_many(server, tmp_path, *flags, "2").exit_code == 0
-    assert server.most_at_once == 2
-    for made in (tmp_path / "answers.jsonl", tmp_path / "answers.jsonl.run" / "run.sqlite"):
-        made.unlink()
-    assert ask_many(server, tmp_path, *flags, "5").exit_code == 0
-    assert server.most_at_once == 5
-
-
 @pytest.mark.parametrize(
     ("cap", "said"),
     [
@@ -264,19 +230,6 @@ def test_a_stopped_file_is_continued_only_where_that_is_asked_for_with_the_same_
     changed = ask_many(server, tmp_path, *alone, "--resume", "-o", "answer_words=50")
     assert changed.exit_code == 2 and "another options" in changed.stderr
     assert len(server.calls) == 6
-
-
-def test_a_cap_that_is_reached_with_the_last_question_of_a_file_stops_nothing(server, tmp_path):
-    done = ask_many(server, tmp_path, "--threads", "1", "--no-cache", "--max-lm-calls", "12")
-    assert done.exit_code == 0, done.stderr
-
-
-def test_what_a_question_without_an_answer_took_counts(server, tmp_path):
-    server.reply = lambda call: {"nothing": 1} if "rise 0 times" in call.question else None
-    done = ask_many(server, tmp_path, "--threads", "1", "--no-cache")
-    first = json.loads((tmp_path / "answers.jsonl").read_text().splitlines()[0])
-    assert "error" in first and first["spent"]["lm_calls"] == 3
-    assert "spent: 14 LM calls, 1,540 tokens" in done.stderr
 
 
 def test_a_cap_of_one_question_is_refused():

@@ -8,12 +8,10 @@ from click.testing import CliRunner
 
 from tests.builders.native import publish
 from tests.datasets.files import write, write_json, write_questions
-from tests.retrieval.encoders import save_encoder
 from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
-from typedrag.retrieval import Encoder, build_index
 
 
 def run(*arguments):
@@ -60,14 +58,6 @@ def test_compound_questions_of_a_squad_file(files, tmp_path, joining):
     assert len(joining.prompts) == calls  # what was written is kept beside the file
 
 
-def test_compound_questions_of_passages(tmp_path, joining):
-    rows = [{"id": n, "title": "Bread", "text": f"The part {n} of Bread is word{n}."} for n in range(3)]
-    (tmp_path / "wiki.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made = run("compound", "--passages", tmp_path / "wiki.jsonl", "--out", tmp_path / "made.jsonl", "--limit", 2)
-    assert made.exit_code == 0, made.stderr
-    assert len(load_dataset("compound", tmp_path / "made.jsonl").examples) == 2
-
-
 def test_the_revelators_training_set_needs_no_lm(files, tmp_path):
     out = tmp_path / "revelator.jsonl"
     made = run("revelator", "--musique", files["musique"], "--single-step", files["nq"], "--out", out)
@@ -98,17 +88,9 @@ def test_the_routers_test_is_drawn_from_what_is_tested_on_and_measures_routers(f
         "single-step/squad": 3,
         "straightforward/straightforward": 1,
     }
-    given = ["revelator", "evaluate", out, "--role", "router", "-o", "hanrag.router=rule", "--json"]
-    [score] = json.loads(CliRunner().invoke(cli, [*map(str, given)]).stdout)
+    given = ["research", "revelator", "evaluate", out, "--role", "router", "-o", "hanrag.router=rule", "--json"]
+    score = json.loads(CliRunner().invoke(cli, [*map(str, given)]).stdout)
     assert (score["role"], score["n"], score["failed"]) == ("router", 8, 0)
-
-
-def test_what_is_tested_on_is_left_out(files, tmp_path):
-    out = tmp_path / "revelator.jsonl"
-    made = run("revelator", "--single-step", files["nq"], "--exclude", files["nq"], "--out", out)
-    assert made.exit_code == 2 and "nothing was made" in made.stderr
-    assert "left out: 2 (the question is tested on)" in made.stderr
-    assert not out.exists()
 
 
 @pytest.mark.parametrize("given", [(), ("--questions", "squad", "--passages", "squad")])
@@ -136,11 +118,6 @@ def test_the_long_answers_of_wikipassageqa_are_divided(tmp_path, monkeypatch):
     [example] = load_dataset("file", tmp_path / "made.jsonl").examples
     assert (example.aspects, example.sub_answers) == (("pleasure", "use"), ("They like it.", "They learn by it."))
     assert example.passage_ids == ("9_0", "9_1")
-
-
-def test_builders_are_listed():
-    assert all(name in run("--help").stdout for name in ("aspects", "preqrag", "revelator", "router-test", "wiki-nfqa"))
-    assert run("king").exit_code == 2
 
 
 @pytest.fixture
@@ -171,19 +148,6 @@ def test_synthetic_questions_on_the_passages_of_an_index_or_of_files(tmp_path, a
         assert {row["categories"]["turn"] for row in made[name]} == {"first-turn"}
         assert len(load_dataset("file", out, subset="multi-document").examples) == 2
     assert made["index"] == made["files"]
-
-
-def test_synthetic_questions_on_the_passages_of_a_dense_part(tmp_path, asking, sample_retriever):
-    passages = list(sample_retriever.passages())
-    encoder = Encoder(save_encoder(tmp_path))
-    build_index(passages, tmp_path / "index", sources=["sample"], bm25=False, encoder=encoder)
-    out = tmp_path / "made.jsonl"
-    arguments = ("preqrag", "--index", tmp_path / "index", "--single", 2, "--multi", 2, "--out", out)
-    refused = run(*arguments)
-    assert refused.exit_code == 3 and "has no BM25 part. Search its dense part: --retriever dense" in refused.stderr
-    done = run(*arguments, "--retriever", "dense")
-    assert done.exit_code == 0, done.output
-    assert len(load_dataset("file", out, subset="multi-document").examples) == 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from tests.programs.artifact.test_compiled import ABOUT, compiled
 from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
-from typedrag.experiments import read_run
 from typedrag.lms import lm as lms
 from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.vllm import split_address
@@ -67,14 +66,6 @@ def test_a_set_is_built_shown_and_built_again_for_nothing(tmp_path, questions, o
     assert sum(len(w.engine.prompts) for w in writers.values()) == 15
 
 
-def test_one_lm_does_everything_where_no_other_is_named(tmp_path, questions, opened):
-    made = run("--questions", questions, "--out", tmp_path / "made.jsonl", "--per-subset", 1)
-    assert made.exit_code == 0, made.output
-    [row] = [json.loads(line) for line in (tmp_path / "made.jsonl").read_text().splitlines()]
-    assert list(row["answer_dict"]) == ["ground_truth", "none", "none-2"] and row["num_answers"] == 5
-    assert "left out: 2 (questions: more than the 1 wanted" in made.stderr
-
-
 def test_the_classifier_may_be_any_make_or_that_of_a_compiled_program(tmp_path, questions, opened):
     writers, _ = opened
     common = ("--questions", questions, "--out", tmp_path / "made.jsonl", "--no-patterns", "--json")
@@ -102,17 +93,3 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path, questions, opened, monkey
     made = run("--questions", questions, "--out", tmp_path / "made.jsonl", *arguments)
     assert made.exit_code == 2 and problem in made.stderr
     assert not (tmp_path / "made.jsonl").exists()
-
-
-def test_what_is_built_evaluates_at_once(tmp_path, questions, opened, server, monkeypatch):
-    out = tmp_path / "made.jsonl"
-    assert run("--questions", questions, "--out", out, "--lm", "vllm:ada").exit_code == 0
-    monkeypatch.undo()  # what evaluates is a server's
-    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
-    evaluate = ["evaluate", "--no-tracking", "--program", "direct_lm", "--dataset", "wiki-nfqa", "--path", str(out)]
-    lms = ["--lm", "vllm:stub", "--scorer", "vllm:stub", "--metric", "linkage,f1", "--out", str(tmp_path / "run")]
-    done = CliRunner().invoke(cli, [*evaluate, *lms])
-    assert done.exit_code == 0, done.output
-    kept = read_run(tmp_path / "run").questions
-    assert len(kept) == 3
-    assert all(q.metrics["linkage"].score is not None and q.metrics["f1"].score is not None for q in kept)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
@@ -11,14 +11,11 @@ import typedrag
 from tests.experiments import tiny  # makes its metrics known
 from tests.experiments.labels import QUALITIES, write_antique
 from tests.lm_server import Call, words
-from typedrag.cli.compile import _values_of, command
 from typedrag.cli.main import cli
 from typedrag.experiments.config import ProgramConfig
-from typedrag.experiments.config_file import read_into
 from typedrag.experiments.results import read_run
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.metrics.metric import _METRICS
-from typedrag.optimizers.compile import CompileConfig
 from typedrag.optimizers.compile.run import is_begun
 from typedrag.programs.compiled import Compiled
 
@@ -108,21 +105,6 @@ def test_a_program_that_got_better_is_said_to_be_and_can_be_loaded(compile_, ser
     assert result["targets"]["program"]["candidates"][0]["how"] == "as it is"
 
 
-def test_what_it_costs_is_said_before_and_added_up_afterwards(compile_, server, monkeypatch):
-    Path("prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
-    monkeypatch.setenv("TYPEDRAG_PRICES", "prices.yaml")
-    done = compile_(*BASIC, "--out", "out")
-    assert re.search(r"about 1\.0 LM calls, [\d,]+ tokens, \$[\d.]+ a run, as many as", done.stderr), done.stderr
-    told = json.loads(CliRunner().invoke(cli, ["cost", "out", "--json"]).stdout)
-    by_run = {run["run"]: run for run in told["runs"]}
-    compiled = by_run["out/compile/program"]
-    assert (compiled["questions"], compiled["unpriced"]) == (None, 0)
-    assert compiled["cost"] == json.loads(Path("out/result.json").read_text())["spent"]["cost"]
-    assert {run["questions"] for name, run in by_run.items() if name.startswith("out/test/")} == {10}
-    assert told["total"]["lm_calls"] == len(server.calls)
-    assert told["total"]["cost"] == pytest.approx(len(server.calls) * 0.002)
-
-
 def test_one_that_gains_by_answers_that_are_less_truthful_is_not_better(compile_, short_is_true):
     done = compile_(*BASIC, "--out", "out")
     assert done.exit_code == 0, done.output
@@ -154,35 +136,6 @@ def test_what_is_compiled_against_by_default_is_not_won_by_what_only_sounds_righ
     assert json.loads(Path("alone/result.json").read_text())["risk"].endswith("add truthfulness=1")
 
 
-def test_one_that_is_no_better_is_said_not_to_be(compile_, server):
-    server.reply = lambda call: reply(call, told="Answer the question, in other words.")
-    done = compile_(*BASIC, "--out", "out")
-    assert "verdict: no better: no candidate did better than the base" in done.stdout
-    assert Compiled.read(Path("out/program")).about.verdict == ""
-    assert not list(Path("out/test").glob("compiled*"))
-
-
-def test_one_that_is_worse_on_the_test_split_is_said_to_be(compile_, server):
-    server.reply = reply
-    done = compile_(*BASIC, "--out", "out", "--estimate")
-    assert "about " in done.stderr
-    assert not Path("out/program").exists()
-    test_ids = {f"thing {n} happen" for n in range(40)} - {
-        call.question.removeprefix("Why does ").removesuffix("?") for call in server.calls
-    }
-
-    def fails_on_test(call: Call):
-        said = reply(call)
-        tested = list(Path("out/test").glob("compiled*")) and "answer" in call.wanted
-        return {"answer": "no"} if tested and test_ids else said
-
-    server.reply = fails_on_test
-    done = compile_(*BASIC, "--out", "out")
-    assert done.exit_code == 0, done.output
-    assert "verdict: WORSE" in done.stdout
-    assert Compiled.read(Path("out/program")).about.verdict == "worse"
-
-
 def test_the_test_split_is_touched_by_the_test_alone(compile_, server):
     seen: dict[bool, set[str]] = {False: set(), True: set()}
 
@@ -202,14 +155,6 @@ def test_a_budget_ends_it_with_the_best_so_far(compile_, server):
     assert done.exit_code == 0, done.output
     assert "program: stopped: 15 LM calls are made of the 15 allowed; the best so far is kept" in done.stderr
     assert "verdict: no better" in done.stdout
-
-
-def test_one_that_ends_before_the_base_is_known_says_so(compile_, server):
-    done = compile_(*BASIC, "--out", "out", "--max-lm-calls", 5)
-    assert done.exit_code == 0, done.output
-    assert "program: stopped: 5 LM calls are made of the 5 allowed" in done.stderr
-    assert "verdict: no better" in done.stdout
-    assert json.loads(Path("out/result.json").read_text())["targets"]["program"]["candidates"] == []
 
 
 def test_what_is_there_is_continued_only_if_that_is_wanted(compile_, server):
@@ -253,19 +198,6 @@ def test_a_better_one_that_is_found_with_a_larger_budget_is_tested_by_itself(com
     assert Compiled.read(Path("out/program")).about.tests == len(tested)
 
 
-def test_a_judgment_that_cannot_be_read_is_paid_for_once(compile_, server):
-    def grade_some(call: Call):
-        return {"grade": 99} if "grade" in call.wanted and "thing 1" in call.question else reply(call)
-
-    server.reply = grade_some
-    judged = [*BASIC, "--metric", "relevance=1", "--scorer", STUB, "--out", "out"]
-    assert compile_(*judged).exit_code == 0
-    calls = len(server.calls)
-    assert server.asked("grade")
-    assert compile_(*judged, "--resume").exit_code == 0
-    assert len(server.calls) == calls
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -284,7 +216,7 @@ def test_a_judgment_that_cannot_be_read_is_paid_for_once(compile_, server):
         (["--path", "nosuch.jsonl"], "nosuch.jsonl cannot be read"),
         (["--metric-option", "linkage.seed=2"], "--metric-option is given for linkage"),
         (["--program", "nowhere/at-all"], "nowhere/at-all is no compiled program"),
-        (["--optimizer", "bootstrap-finetune"], "dspy:BootstrapFinetune cannot be used in a compile"),
+        (["--optimizer", "dspy:BootstrapFinetune"], "dspy:BootstrapFinetune cannot be used in a compile"),
     ],
 )
 def test_bad_input_is_one_clear_line(compile_, server, arguments, said):
@@ -302,13 +234,6 @@ def test_a_store_of_mlflow_that_cannot_be_used_is_said_before_anything_is_asked(
     assert done.exit_code == 3, done.output
     assert "MLflow's store cannot be used" in done.stderr
     assert not server.calls
-    assert not Path("out").exists()
-
-
-def test_where_nothing_was_done_nothing_is_said_to_be_kept(compile_):
-    done = compile_(*BASIC, "--api-base", "http://127.0.0.1:9/v1", "--out", "out")
-    assert done.exit_code == 3, done.output
-    assert "--resume" not in done.stderr
     assert not Path("out").exists()
 
 
@@ -345,10 +270,15 @@ def test_a_metric_keeps_the_weight_and_the_options_of_the_file_that_no_flag_give
 
 def _config(file, *flags):
     given = ["--out", "out", "--optimizer", "dspy:COPRO", "--dataset", "sample", *flags]
-    values = command.make_context("compile", given).params
-    for name in ("config", "out", "resume", "estimate_only", "as_json", "settings"):
-        del values[name]
-    return read_into(CompileConfig, "compile", file, _values_of(values))
+    jobs = []
+
+    def keep(job, out):
+        jobs.append(job)
+        raise SystemExit
+
+    with patch("typedrag.optimizers.compile.plan_compile", keep):
+        CliRunner().invoke(cli, ["compile", "--estimate", *(["--config", str(file)] if file else []), *given])
+    return jobs[0]
 
 
 def test_optimizers_modules_and_their_options_are_listed(compile_):

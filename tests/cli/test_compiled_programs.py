@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
@@ -15,7 +14,7 @@ from tests.programs.artifact.test_compiled import ABOUT, compiled, edit
 from typedrag.cli.main import cli
 from typedrag.experiments import read_run
 from typedrag.programs import Options
-from typedrag.programs.compiled import Compiled, save_compiled
+from typedrag.programs.compiled import save_compiled
 
 STUB = ["--lm", "vllm:stub"]
 QUESTION = "How do vaccines protect the body against disease?"
@@ -82,29 +81,7 @@ def test_options_that_do_not_fit_are_refused_in_a_line(run, arguments, said):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_options_that_take_away_what_was_compiled_are_refused(run, tmp_path):
-    save_compiled(compiled("typed_rag"), tmp_path / "t")
-    done = run("ask", QUESTION, "--program", "./t", "-o", "type_classifier=lm", "--index", "nowhere")
-    assert done.exit_code == 2
-    assert "./t cannot be loaded: it lacks the predictor 'classifier.classify'" in done.stderr
-    done = run(*EVALUATE, "--program", "./t", "-o", "type_classifier=lm", "--out", "r", "--index", "nowhere")
-    assert done.exit_code == 2
-    assert "./t cannot be loaded: it lacks the predictor 'classifier.classify'" in done.stderr
-
-
 EVALUATE = ["evaluate", "--no-tracking", "--dataset", "sample", "--limit", 3, "--metric", "length"]
-
-
-def test_a_run_says_which_compiled_state_it_is_of(run, folder, tmp_path):
-    done = run(*EVALUATE, "--program", "./c", "--out", "r")
-    assert done.exit_code == 0, done.output
-    settings = read_run(tmp_path / "r").settings
-    assert settings["program"] == "rag"
-    assert settings["compiled"] == Compiled.read(folder).fingerprint
-    assert settings["compiled program"] == "./c"
-    assert settings["options"]["top_k"] == 3
-    assert settings["reranker"] == "none"
-    assert "compiled" not in read_run_of(run, "rag", tmp_path).settings
 
 
 def read_run_of(run, program: str, tmp_path: Path):
@@ -126,20 +103,3 @@ def test_a_run_goes_on_wherever_the_folder_lies_but_with_no_other_state(run, fol
     done = run(*EVALUATE, "--program", "rag", "-o", "top_k=3", "--out", "r", "--resume")
     assert done.exit_code == 2
     assert "belongs to a run with another compiled" in done.stderr
-
-
-def test_a_table_holds_programs_before_and_after(run, tmp_path):
-    config = {
-        "programs": [
-            {"program": "rag", "name": "base"},
-            {"program": "./c", "name": "compiled", "options": {"top_k": 2}},
-        ],
-        "dataset": {"name": "sample", "limit": 3},
-        "metrics": ["length"],
-        "tracking": {"enabled": False},
-    }
-    (tmp_path / "table.yaml").write_text(yaml.safe_dump(config))
-    done = run("evaluate", "--config", "table.yaml", "--out", "runs")
-    assert done.exit_code == 0, done.output
-    assert read_run(tmp_path / "runs" / "compiled").settings["options"]["top_k"] == 2
-    assert [len(q.answer.passages) for q in read_run(tmp_path / "runs" / "compiled").questions] == [2] * 3

@@ -1,4 +1,4 @@
-"""`typedrag cost`, over runs that were made."""
+"""`typedrag research cost`, over runs that were made."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cells(line):
 
 
 def test_what_runs_have_spent_is_added_up(runs):
-    done = typedrag("cost", "runs")
+    done = typedrag("research", "cost", "runs")
     assert done.exit_code == 0, done.output
     lines = [row for line in done.stdout.splitlines() if (row := cells(line)) and row[0][0].isalpha()]
     assert lines == [
@@ -56,11 +56,11 @@ def test_what_runs_have_spent_is_added_up(runs):
 
 
 def test_what_has_no_price_can_be_given_one_afterwards(runs):
-    told = json.loads(typedrag("cost", "runs", "--price", "10,100", "--json").stdout)
+    told = json.loads(typedrag("research", "cost", "runs", "--price", "10,100", "--json").stdout)
     assert told["total"]["cost"] == pytest.approx(0.02)
     assert told["total"]["unpriced"] == 0
     assert told["runs"][1]["roles"]["judgments"]["cost"] == pytest.approx(0.008)
-    assert "$0.02" in typedrag("cost", "runs", "--price", "10,100").stdout
+    assert "$0.02" in typedrag("research", "cost", "runs", "--price", "10,100").stdout
 
 
 def test_a_price_does_not_change_what_had_one(tmp_path):
@@ -70,21 +70,16 @@ def test_a_price_does_not_change_what_had_one(tmp_path):
     ledger = Ledger(folder / LEDGER)
     ledger.add(Spending(Usage(1, 1_000_000, 0), dollars=7.0))
     ledger.add(Spending(Usage(1, 1000, 1000), unpriced=1))
-    [run] = json.loads(typedrag("cost", tmp_path / "compiled", "--json").stdout)["runs"]
+    [run] = json.loads(typedrag("research", "cost", tmp_path / "compiled", "--json").stdout)["runs"]
     assert (run["questions"], run["cost"], run["unpriced"]) == (None, 7.0, 1)
-    [run] = json.loads(typedrag("cost", tmp_path / "compiled", "--price", "1,1", "--json").stdout)["runs"]
+    [run] = json.loads(typedrag("research", "cost", tmp_path / "compiled", "--price", "1,1", "--json").stdout)["runs"]
     assert (run["cost"], run["unpriced"], list(run["roles"])) == (pytest.approx(7.002), 0, ["candidates"])
-
-
-def test_a_run_that_is_named_twice_counts_once(runs):
-    told = json.loads(typedrag("cost", "runs", "runs/direct", "runs/answers.jsonl", "--json").stdout)
-    assert [run["run"] for run in told["runs"]] == ["runs/answers.jsonl", "runs/direct"]
 
 
 def test_a_file_that_was_stopped_tells_what_it_has_spent(runs):
     ask = ["ask", "--program", "direct_lm", "--lm", STUB, "--no-cache", "--threads", 1, "--file", "questions.txt"]
     assert typedrag(*ask, "--out", "runs/more.jsonl", "--max-lm-calls", 1).exit_code == 1
-    [run] = json.loads(typedrag("cost", "runs/more.jsonl.run", "--json").stdout)["runs"]
+    [run] = json.loads(typedrag("research", "cost", "runs/more.jsonl.run", "--json").stdout)["runs"]
     assert (run["questions"], run["lm_calls"]) == (1, 1)
 
 
@@ -100,12 +95,12 @@ def test_a_file_that_was_stopped_tells_what_it_has_spent(runs):
 )
 def test_a_field_of_the_same_name_in_another_file_is_no_spending(tmp_path, fields):
     (tmp_path / "other.jsonl").write_text(json.dumps({"question": "Why?", **fields}) + "\n")
-    done = typedrag("cost", tmp_path)
+    done = typedrag("research", "cost", tmp_path)
     assert done.exit_code == 2, done.exception
     assert "holds no run that tells what was spent" in done.stderr
     spent = Spending(Usage(1, 1000, 1000), dollars=7.0).to_dict()
     (tmp_path / "answers.jsonl").write_text(json.dumps({"question": "Why?", "spent": spent}) + "\n")
-    [run] = json.loads(typedrag("cost", tmp_path, "--json").stdout)["runs"]
+    [run] = json.loads(typedrag("research", "cost", tmp_path, "--json").stdout)["runs"]
     assert (run["questions"], run["cost"]) == (1, 7.0)
 
 
@@ -123,6 +118,6 @@ def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / "of.jsonl").write_text('{"question": "Why?"}\n')
-    done = typedrag("cost", *arguments)
+    done = typedrag("research", "cost", *arguments)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"Error: {said}")

@@ -23,7 +23,7 @@ def train(tmp_path):
 
 
 def test_list_names_every_dataset_with_licence_and_home():
-    rows = json.loads(run("datasets", "list", "--json").stdout)
+    rows = [json.loads(line) for line in run("datasets", "list", "--json").stdout.splitlines()]
     assert [row["name"] for row in rows] == [s.name for s in sources()]
     assert all(set(row) == {"name", "about", "licence", "home"} for row in rows)
     table = run("datasets", "list")
@@ -58,27 +58,12 @@ def test_show_counts_and_gives_the_first_question(train):
     assert shown.stderr == ""
 
 
-def test_show_is_short_about_long_things(tmp_path):
-    rows = [{"question": f"Why {n}?", "answers": ["x" * 500]} for n in (1, 2)]
-    file = tmp_path / "mine.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *[rows[0]] * 8]))
-    shown = run("datasets", "show", "file", "--path", file).stdout
-    assert "and 3 more: --json lists all" in shown
-    assert "x…\n" in shown
-    assert max(map(len, shown.splitlines())) < 240
-
-
 def test_show_maps_fields(tmp_path):
     file = tmp_path / "mine.tsv"
     file.write_text("qid\tquery\tkind\n7\tWhy?\ta\n8\tHow?\tb\n")
     mapping = ("--field", "id=qid", "--field", "question=query", "--field", "subset=kind")
     facts = json.loads(run("datasets", "show", "file", "--path", file, *mapping, "--subset", "b", "--json").stdout)
     assert facts["first"] == {"id": "8", "question": "How?", "subset": "b"}
-
-
-def test_show_needs_no_path_for_what_the_package_has():
-    facts = json.loads(run("datasets", "show", "sample", "--json").stdout)
-    assert facts["splits"] == {"train": 12, "validation": 6, "test": 6}
 
 
 def test_fetch_says_where_it_is_kept(tmp_path, monkeypatch):

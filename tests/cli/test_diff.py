@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def diff(*arguments):
-    return CliRunner().invoke(cli, ["diff", *map(str, arguments)])
+    return CliRunner().invoke(cli, ["research", "diff", *map(str, arguments)])
 
 
 def test_what_changed_is_marked_in_the_terminal(folder):
@@ -46,12 +46,12 @@ def test_what_changed_is_marked_in_the_terminal(folder):
 
 
 def test_json_and_a_page(folder):
-    done = diff("typed_rag", "./c", "--json", "--html", "d.html")
+    done = diff("typed_rag", "./c", "--json", "--out", "d.html")
     assert done.exit_code == 0
     assert json.loads(done.stdout)["predictors"][0]["name"] == REASON
     assert done.stderr == "what changed: d.html\n"
     assert "Why do cats purr?" in (folder.parent / "d.html").read_text()
-    assert diff("typed_rag", "./c", "--html", "d.html").stdout == ""
+    assert diff("typed_rag", "./c", "--out", "d.html").stdout == ""
 
 
 def test_a_stranger_s_texts_do_not_steer_the_terminal(folder):

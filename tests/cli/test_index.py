@@ -83,19 +83,6 @@ def test_search_takes_parameters_of_its_own(index):
     assert score("--k1", "0") != score() != score("--b", "1", "--k1", "3")
 
 
-def test_search_that_finds_nothing_says_so_on_stderr(index):
-    done = run("index", "search", index, "zebra")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no passage found\n")
-
-
-def test_rows_of_other_fields_are_mapped(tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"docno": "d1", "body": "Bread rises."}\n')
-    out = tmp_path / "idx"
-    assert run("index", "build", rows, "--out", out, "--fields", "id=docno,text=body").exit_code == 0
-    assert "d1" in run("index", "search", out, "bread").stdout
-
-
 def test_an_index_is_replaced_by_force_alone(index, folder):
     refused = run("index", "build", folder, "--out", index)
     assert refused.exit_code == 2
@@ -105,20 +92,6 @@ def test_an_index_is_replaced_by_force_alone(index, folder):
     assert json.loads(run("index", "info", index).stdout)["passages"] == 3
 
 
-def test_a_build_that_a_bad_row_ended_can_be_made_anew(tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    good = [json.dumps({"id": n, "text": f"Bread number {n}."}) for n in range(2_500)]
-    rows.write_text("\n".join([*good[:2_400], "{broken", *good[2_401:]]))
-    out = tmp_path / "idx"
-    broken = run("index", "build", rows, "--out", out)
-    assert broken.exit_code == 2
-    assert f"{rows}, line 2401 cannot be used" in broken.stderr
-    assert run("index", "search", out, "bread").exit_code == 3
-    rows.write_text("\n".join(good))
-    assert run("index", "build", rows, "--out", out).exit_code == 0
-    assert json.loads(run("index", "info", out).stdout)["passages"] == 2_500
-
-
 def test_bad_files_are_left_out_of_what_is_built_and_added(index, tmp_path):
     rows, out = tmp_path / "rows.jsonl", tmp_path / "other"
     rows.write_text('{oops}\n{"id": "m1", "text": "Zebras have stripes."}\n')
@@ -126,16 +99,6 @@ def test_bad_files_are_left_out_of_what_is_built_and_added(index, tmp_path):
     assert run("index", "append", rows, "--out", index, "--skip-bad").exit_code == 0
     assert run("index", "build", rows, "--out", out, "--skip-bad").exit_code == 0
     assert json.loads(run("index", "info", out).stdout)["passages"] == 1
-
-
-def test_files_of_the_same_name_in_two_folders_are_added(index, folder, tmp_path):
-    other = tmp_path / "elsewhere" / folder.name
-    other.mkdir(parents=True)
-    for file in folder.iterdir():
-        (other / file.name).write_text("Zebras have stripes.")
-    assert run("index", "append", other, "--out", index).exit_code == 0
-    again = run("index", "append", other, "--out", index)
-    assert again.exit_code == 2 and "in the index already" in again.stderr
 
 
 def test_an_index_is_added_to(index, tmp_path):
@@ -220,38 +183,6 @@ def test_a_dense_part_can_stand_alone(tmp_path, folder, model):
     assert without.exit_code == 2 and "needs a part to be searched by" in without.stderr
 
 
-def test_a_dense_part_alone_takes_the_place_of_an_index_with_both(tmp_path, folder, model):
-    out = tmp_path / "idx"
-    assert run("index", "build", folder, "--out", out, "--dense", model).exit_code == 0
-    alone = ("index", "build", folder, "--out", out, "--dense", model, "--no-bm25")
-    assert "is there already. Replace it with --force" in run(*alone).stderr
-    assert "belongs to a run with another bm25" in run(*alone, "--resume").stderr
-    assert "nosuch" in run(*alone, "--force", tmp_path / "nosuch.jsonl").stderr
-    assert run("index", "search", out, "bread").exit_code == 0
-    assert run(*alone, "--force").exit_code == 0
-    assert set(json.loads(run("index", "info", out).stdout)) == {"dense"}
-
-
-def test_what_has_just_finished_is_resumed_without_work(tmp_path, folder, model):
-    more = tmp_path / "more.txt"
-    more.write_text("Rain falls from clouds.")
-
-    def held() -> list[list[object]]:
-        facts = json.loads(run("index", "info", out).stdout)
-        parts = (part for part in (facts, facts.get("dense", {})) if "sources" in part)
-        return [[part["sources"], part["fingerprint"]] for part in parts]
-
-    for number, parts in enumerate(((), ("--dense", model), ("--dense", model, "--no-bm25"))):
-        out = tmp_path / f"idx-{number}"
-        for command in (("build", folder, *parts), ("append", more)):
-            assert run("index", command[0], *command[1:], "--out", out).exit_code == 0
-            before = held()
-            done = run("index", command[0], *command[1:], "--out", out, "--resume")
-            assert (done.exit_code, held()) == (0, before), done.stderr
-        other = run("index", "build", more, *parts, "--out", out, "--resume")
-        assert other.exit_code == 2, other.stderr
-
-
 def test_embedding_that_was_killed_is_resumed(tmp_path, folder, model, monkeypatch):
     from typedrag.retrieval import Encoder
 
@@ -267,17 +198,6 @@ def test_embedding_that_was_killed_is_resumed(tmp_path, folder, model, monkeypat
     assert "bm25.k1 (0.9, now 2.0). Continue it as it was begun, or give it up with --force" in refused.stderr
     assert run(*arguments, "--resume").exit_code == 0
     assert run("index", "search", out, "bread", "--retriever", "hybrid").exit_code == 0
-
-
-def test_what_a_finished_index_is_embedded_with_is_not_ignored(index, folder, model, tmp_path):
-    (tmp_path / "more.txt").write_text("Rain falls.")
-    embed = ("index", "build", "--out", index, "--dense", model)
-    for changes in (["--language", "de"], ["--k1", 2], ["--b", 0.1]):
-        refused = run(*embed, *changes)
-        assert refused.exit_code == 2 and "settings of its BM25 part are given" in refused.stderr, changes
-    refused = run(*embed, folder, tmp_path / "more.txt", "--resume")
-    assert refused.exit_code == 2 and "to embed what the index holds, leave the sources out" in refused.stderr
-    assert "dense" not in json.loads(run("index", "info", index).stdout)
 
 
 @pytest.mark.parametrize(

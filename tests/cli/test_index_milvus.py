@@ -41,7 +41,7 @@ def run(server, tmp_path, monkeypatch):
 def place(milvus, run) -> str:
     """The address of the sample corpus."""
     place = f"milvus:{milvus.url}/sample"
-    done = run("index", "build", PASSAGES, "--to", place, "--resume")
+    done = run("index", "build", PASSAGES, "--out", place, "--resume")
     assert done.exit_code == 0, done.output
     assert "144 passages in language en in " in done.stderr and place in done.stderr
     return place
@@ -95,11 +95,10 @@ def test_a_compiled_program_keeps_how_it_was_searched_and_names_no_collection(pl
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["build", "x.jsonl"], "Name one: --out FOLDER or --to ADDRESS"),
-        (["build", "x.jsonl", "--out", "x", "--to", "milvus:http://h/x"], "Name one: --out FOLDER or --to ADDRESS"),
-        (["build", "--to", "milvus:http://h/x", "--dense", "m"], "Missing argument 'SOURCE…'"),
-        (["build", "x.jsonl", "--out", "x", "--metadata", "year"], "--metadata is of --to"),
-        (["build", "x.jsonl", "--to", "http://h/x"], "'http://h/x' names no collection of Milvus"),
+        (["build", "x.jsonl"], "Missing option '--out'"),
+        (["build", "--out", "milvus:http://h/x", "--dense", "m"], "Missing argument 'SOURCE…'"),
+        (["build", "x.jsonl", "--out", "x", "--metadata", "year"], "--metadata is of Milvus"),
+        (["build", "x.jsonl", "--out", "http://h/x"], "'http://h/x' names no collection of Milvus"),
         (
             ["search", "milvus:http://h/x", "q", "--retriever", "dense"],
             "an address of Milvus can end with ?search=dense",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
@@ -14,9 +12,7 @@ from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.serving.process import Process
 from typedrag import load_program
 from typedrag.cli.main import cli
-from typedrag.core.errors import InputError, RetrievalError
-from typedrag.experiments.config import EvaluationConfig, ProgramConfig
-from typedrag.experiments.resources import Resources
+from typedrag.core.errors import InputError
 from typedrag.programs import Options, build_program
 from typedrag.programs.compiled import Compiled, save_compiled
 from typedrag.retrieval import BM25Retriever, open_retriever
@@ -49,26 +45,11 @@ def run(server, tmp_path, monkeypatch):
 
 
 def test_several_processes_serve_one_index_and_end_in_order(serving, sample_retriever):
-    process = serving("--replicas", "2")
+    process = serving("--workers", "2")
     there = open_retriever(process.url)
     assert there.search(["bread", "cats"], 5) == sample_retriever.search(["bread", "cats"], 5)
     process.process.send_signal(signal.SIGTERM)
     assert process.wait() in (0, -signal.SIGTERM, 143)
-
-
-def test_a_server_that_is_killed_in_mid_run_is_named(serving, run):
-    process = serving()
-    there = open_retriever(process.url)
-    assert there.search(["bread"], 1)
-    os.kill(process.process.pid, signal.SIGKILL)
-    process.wait()
-    begun = time.monotonic()
-    with pytest.raises(RetrievalError, match=f"the index server at {process.url} cannot be reached"):
-        there.search(["bread"], 1)
-    assert time.monotonic() - begun < 30
-    asked = run("ask", "Why?", "--program", "rag", "--lm", STUB, "--retriever", process.url)
-    assert asked.exit_code == 3
-    assert "Start it: typedrag index serve --index FOLDER" in asked.stderr
 
 
 def test_commands_ask_it_and_keep_runs_by_the_index_not_by_its_address(serving, run, tmp_path, sample_index):
@@ -98,22 +79,6 @@ def test_a_compiled_program_is_loaded_over_it_and_names_no_server(serving, tmp_p
         load_program(tmp_path / "c", index=sample_index)
 
 
-def test_what_a_compile_keeps_is_what_the_server_searches_by(serving, tmp_path):
-    url = serving().url
-    program = ProgramConfig(program="rag", retriever=url)
-    config = EvaluationConfig.model_validate(
-        {"dataset": {"name": "sample"}, "programs": [program], "metrics": [{"name": "length"}]}
-    )
-    parts = Resources(config, tmp_path / "judgments.sqlite")
-    assert parts.retriever_spec(program) == "bm25"
-    assert parts.addresses == [url]
-
-
-def test_it_serves_no_other_server(run):
-    refused = run("index", "serve", "--retriever", "http://elsewhere:8010")
-    assert refused.exit_code == 2 and "has its own index" in refused.stderr
-
-
 def test_a_server_says_itself_how_it_is_searched(serving, run):
     url = serving().url
     assert run("index", "search", url, "bread", "-k", 1, "--json").exit_code == 0
@@ -124,9 +89,10 @@ def test_a_server_says_itself_how_it_is_searched(serving, run):
 
 @pytest.mark.parametrize("limit", ["page=false", "feedback=f.sqlite", "lm_calls=2"])
 def test_limits_of_answers_are_refused(run, limit):
-    refused = run("index", "serve", "--limit", limit)
+    refused = run("index", "serve", "--limit", limit)  # as it was written before
+    name = limit.partition("=")[0].replace("_", "-")
     assert refused.exit_code == 2
-    assert f"--limit {limit.partition('=')[0]} is one of typedrag serve. Leave it out. Limits are: " in refused.stderr
+    assert f"--{name} is one of typedrag serve. Leave it out. Settings are: " in refused.stderr
 
 
 def test_a_query_that_no_index_can_search_is_refused(serving):

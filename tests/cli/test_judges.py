@@ -1,4 +1,4 @@
-"""`typedrag judges`, on the real 135M model."""
+"""`typedrag research judges`, on the real 135M model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = ["--scorer", "embedded:smollm2-135m", "--threads", "2"]
 
 
 def judges(*arguments):
-    return CliRunner().invoke(cli, ["judges", *map(str, arguments)])
+    return CliRunner().invoke(cli, ["research", "judges", *map(str, arguments)])
 
 
 def write_run(folder, answers):
@@ -74,7 +74,7 @@ def test_judges_are_checked_by_labels(data, tmp_path, small_lm):
     assert done.exit_code == 0, done.output
     assert done.stdout == ""
     written = page.read_text()
-    assert f"typedrag judges check --scorer embedded:smollm2-135m --threads 2 --replies {store}" in written
+    assert f"typedrag research judges check --scorer embedded:smollm2-135m --threads 2 --replies {store}" in written
     assert "| LM | embedded:smollm2-135m | 2 | 0 |" in written
     assert "antique: no labels are given" in done.stderr
     again = judges(*arguments, "--json")
@@ -108,9 +108,3 @@ def test_a_folder_without_any_labels_is_refused(tmp_path):
     for folder in ("linkage", "wiki_nfqa", "webgpt", "sub_questions", "nf_cats"):
         assert f"{folder}/" in said
     assert not (tmp_path / "page.md").exists()
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    done = judges("check", "--path", f"nf-cats={tmp_path / 'valid.csv'}", "--scorer", "none")
-    assert done.exit_code == 2
-    assert "valid.csv" in done.stderr

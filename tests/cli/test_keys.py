@@ -5,7 +5,6 @@ import re
 import stat
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -62,13 +61,6 @@ def test_a_file_that_breaks_leaves_the_keys_in_force(keys, caplog):
     assert [r.levelname for r in caplog.records] == ["ERROR", "ERROR"]
     KeyFile(file).add("bob")
     assert ring.find(key) is None
-
-
-def test_keys_made_at_the_same_time_are_all_kept(keys):
-    file, _ = keys
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(KeyFile(file).add, [f"n{n}" for n in range(8)]))
-    assert len(json.loads(file.read_text())["keys"]) == 8
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag import __version__
-from typedrag.cli.main import COMMANDS, cli
-from typedrag.cli.script import run
+from typedrag.cli.main import RESEARCH, cli
+from typedrag.cli.terminal import run
 from typedrag.datasets import load_dataset
 from typedrag.lms.lm import open_lm
 
@@ -33,19 +33,41 @@ def test_the_bare_command_says_how_to_get_a_first_answer():
     assert done.stderr == ""
 
 
-def test_help_lists_the_commands():
+def test_help_lists_the_commands_by_what_people_do():
     done = CliRunner().invoke(cli, ["--help"])
     assert done.exit_code == 0
-    commands = done.stdout.partition("Commands:")[2].split("\n")
-    assert [line.split()[0] for line in commands if line.strip()] == list(COMMANDS)
+    shown = [line.split()[0] for line in done.stdout.partition("Answer:")[2].splitlines() if line.startswith("  ")]
+    assert shown[:5] == ["ask", "index", "evaluate", "compare", "report"]
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "index build", "index info", "index search", "models list"])
-def test_each_command_has_its_help(command):
-    for option in ("--help", "-h"):
-        done = CliRunner().invoke(cli, [*command.split(), option])
-        assert done.exit_code == 0
-        assert f"Usage: cli {command}" in done.stdout
+@pytest.mark.parametrize("name", RESEARCH["Commands"])
+def test_a_command_that_moved_is_known_by_its_old_name_and_says_the_new_one(name):
+    done = CliRunner().invoke(cli, [name, "--help"])
+    assert done.exit_code == 0 and done.stderr == f"typedrag {name} is now typedrag research {name}\n"
+    assert f"\n  {name} " not in CliRunner().invoke(cli, ["--help"]).stdout
+    assert CliRunner().invoke(cli, ["research", name, "--help"]).stderr == ""
+
+
+def test_help_shows_a_dozen_options_in_groups_and_help_all_the_others():
+    few, everything = (CliRunner().invoke(cli, ["evaluate", option]).stdout for option in ("-h", "--help-all"))
+    assert "LMs:\n" in few and "Results:\n" in few
+    assert few.count("\n  -") < 25 < everything.count("\n  -")
+    assert "--temperature" not in few and "--temperature" in everything
+
+
+def test_quiet_prints_results_alone(sample_index):
+    search = ["index", "search", str(sample_index), "nosuchword"]
+    assert CliRunner().invoke(cli, search).stderr == "no passage found\n"
+    assert CliRunner().invoke(cli, ["-q", *search]).output == ""
+
+
+def test_a_shell_completes_commands_and_options():
+    def completed(words: str) -> list[str]:
+        at = {"_TYPEDRAG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        return typedrag(env={**os.environ, **at}).stdout.split()
+
+    assert completed("typedrag ev") == ["plain,evaluate"]
+    assert completed("typedrag compare --me") == ["plain,--measure"]
 
 
 def test_the_version_is_the_package_s():
@@ -157,14 +179,6 @@ def test_an_lm_that_there_is_not_is_never_answered_around():
     assert "there is no LM 'opnai/gpt-4o-mini'" in done.stderr and "Write PROVIDER/MODEL" in done.stderr
 
 
-def test_a_folder_that_is_a_file_is_a_line(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    given = ("--program", "rag", "--dataset", "sample", "--metric", "similarity", "--no-tracking")
-    done = CliRunner().invoke(cli, ["evaluate", *given, "--out", str(tmp_path / "file")])
-    assert done.exit_code == 2 and "Name another file or folder" in done.stderr
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     ("main", "status", "said"),
     [
@@ -179,17 +193,3 @@ def test_a_script_ends_as_a_command_does(main, status, said, capsys):
     assert ended.value.code == status
     line = capsys.readouterr().err
     assert line.startswith("Error: ") and said in line
-
-
-def test_dspy_does_not_repeat_what_answers_say_of_replies_that_were_cut_off():
-    program = """
-import logging
-from typedrag.cli.main import log_to_stderr
-log_to_stderr(verbose=False)
-import dspy
-logging.getLogger("dspy.clients.lm").warning("LM response was truncated")
-logging.getLogger("dspy.clients.lm").error("all else is said")
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0
-    assert "all else is said" in done.stderr and "truncated" not in done.stderr

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 from click.testing import CliRunner
 
@@ -27,14 +25,6 @@ def test_list_names_each_model_and_whether_it_is_here(tmp_path):
     [line] = [line for line in run("list").stdout.splitlines() if line.startswith(smol.name)]
     assert " here " in line
     assert "94 MB" in line
-
-
-def test_list_prints_json(tmp_path):
-    rows = {row["name"]: row for row in json.loads(run("list", "--json").stdout)}
-    assert list(rows) == list(models.MODELS)
-    assert rows["smollm2-135m"]["hub"] is None
-    assert rows["smollm2-135m"]["present"] is False
-    assert rows["qwen2.5-coder-1.5b"]["sha256"] == models.MODELS["qwen2.5-coder-1.5b"].sha256
 
 
 def test_fetch_prints_the_path_of_what_is_here(tmp_path):

@@ -7,17 +7,16 @@ from click.testing import CliRunner
 
 from tests.datasets.files import write_jsonl
 from tests.optimizers.list_ranker.topics import topic_pools
-from tests.retrieval.encoders import save_encoder
 from typedrag.cli.main import cli
 from typedrag.core.records import Passage
 from typedrag.datasets.richrag import read_pools, write_pools
-from typedrag.retrieval import Encoder, build_index, read_passages
+from typedrag.retrieval import build_index, read_passages
 
 FAST = "--set epochs=3 --set learning_rate=1e-2 --set batch=8 --set at_once=4 --no-tracking".split()
 
 
 def ranker(*arguments):
-    return CliRunner().invoke(cli, ["ranker", *map(str, arguments)])
+    return CliRunner().invoke(cli, ["research", "ranker", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -55,20 +54,13 @@ def test_settings_come_from_a_file_too_and_unknown_ones_are_refused(data, tmp_pa
         assert refused.exit_code == 2 and "refused" in refused.stderr, refused.output
 
 
-def test_out_of_time_says_how_to_go_on(data):
-    arguments = ["train", "--data", "train.jsonl", "--start", "scratch", "--out", "out", *FAST]
-    stopped = ranker(*arguments, "--minutes", "0.000001")
-    assert stopped.exit_code == 0 and "continue with --resume" in stopped.stderr
-    assert "continue with" not in ranker(*arguments, "--resume").stderr
-
-
 def test_pools_of_a_dataset(tmp_path, shared_data, monkeypatch):
     monkeypatch.chdir(tmp_path)
     passages = read_passages([shared_data / "corpora" / "antique.jsonl.gz"])
     some = [p for n, p in enumerate(passages) if n < 1500]
     build_index(some, tmp_path / "index", sources=["test"])
     arguments = (
-        "pools --dataset antique --split validation --limit 12 --index index --depth 10 --out pools.jsonl".split()
+        "pools --dataset antique --split validation --limit 12 --index index --top-k 10 --out pools.jsonl".split()
     )
     done = ranker(*arguments, "--path", shared_data / "linkage" / "antique.json.gz")
     assert done.exit_code == 0, done.output
@@ -76,22 +68,6 @@ def test_pools_of_a_dataset(tmp_path, shared_data, monkeypatch):
     assert 8 <= len(made) <= 12 and f"{len(made)} pools" in done.stderr
     assert all(any((p.label or 0) >= pool.relevant_from == 2 for p in pool.passages) for pool in made)
     assert {p.label for pool in made for p in pool.passages} == {None, 0, 1, 2, 3}
-
-
-def test_pools_of_sub_answers_are_trained_on(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    texts = ("Blue was recorded in Hollywood.", "Blue was released in June.", "Blue went on tour.", "Cats sleep.")
-    build_index([Passage(f"p{n}", text) for n, text in enumerate(texts)], tmp_path / "index", sources=["test"])
-    targets = [("recording", "It was recorded in Hollywood."), ("release", "It was released."), ("tour", "No tour.")]
-    write_jsonl(tmp_path / "test.jsonl", {"exid": "t1", "targets": targets, "title": "Blue"})
-    arguments = "--dataset wikiasp --path test.jsonl --split all --index index --out pools.jsonl --pool-limit 2".split()
-    done = ranker("pools", *arguments)
-    assert done.exit_code == 0, done.output
-    [pool] = read_pools(tmp_path / "pools.jsonl")
-    assert pool.sub_aspects == ["recording", "release", "tour"] and len(pool.passages) == 2
-    assert pool.sub_answers == [text for _, text in targets] and pool.answer == " ".join(pool.sub_answers)
-    done = ranker("train", "--data", "pools.jsonl", "--start", "scratch", "--out", "out", *FAST)
-    assert done.exit_code == 0, done.output
 
 
 def test_pools_of_the_sub_aspects_that_an_lm_names(tmp_path, monkeypatch, server):
@@ -129,21 +105,6 @@ def test_pools_of_the_sub_aspects_that_an_lm_names(tmp_path, monkeypatch, server
     bare = write_jsonl(tmp_path / "bare.jsonl", {"question": "What is Blue?"})
     refused = ranker(*arguments, "--path", bare, "--merge", "fusion", "--out", "x.jsonl")
     assert refused.exit_code == 2 and "Leave out --aspects and --merge" in refused.stderr
-
-
-def test_pools_of_what_the_dense_part_finds(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    passages = [Passage("p0", "bread dough yeast"), Passage("p1", "cat dog bird")]
-    encoder = Encoder(save_encoder(tmp_path))
-    build_index(passages, tmp_path / "index", sources=["test"], bm25=False, encoder=encoder)
-    targets = [("bread", "It is made of dough."), ("cats", "They chase birds."), ("dogs", "They bark.")]
-    write_jsonl(tmp_path / "test.jsonl", {"exid": "t1", "targets": targets, "title": "Blue"})
-    arguments = "pools --dataset wikiasp --path test.jsonl --split all --index index --out pools.jsonl".split()
-    refused = ranker(*arguments)
-    assert refused.exit_code == 3 and "has no BM25 part. Search its dense part: --retriever dense" in refused.stderr
-    assert ranker(*arguments, "--retriever", "dense").exit_code == 0
-    [pool] = read_pools(tmp_path / "pools.jsonl")
-    assert {p.id for p in pool.passages} == {"p0", "p1"}
 
 
 def test_what_is_wrong_is_a_line(data):

@@ -44,12 +44,6 @@ def test_what_is_registered_is_a_table(store):
     assert done.stderr == ""
 
 
-def test_what_is_registered_as_json(store):
-    found = json.loads(registry("list", "--tracking-uri", store, "--json").stdout)
-    assert [program["version"] for program in found] == [1, 2, 3]
-    assert found[1]["about"]["compiled"]["objective/score"]["value"] == 0.55
-
-
 def test_an_alias_goes_from_one_version_to_a_better_one(store):
     done = registry("promote", "answers", 1, "--tracking-uri", store)
     assert (done.exit_code, done.stdout) == (0, "models:/answers@champion is version 1; before: none\n")

@@ -8,8 +8,6 @@ from click.testing import CliRunner
 
 from tests.experiments.runs import full_run, write_run
 from typedrag.cli.main import cli
-from typedrag.experiments.judges.pairwise import FILE, ComparedAnswers, PairwiseComparison, write_pairwise
-from typedrag.metrics.judges.preference import Verdicts
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +25,6 @@ def test_a_page_is_written(folders, tmp_path: Path):
     assert page.title.get_text() == page.h1.get_text() == "Two programs"
     assert page.select_one("#comparison")
     assert not page.select_one("#preferences")
-
-
-def test_preferences_beside_the_runs_are_shown(folders, tmp_path: Path):
-    compared = [ComparedAnswers("q0", "rag", "typed_rag", Verdicts("second", "first"))]
-    write_pairwise(PairwiseComparison(("rag", "typed_rag"), {}, tuple(compared)), Path(folders[0]).parent / FILE)
-    out = tmp_path / "report.html"
-    assert CliRunner().invoke(cli, ["report", *folders, "--out", str(out)]).exit_code == 0
-    page = BeautifulSoup(out.read_text("utf-8"), "html.parser")
-    assert "100%" in page.select_one("#preferences").get_text()
 
 
 def test_what_cannot_be_read_is_refused(folders, tmp_path: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -50,29 +49,6 @@ def test_preqrag_runs_by_name_on_both_parts_where_there_are_two(run, tmp_path, i
         assert len(made.questions) == 6
         assert all(q.answer and q.answer.program == "preqrag" for q in made.questions)
         assert {d for q in made.questions for d in q.answer.dropped if "not searched" in d} == set(lacks)
-
-
-def test_any_program_can_search_either_way(run, tmp_path, index):
-    found = {}
-    for spec in ("bm25", "dense", "hybrid:0.5"):
-        out = tmp_path / spec.replace(":", "-")
-        made = evaluate(run, out, "--program", "rag", "--index", index, "--retriever", spec)
-        assert made.settings.get("retriever", "bm25") == spec
-        found[spec] = [[p.id for p in q.answer.passages] for q in made.questions]
-    assert found["bm25"] != found["dense"] != found["hybrid:0.5"]
-
-
-def test_ask_takes_a_retriever_and_options_of_preqrag(run, index):
-    done = run(
-        "ask", "Why is bread dense, and how does yeast work?", "--program", "preqrag", "--index", index, "--lm", STUB,
-        "--retriever", "dense", "-o", "preqrag.generation=3", "-o", "preqrag.prompt_style=C", "--json",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    answer = json.loads(done.stdout)
-    names = [step["name"] for step in answer["steps"]]
-    assert names[:3] == ["classify", "decompose", "retrieve"]
-    [retrieved] = [step for step in answer["steps"] if step["name"] == "retrieve"]
-    assert retrieved["dropped"] == ["bm25 (it is not searched)"]
 
 
 @pytest.mark.parametrize(

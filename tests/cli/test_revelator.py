@@ -15,7 +15,7 @@ from typedrag.lms.lm import open_lm
 
 
 def run(*arguments):
-    return CliRunner().invoke(cli, ["revelator", *(str(argument) for argument in arguments)])
+    return CliRunner().invoke(cli, ["research", "revelator", *(str(argument) for argument in arguments)])
 
 
 def test_train_then_evaluate_what_was_trained(base, data, tmp_path):  # noqa: F811
@@ -26,23 +26,12 @@ def test_train_then_evaluate_what_was_trained(base, data, tmp_path):  # noqa: F8
     assert said["steps"] == 2 and said["folder"] == str(out)
     assert "loss" in made.stderr
     measured = run(
-        "evaluate", data, "--model", out / "adapter", "--role", "ending", "--part", "all", "--limit", 1,
+        "evaluate", data, "--model", out / "adapter", "--role", "ending", "--split", "all", "--limit", 1,
         "-o", "retries=0", "--json",
     )  # fmt: skip
     assert measured.exit_code == 0, measured.stderr
-    [score] = json.loads(measured.stdout)
+    score = json.loads(measured.stdout)
     assert (score["role"], score["n"]) == ("ending", 1)
-
-
-def test_settings_without_a_flag_are_set_and_flags_have_the_last_word(base, data, tmp_path):  # noqa: F811
-    out = tmp_path / "out"
-    others = ("lora_dropout=0.1", "warmup=0", "checkpoint_every=1", "max_steps=9", "lora_rank=4")
-    flags = [word for other in others for word in ("--set", other)]
-    made = run("train", data, "--base", base, "--out", out, "--max-steps", 1, "--no-merge", *flags)
-    assert made.exit_code == 0, made.stderr
-    held = json.loads((out / "revelator.json").read_text())["settings"]
-    wanted = {"lora_dropout": 0.1, "warmup": 0.0, "checkpoint_every": 1, "max_steps": 1, "lora_alpha": 8}
-    assert {name: held[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize("other", ["alpha=3", "lora_rank=0", "warmup=1"])
@@ -68,7 +57,7 @@ def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(
 
     def evaluate(model):
         return run(
-            "evaluate", data, "--model", model, "--role", "ending", "--part", "all", "--limit", 4, "--threads", 1,
+            "evaluate", data, "--model", model, "--role", "ending", "--split", "all", "--limit", 4, "--threads", 1,
             "-o", "retries=0", "--json",
         )  # fmt: skip
 
@@ -83,7 +72,7 @@ def test_a_killed_evaluation_of_a_model_goes_on_and_another_model_is_asked_anew(
 
 
 def test_the_rule_needs_no_lm(data):  # noqa: F811
-    measured = run("evaluate", data, "--role", "router", "--part", "all", "-o", "hanrag.router=rule")
+    measured = run("evaluate", data, "--role", "router", "--split", "all", "-o", "hanrag.router=rule")
     assert measured.exit_code == 0, measured.stderr
     assert "macro-F1" in measured.stdout and "router" in measured.stdout
 
@@ -98,7 +87,7 @@ def evaluate_one(data, server, monkeypatch):  # noqa: F811
     monkeypatch.setattr(hanrag, "_open_once", open_lm)  # what is kept of another test has its server
 
     def evaluate(*arguments):
-        row = ("--role", "ending", "--part", "all", "--limit", 1, "-o", "retries=0")
+        row = ("--role", "ending", "--split", "all", "--limit", 1, "-o", "retries=0")
         return run("evaluate", data, *row, "-o", "hanrag.revelator_lm=vllm:stub", *arguments)
 
     return evaluate
@@ -115,18 +104,6 @@ def test_an_lm_that_is_named_is_measured_in_the_place_of_the_programs(evaluate_o
         measured = evaluate_one("--lm", "vllm:stub", "--api-base", other.api_base)
     assert measured.exit_code == 0, measured.stderr
     assert len(other.calls) == 1 and not server.calls
-
-
-def test_a_model_that_is_named_is_measured_in_the_place_of_the_programs(evaluate_one, server, base):  # noqa: F811
-    measured = evaluate_one("--model", base)
-    assert measured.exit_code == 0, measured.stderr
-    assert not server.calls
-
-
-def test_an_empty_option_takes_the_programs_own_revelator_away(evaluate_one, server):
-    refused = evaluate_one("-o", "hanrag.revelator_lm=")
-    assert refused.exit_code == 3 and "no embedded model 'nothing'" in refused.stderr
-    assert not server.calls
 
 
 def test_an_address_of_no_named_lm_is_refused(evaluate_one):

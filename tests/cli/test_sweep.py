@@ -9,10 +9,8 @@ from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from typedrag.cli.main import cli
-from typedrag.cli.sweep import _next
-from typedrag.optimizers.sweep.config import read_kept, read_sweep
-from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.optimizers.sweep.space import all_knobs, build_space, sweep_schema
+from typedrag.cli.sweep import _next_command
+from typedrag.optimizers.sweep.space import all_knobs, sweep_schema
 
 PROGRAMS = ("rag", "direct_lm")
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -79,7 +77,7 @@ def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypa
     asked = len(server.calls)
     again = typedrag(file, "--out", out, "--json")
     assert len(server.calls) == asked
-    [best, *_] = json.loads(again.stdout)
+    best = json.loads(again.stdout.splitlines()[0])
     assert best["knobs"]["lm.temperature"] == 0.5
     assert set(best["values"]) == {"length/score", "cost/tokens"}
     assert server.api_base not in (out / "sweep.yaml").read_text()
@@ -97,31 +95,6 @@ def test_a_file_is_all_that_is_needed(typedrag, file, server, tmp_path, monkeypa
     assert "## The best, measured again" in page
     assert (out / "figures" / "history-1.png").read_bytes().startswith(b"\x89PNG")
     assert "<script" not in (out / "figures" / "figures.html").read_text()
-
-
-def test_a_file_that_extends_another_is_kept_as_both_together(typedrag, file, server, tmp_path):
-    mine, out = tmp_path / "mine" / "sweep.yaml", tmp_path / "out"
-    mine.parent.mkdir()
-    mine.write_text("extends: ../sweep.yaml\nname: größer\ndataset: {limit: 2}\nheld_out: {limit: 2}\n")
-    swept = typedrag(mine, "--out", out, "--set", "stop.trials=1")
-    assert swept.exit_code == 0, swept.output
-    assert "${STUB}" in (kept := (out / "sweep.yaml").read_text("utf-8")) and server.api_base not in kept
-    assert read_kept(out) == read_sweep(mine)
-    best = typedrag("best", out)
-    assert best.exit_code == 0, best.output
-
-
-def test_what_it_will_cost_is_said_after_a_trial_and_added_up_afterwards(typedrag, file, server, tmp_path, monkeypatch):
-    (tmp_path / "prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
-    monkeypatch.setenv("TYPEDRAG_PRICES", str(tmp_path / "prices.yaml"))
-    swept = typedrag(file, "--out", tmp_path / "out", "--set", "stop.tokens=1500")
-    words = "about 8.0 LM calls, 880 tokens, $0.016 a trial; 32 LM calls, 3,520 tokens, $0.064 for all 4"
-    assert f"after 1 of 4 trials: {words}; less where" in swept.stderr
-    assert "that is more than the 1,500 tokens allowed" in swept.stderr
-    done = CliRunner().invoke(cli, ["cost", str(tmp_path / "out"), "--json"])
-    total = json.loads(done.stdout)["total"]
-    assert total["lm_calls"] == len(server.calls)
-    assert total["cost"] == pytest.approx(len(server.calls) * 0.002)
 
 
 def test_settings_of_the_command_line_have_the_last_word(typedrag, file, tmp_path):
@@ -169,13 +142,7 @@ def test_the_next_command_is_of_the_same_study_and_tells_no_password(typedrag, f
     assert f"next: typedrag sweep best {out} --set stop.trials=1 --set dataset.limit=2\n" in swept.stderr
     url = "postgresql://me:secret@localhost/sweeps"
     for given in ((url, ()), (None, (f"storage={url}",))):
-        assert _next(Path("a b"), *given, {}) == "typedrag sweep best 'a b' --storage …"
-
-
-def test_a_word_that_is_no_setting_is_refused(typedrag, file, tmp_path):
-    result = typedrag(file, "--out", tmp_path / "out", "--set", "pruning.frist=3")
-    assert result.exit_code == 2
-    assert "pruning.frist is refused: Extra inputs are not permitted. There are: enabled" in result.stderr
+        assert _next_command(Path("a b"), *given, {}) == "typedrag sweep best 'a b' --storage …"
 
 
 def test_the_schema_is_closed_and_documents_every_setting(typedrag):
@@ -200,31 +167,3 @@ def test_all_knobs_are_listed_with_their_ranges(typedrag):
     assert "by_type.debate.top_k: 1 to 20" in listed
     assert "lm.adapter: schema, json, chat" in listed
     assert "teleprompter: no values of its own" in listed
-
-
-def test_a_program_has_the_knobs_that_it_reads(typedrag):
-    rag, direct = ({line.partition(":")[0] for line in typedrag("--knobs", p).stdout.splitlines()} for p in PROGRAMS)
-    assert {"top_k", "bm25.k1", "reranker", "hybrid.weight", "lm.temperature", "program", "teleprompter"} <= rag
-    assert not {name for name in rag if name.startswith(("by_type.", "ircot.", "hanrag."))}
-    assert "lm.temperature" in direct and not direct & {"top_k", "bm25.k1", "retriever", "reranker", "hybrid.weight"}
-    unknown = typedrag("--knobs", "ragg")
-    assert unknown.exit_code == 2 and "'ragg'" in unknown.stderr
-
-
-@pytest.mark.parametrize("file", sorted(CONFIGS.glob("sweep-*.yaml")), ids=lambda file: file.stem)
-def test_the_papers_sweeps_are_ones(file, monkeypatch):
-    for name in (
-        "WIKI_NFQA",
-        "WIKI_NFQA_INDEX",
-        "WEBGPT",
-        "PREQRAG_QUESTIONS",
-        "PREQRAG_INDEX",
-        "ANTIQUE",
-        "ANTIQUE_INDEX",
-    ):
-        monkeypatch.setenv(name, "somewhere")
-    config = read_sweep(file)
-    if unknown := config.knobs.keys() - all_knobs().keys():
-        pytest.skip(f"no program has {', '.join(unknown)} yet")
-    assert build_space(config.knobs).size > 1
-    assert SweepResources(config, Path("out")).risk == ""

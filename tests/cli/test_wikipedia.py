@@ -48,18 +48,6 @@ def test_the_index_is_built_described_and_searched():
     assert best["text"].startswith('Aaron ( or ; "Ahärôn") is a prophet')
 
 
-@pytest.mark.parametrize("arguments", commands(), ids=" ".join)
-def test_every_command_has_the_options_that_it_is_given(arguments, passages):
-    Path("nq-dev.jsonl").write_text("{}\n")
-    Path("wikipedia").mkdir()
-    context = cli.make_context("typedrag", list(arguments))
-    group, rest = cli, list(arguments)
-    while hasattr(group, "resolve_command"):
-        name, command, rest = group.resolve_command(context, rest)
-        group, context = command, type(context)(command, parent=context, info_name=name)
-    group.make_context(name, rest)
-
-
 @pytest.mark.parametrize(
     ("row", "problem"),
     [

@@ -22,8 +22,7 @@ from typedrag.optimizers.sweep import SweepConfig
 from typedrag.optimizers.sweep.space import sweep_schema
 from typedrag.papers.config import PaperTable, RankersConfig, TableConfig
 from typedrag.programs import Options
-from typedrag.serving.index_server import IndexSettings
-from typedrag.serving.settings import Limits, Settings
+from typedrag.serving.settings import IndexSettings, Limits, Settings
 
 Schema = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "configs"

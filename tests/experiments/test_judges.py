@@ -268,8 +268,8 @@ def test_a_dataset_without_labels_for_judges_is_refused(data):
 def test_the_page_has_every_row_with_its_intervals(data):
     dataset = {"nf-cats": load_dataset("nf-cats", data / "nf_cats")}
     found = check_judges(dataset, [Scorer("scripted", scripted_scorer())])
-    page = judges_page(found, "typedrag judges check --data labels")
-    assert "typedrag judges check --data labels" in page
+    page = judges_page(found, "typedrag research judges check --data labels")
+    assert "typedrag research judges check --data labels" in page
     assert found.date in page
     assert "scripted (temperature 0.0" in page
     assert "| LM | scripted | 4 | 0 | 0.500 (n = 4 questions) |" in page

@@ -50,7 +50,7 @@ def make(places, bert, tmp_path, monkeypatch, stub):
             monkeypatch.setenv(name, variable(name, places))
         small = ["--set", f"metrics.bertscore.options.model={bert}"] if "bertscore" in str(table.values) else []
         given = ["--folder", str(FOLDER), "--limit", str(limit), "--no-tracking", *small, *map(str, arguments)]
-        return CliRunner().invoke(cli, ["papers", "run", table.name, *given], catch_exceptions=False)
+        return CliRunner().invoke(cli, ["research", "papers", "run", table.name, *given], catch_exceptions=False)
 
     return run
 
@@ -181,7 +181,7 @@ def test_what_stands_before_run_is_for_it_where_it_has_nothing_of_its_own(tmp_pa
     monkeypatch.chdir(tmp_path)  # where no tables are
     for own, questions in ((), 8), (("--limit", "3"), 12):
         given = ["--folder", str(FOLDER), "--limit", "2", "run", "typed-rag/table-3", "--estimate", *own]
-        done = CliRunner().invoke(cli, ["papers", *given])
+        done = CliRunner().invoke(cli, ["research", "papers", *given])
         assert f"typed-rag/table-3: {questions} questions; --estimate asks three" in done.stderr
         assert "needs environment variables that are not set: " in done.stderr
 
@@ -214,14 +214,14 @@ def test_a_cap_holds_for_all_experiments_of_a_table_together(make, stub):
 
 def test_the_list_tells_what_each_table_needs(monkeypatch):
     monkeypatch.setenv("WIKI_NFQA", "somewhere")
-    done = CliRunner().invoke(cli, ["papers", "--folder", str(FOLDER), "--limit", "100", "--json"])
-    tables = {t["name"]: t for t in json.loads(done.stdout)}
+    done = CliRunner().invoke(cli, ["research", "papers", "--folder", str(FOLDER), "--limit", "100", "--json"])
+    tables = {t["name"]: t for t in map(json.loads, done.stdout.splitlines())}
     assert len(tables) == len(TABLES) >= 30
     assert tables["typed-rag/table-3"]["needs"]["WIKI_NFQA"]["set"]
     assert tables["typed-rag/table-2"]["lm_calls"] == 0
     unknown = tables["typed-rag/table-3"]  # no run of it has asked anything yet
     assert (unknown["questions"], unknown["lm_calls"], unknown["hours"]) == (400, None, None)
-    shown = CliRunner().invoke(cli, ["papers", "--folder", str(FOLDER)])
+    shown = CliRunner().invoke(cli, ["research", "papers", "--folder", str(FOLDER)])
     assert "WIKI_NFQA ✓" in shown.stdout
     assert "SQUAD: file or folder of SQuAD 1.1" in shown.stdout
 
@@ -247,10 +247,10 @@ def test_every_variable_is_told_by_its_table():
 def test_a_file_that_is_wrong_is_told_with_its_mend(tmp_path, monkeypatch, text, said):
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text(text)
-    done = CliRunner().invoke(cli, ["papers", "run", "own.yaml"])
+    done = CliRunner().invoke(cli, ["research", "papers", "run", "own.yaml"])
     assert done.exit_code == 2
     assert said in done.stderr
-    refused = CliRunner().invoke(cli, ["papers", "run", "typed-rag/table-99", "--folder", str(FOLDER)])
+    refused = CliRunner().invoke(cli, ["research", "papers", "run", "typed-rag/table-99", "--folder", str(FOLDER)])
     assert "there is no table 'typed-rag/table-99'" in refused.stderr
     assert "typed-rag/table-3" in refused.stderr
 

@@ -63,7 +63,7 @@ def test_every_command_and_option_is_there(pages: dict[str, str]) -> None:
     for path, info in commands(cli.to_info_dict(click.Context(cli)), "typedrag"):
         told = section(text, path)
         for option in info["params"]:
-            if option["param_type_name"] != "option" or "--help" in option["opts"]:
+            if option["param_type_name"] != "option" or option["hidden"] or "--help" in option["opts"]:
                 continue
             assert all(f"`{name}`" in told for name in option["opts"]), f"{path} {option['opts']}"
             count += 1

@@ -76,7 +76,7 @@ class Process:
 
 
 def command(lm: LMServer, *arguments: str) -> list[str]:
-    lm_arguments = ["--lm", f"vllm:{MODEL}", "--api-base", lm.api_base, "--port", "0", "--limit", "rate=1000000"]
+    lm_arguments = ["--lm", f"vllm:{MODEL}", "--api-base", lm.api_base, "--port", "0", "--rate", "1000000"]
     return [sys.executable, "-m", "typedrag", "serve", *lm_arguments, *arguments]
 
 

@@ -234,5 +234,5 @@ def test_limits_of_http_are_refused_over_stdio(limit):
     done = CliRunner().invoke(cli, ["mcp", "--limit", limit])
     name = limit.partition("=")[0]
     assert done.exit_code == 2
-    assert f"--limit {name} is one of typedrag serve" in done.output
+    assert f"--{name.replace('_', '-')} is one of typedrag serve" in done.output
     assert "Leave it out" in done.output and "running, queue, deadline" in done.output

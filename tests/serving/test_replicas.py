@@ -16,7 +16,7 @@ from tests.serving.metrics import Counted
 from tests.serving.process import Process, command, process
 from tests.serving.test_stopping import wait_for_calls
 
-ARGUMENTS = ("--program", "direct_lm", "--replicas", "2")
+ARGUMENTS = ("--program", "direct_lm", "--workers", "2")
 
 
 def replicas(server: Process) -> list[int]:

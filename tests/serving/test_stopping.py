@@ -23,7 +23,7 @@ def test_sigterm_loses_no_answer_under_way(tmp_path):
     go_on = threading.Event()
     with (
         lm_server(reply=lambda call: go_on.wait(60) and None) as lm,
-        process(lm, tmp_path, *ARGUMENTS, "--limit", "queue=64", "--limit", "running=8") as server,
+        process(lm, tmp_path, *ARGUMENTS, "--queue", "64", "--running", "8") as server,
         ThreadPoolExecutor(32) as pool,
     ):
         replies = [pool.submit(server.ask, f"Why {n}?") for n in range(32)]

@@ -74,7 +74,7 @@ def test_a_request_is_a_span_of_the_callers_trace_and_its_steps_are_spans_within
 
 
 def test_texts_are_sent_where_they_may_be(sample_index, tmp_path):
-    received, _ = traced(sample_index, tmp_path, "--limit", "log_questions=true")
+    received, _ = traced(sample_index, tmp_path, "--log-questions")
     assert received.services == {"typedrag"}
     assert any("bread" in attributes(span).get("input.value", "") for span in received.spans)
 
@@ -131,7 +131,7 @@ def test_mlflow_takes_the_spans_and_shows_question_and_answer(sample_index, tmp_
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{uri}/v1/traces",
             "OTEL_EXPORTER_OTLP_HEADERS": f"x-mlflow-experiment-id={experiment}",
         }
-        arguments = ("--program", "typed_rag", "--index", str(sample_index), "--limit", "log_questions=true")
+        arguments = ("--program", "typed_rag", "--index", str(sample_index), "--log-questions")
         with lm_server() as lm, process(lm, tmp_path / "cache", *arguments, **variables) as server:
             reply = server.ask(QUESTION)
             server.process.send_signal(signal.SIGTERM)

@@ -4,12 +4,16 @@ from typedrag.builders.aspects import Aspects, build_aspects
 from typedrag.builders.builder import Builder, Built
 from typedrag.builders.compound import Compound, build_compound, write_single_hop
 from typedrag.builders.fabrications import Fabrications, build_fabrications
-from typedrag.builders.non_factoid import select_non_factoid
 from typedrag.builders.preqrag import PreQRAGQuestions, build_preqrag
 from typedrag.builders.question_types import QuestionTypes, build_question_types
-from typedrag.builders.revelator import RevelatorData, build_revelator, label_relevance
-from typedrag.builders.router_test import RouterTest, build_router_test
-from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQA, build_wiki_nfqa
+from typedrag.builders.revelator import (
+    RevelatorData,
+    RouterTest,
+    build_revelator,
+    build_router_test,
+    label_relevance,
+)
+from typedrag.builders.wiki_nfqa import ReferenceLMs, WikiNFQA, build_wiki_nfqa, select_non_factoid
 
 BUILDERS: dict[str, type[Builder]] = {
     builder.name: builder

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import dspy
 from pydantic import FilePath
 
-from typedrag.builders.builder import Built, OfDataset, OpenLM, Row, usable
+from typedrag.builders.builder import Built, DatasetBuilder, OpenLM, usable
 from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import load_dataset
 from typedrag.lms.asking import ask
@@ -26,30 +26,7 @@ from typedrag.signatures.richrag import DivideAnswer
 from typedrag.text.sentences import sentences
 
 
-class AnswerDivider(dspy.Module):
-    """Divides a long answer into parts, each on a sub-aspect of its question.
-
-    Args:
-        retries: The number of times that a reply which cannot be read is asked for again.
-        demonstrations: Questions with `aspects` and `sub_answers`, to be shown in the place of our own (the authors
-            wrote five).
-    """
-
-    def __init__(self, retries: int, demonstrations: Sequence[dspy.Example] = ()) -> None:
-        super().__init__()
-        self.divide = predictor(DivideAnswer)
-        if demonstrations:
-            self.divide.demos = [_demonstration(example) for example in demonstrations]
-        self._retries = retries
-
-    def forward(self, question: str, answer: list[str]) -> Row:
-        """The `aspects`, and for each in `begins` the number of the first of the answer's sentences on it, from 1."""
-        reply = ask("divide", self.divide, retries=self._retries, question=question, sentences=_numbered(answer))
-        parts = reply.prediction.parts.root
-        return {"aspects": [" ".join(p.sub_aspect.split()) for p in parts], "begins": [p.begins for p in parts]}
-
-
-class Aspects(OfDataset):
+class Aspects(DatasetBuilder):
     """Divide the long answer of each question into sub-answers, and name their sub-aspects (RichRAG).
 
     The result is read by --dataset file.
@@ -67,8 +44,7 @@ class Aspects(OfDataset):
     """Questions with aspects and sub_answers that show the LM how, as for --dataset file."""
 
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
-        """See `Builder.build`."""
-        questions = self.drawn()
+        questions = self.draw()
         shown = load_dataset("file", self.demonstrations).examples if self.demonstrations else ()
         with use_lm(open_lm(None)):
             return build_aspects(questions, stages, demonstrations=shown, retries=self.retries)
@@ -85,61 +61,48 @@ def build_aspects(
 
     A question is left out if its answer has a single sentence, if parts do not follow the order of the answer, or if
     two sub-aspects are the same.
-
-    Args:
-        examples: Questions with references.
-        stages: Ask the LM in use.
-        demonstrations: See `AnswerDivider`.
-        retries: See `AnswerDivider`.
-
-    Raises:
-        InputError: If no question has a reference, or a demonstration cannot be shown.
-        LMUnavailable: If the LM cannot be used; its replies so far are kept.
     """
     answers = {str(e.id): sentences(best[0]) for e in examples if (best := best_references(e))}
     if examples and not answers:
         raise InputError("no question has a long answer", "Name a dataset with references, such as wikipassageqa")
-    built, divider = Built(), AnswerDivider(retries, demonstrations)
+    built, predict = Built(), predictor(DivideAnswer)
+    if demonstrations:
+        predict.demos = [_demonstration(example) for example in demonstrations]
     divisible = [e for e in examples if len(answers.get(str(e.id), ())) > 1]
     if short := len(examples) - len(divisible):
         built.left_out["the answer has a single sentence"] = short
 
-    def divide(example: dspy.Example) -> Row:
-        divided: Row = divider(question=example.question, answer=answers[str(example.id)])
-        return divided
+    def divide(example: dspy.Example) -> tuple[list[str], list[int]]:
+        """The sub-aspects, and for each the number of the first of the answer's sentences on it, from 1."""
+        shown = _number(answers[str(example.id)])
+        reply = ask("divide", predict, retries=retries, question=example.question, sentences=shown)
+        parts = reply.prediction.parts.root
+        return [" ".join(p.sub_aspect.split()) for p in parts], [p.begins for p in parts]
 
-    for example, parts in usable(divisible, stages.run("questions", divide, divisible), built):
-        if reason := _unusable(parts, len(answers[str(example.id)])):
-            built.left_out[reason] += 1
-        else:
-            built.rows.append(_row(example, answers[str(example.id)], parts))
+    for example, (aspects, begins) in usable(divisible, stages.run("questions", divide, divisible), built):
+        answer = answers[str(example.id)]
+        bounds = [*begins, len(answer) + 1]
+        if begins[0] != 1 or any(later <= earlier for earlier, later in pairwise(bounds)):
+            built.left_out["the parts do not follow the order of the answer"] += 1
+            continue
+        if len({aspect.casefold() for aspect in aspects}) < len(aspects):
+            built.left_out["two sub-aspects are the same"] += 1
+            continue
+        passage_ids = list(example.get("passage_ids") or ())
+        row = {
+            "id": str(example.id),
+            **({"subset": example.subset} if example.get("subset") else {}),
+            "question": example.question,
+            "references": [{"text": best_references(example)[0], "label": 1}],
+            **({"passage_ids": passage_ids} if passage_ids else {}),
+            "aspects": aspects,
+            "sub_answers": [" ".join(answer[first - 1 : after - 1]) for first, after in pairwise(bounds)],
+        }
+        built.rows.append(row)
     return built
 
 
-def _unusable(parts: Row, count: int) -> str:
-    begins = parts["begins"]
-    if begins[0] != 1 or begins[-1] > count or any(later <= earlier for earlier, later in pairwise(begins)):
-        return "the parts do not follow the order of the answer"
-    if len({aspect.casefold() for aspect in parts["aspects"]}) < len(begins):
-        return "two sub-aspects are the same"
-    return ""
-
-
-def _row(example: dspy.Example, answer: Sequence[str], parts: Row) -> Row:
-    bounds = [*parts["begins"], len(answer) + 1]
-    passage_ids = list(example.get("passage_ids") or ())
-    return {
-        "id": str(example.id),
-        **({"subset": example.subset} if example.get("subset") else {}),
-        "question": example.question,
-        "references": [{"text": best_references(example)[0], "label": 1}],
-        **({"passage_ids": passage_ids} if passage_ids else {}),
-        "aspects": parts["aspects"],
-        "sub_answers": [" ".join(answer[first - 1 : after - 1]) for first, after in pairwise(bounds)],
-    }
-
-
-def _numbered(texts: Iterable[str]) -> dict[str, str]:
+def _number(texts: Iterable[str]) -> dict[str, str]:
     return {str(number): text for number, text in enumerate(texts, 1)}
 
 
@@ -155,4 +118,4 @@ def _demonstration(example: dspy.Example) -> dspy.Example:
             "Give it 2 to 7 aspects of at most 60 characters, and a sub-answer for each",
         ) from None
     texts = [sentence for part in divided for sentence in part]
-    return dspy.Example(question=example.question, sentences=_numbered(texts), parts=parts)
+    return dspy.Example(question=example.question, sentences=_number(texts), parts=parts)

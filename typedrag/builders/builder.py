@@ -25,12 +25,7 @@ T = TypeVar("T")
 
 @dataclass
 class Built:
-    """The result of a builder.
-
-    Attributes:
-        rows: The rows, in an order that the same input reproduces.
-        left_out: The number left out for each reason.
-    """
+    """The rows, in an order that the same input reproduces, and the number left out for each reason."""
 
     rows: list[Row] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -52,23 +47,14 @@ class Builder(BaseModel, ABC):
 
     @abstractmethod
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
-        """The rows.
-
-        Args:
-            stages: Ask the LMs.
-            open_lm: Opens them, once all else is checked.
-
-        Raises:
-            InputError: If a setting or a file cannot be used.
-            LMUnavailable: If an LM cannot be used; its replies so far are kept.
-        """
+        """The rows."""
 
     def counts(self, built: Built) -> dict[str, int]:
         """The number of rows of each kind."""
-        return counted(built.rows, *self.counted)
+        return count_rows(built.rows, *self.counted)
 
 
-class OfDataset(Builder):
+class DatasetBuilder(Builder):
     """A builder that starts from the questions of a dataset."""
 
     dataset: str
@@ -88,7 +74,7 @@ class OfDataset(Builder):
     retries: NonNegativeInt = 2
     """How often a reply that cannot be read is asked for again."""
 
-    def drawn(self) -> list[dspy.Example]:
+    def draw(self) -> list[dspy.Example]:
         """The questions to start from."""
         options = {"subset": self.subset, "fields": dict(self.field)}
         dataset = load_dataset(self.dataset, self.path, **{name: value for name, value in options.items() if value})
@@ -97,44 +83,38 @@ class OfDataset(Builder):
 
 
 def usable(
-    items: Iterable[T], replies: Iterable[Any | Failed], built: Built, of: str = "", unreadable: str = ""
+    items: Iterable[T],
+    replies: Iterable[Any | Failed],
+    built: Built,
+    prefix: str = "",
+    unreadable: str = "no reply could be read",
 ) -> Iterator[tuple[T, Any]]:
-    """Yield the items that an LM has replied to, with its replies; the others are counted, `of` what they are."""
+    """Yield the items that an LM has replied to, with its replies; the others are counted by the reason."""
     for item, reply in zip(items, replies, strict=True):
         if isinstance(reply, Failed):
-            built.left_out[of + why(reply, unreadable)] += 1
+            built.left_out[prefix + describe_failure(reply, unreadable)] += 1
         else:
             yield item, reply
 
 
-def why(failure: Failed, unreadable: str = "") -> str:
-    """The reason for leaving a question out: the fault of the LM's server, or that its reply is `unreadable`."""
-    return (unreadable or "no reply could be read") if isinstance(failure, StepFailed) else failure.problem
-
-
-def share_of(text: str, seed: int) -> float:
-    """A number from 0 to 1, evenly spread, that a text has on every machine.
-
-    Example:
-        >>> round(share_of("bread", 0), 3)
-        0.787
-    """
-    return int(text_hash(text, seed)[:13], 16) / 16**13
+def describe_failure(failure: Failed, unreadable: str = "no reply could be read") -> str:
+    """The reason for leaving a question out: the fault of the LM's server, or that its reply is unreadable."""
+    return unreadable if isinstance(failure, StepFailed) else failure.problem
 
 
 def part_by_hash(text: str, seed: int, *, validation: float, test: float) -> str:
     """The split of a text, train, validation or test, with these shares; the same in every build."""
-    share = share_of(text, seed)
+    share = int(text_hash(text, seed)[:13], 16) / 16**13  # evenly spread from 0 to 1
     if share < test:
         return "test"
     return "validation" if share < test + validation else "train"
 
 
-def counted(rows: Sequence[Mapping[str, Any]], *fields: str) -> dict[str, int]:
-    """The number of rows with each combination of values in these fields, keyed as `value/value`.
+def count_rows(rows: Sequence[Mapping[str, Any]], *fields: str) -> dict[str, int]:
+    """The number of rows with each combination of values in these fields, add_keys as `value/value`.
 
     Example:
-        >>> counted([{"role": "router", "part": "test"}, {"role": "router", "part": "test"}], "role", "part")
+        >>> count_rows([{"role": "router", "part": "test"}, {"role": "router", "part": "test"}], "role", "part")
         {'router/test': 2}
     """
     counts = Counter("/".join(str(row.get(f, "")) for f in fields) for row in rows)

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 import dspy
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.builder import Builder, Built, OpenLM, Row, part_by_hash, usable
+from typedrag.builders.builder import Builder, Built, OpenLM, part_by_hash, usable
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.core.records import Passage
@@ -68,7 +68,6 @@ class Compound(Builder):
     """Random seed."""
 
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
-        """See `Builder.build`."""
         if bool(self.questions) == bool(self.passages):
             raise InputError("either single questions or passages are needed", "Give --questions or --passages")
         with use_lm(open_lm(None)):
@@ -78,35 +77,6 @@ class Compound(Builder):
             built = build_compound(singles, stages, self)
         built.left_out.update(report.left_out)
         return built
-
-
-class QuestionWriter(dspy.Module):
-    """Writes a question about an entity that a passage answers (table 15)."""
-
-    def __init__(self, retries: int) -> None:
-        super().__init__()
-        self.write = dspy.Predict(AskAboutEntity)
-        self._retries = retries
-
-    def forward(self, passage: Passage, words: int) -> Row:
-        """The `question` and its `answer`."""
-        [shown] = number_passages([passage], words)
-        pair = ask("write", self.write, retries=self._retries, passage=shown, entity=passage.title).prediction.asked
-        return {"question": pair.question, "answer": pair.answer}
-
-
-class QuestionJoiner(dspy.Module):
-    """Joins questions about one entity (table 16)."""
-
-    def __init__(self, retries: int) -> None:
-        super().__init__()
-        self.join = dspy.Predict(JoinQuestions)
-        self._retries = retries
-
-    def forward(self, entity: str, questions: Sequence[str]) -> Row:
-        """The truth value `joinable`, and the joined `question`."""
-        reply = ask("join", self.join, retries=self._retries, entity=entity, questions=list(questions)).prediction
-        return {"joinable": reply.joinable, "question": reply.question.root}
 
 
 def write_single_hop(
@@ -119,17 +89,6 @@ def write_single_hop(
     A question is left out if its answer is not in its passage, if the question gives the answer away, or if it does
     not name the entity. With a limit, the entities are used in the order in which they are drawn, until
     there are enough compound questions to try.
-
-    Args:
-        passages: Returns them anew at each call. They are read twice, to draw entities and to pick their passages, so
-            that a corpus may be larger than memory. Passages without a title are left out.
-        stages: Ask the LM in use.
-
-    Returns:
-        The questions, and a report of what was left out.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     report = Built()
     count = Counter(passage.title for passage in passages())
@@ -138,12 +97,20 @@ def write_single_hop(
     several = [entity for entity, number in count.items() if number > 1]
     if alone := len(count) - len(several):
         report.left_out["entities with one passage"] = alone
-    waiting = _of_each(_drawn(several, settings, report), passages(), settings)
-    writer = QuestionWriter(settings.retries)
+    # the passages of each entity, drawn by the hashes of their ids; never more are held than needed
+    held: dict[str, list[Passage]] = {entity: [] for entity in _draw_entities(several, settings, report)}
+    for passage in passages():
+        if (drawn := held.get(passage.title)) is not None:
+            insort(drawn, passage, key=lambda p: text_hash(p.id, settings.seed))
+            del drawn[settings.documents :]
+    waiting, predict = list(held.values()), dspy.Predict(AskAboutEntity)
 
-    def write(passage: Passage) -> Row:
-        written: Row = writer(passage=passage, words=settings.passage_words)
-        return written
+    def write(passage: Passage) -> tuple[str, str]:
+        """A question about the passage's entity that it answers, and the answer (table 15)."""
+        [shown] = number_passages([passage], settings.passage_words)
+        reply = ask("write", predict, retries=settings.retries, passage=shown, entity=passage.title)
+        pair = reply.prediction.asked
+        return pair.question, pair.answer
 
     singles: list[SingleHop] = []
     tried = 0
@@ -153,12 +120,16 @@ def write_single_hop(
         del waiting[:size]
         usable_singles = []
         replies = stages.run("single questions", write, chosen, more=True)
-        for passage, row in usable(chosen, replies, report, "single questions: "):
-            if reason := _useless(row, passage):
-                report.left_out[f"single questions: {reason}"] += 1
+        for passage, (question, answer) in usable(chosen, replies, report, "single questions: "):
+            if not contains(passage.text, answer):
+                report.left_out["single questions: the answer does not stand in the passage"] += 1
+            elif contains(question, answer):
+                report.left_out["single questions: the answer stands in the question"] += 1
+            elif not _names_entity(question, passage.title):
+                report.left_out["single questions: the entity does not stand in the question"] += 1
             else:
-                usable_singles.append(SingleHop(row["question"], row["answer"], passage.title, (passage,)))
-        tried += len(_combinations(usable_singles, settings, Built()))
+                usable_singles.append(SingleHop(question, answer, passage.title, (passage,)))
+        tried += len(_combine(usable_singles, settings, Built()))
         singles += usable_singles
     stages.end("single questions")
     if waiting:
@@ -176,32 +147,40 @@ def build_compound(
     A joined question is left out if the LM finds that its parts cannot be joined, if it does not ask
     for all of them, or if it gives away an answer. Entities, not questions, are dealt out to train,
     validation and test, so that no entity is in two of them.
-
-    Args:
-        singles: Questions without an entity or an answer are left out.
-        stages: Ask the LM in use.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     built = Built()
-    groups = _combinations(singles, settings, built)
-    joiner = QuestionJoiner(settings.retries)
+    groups = _combine(singles, settings, built)
+    predict = dspy.Predict(JoinQuestions)
+    shares = {"validation": settings.validation_share, "test": settings.test_share}
 
-    def join(group: Sequence[SingleHop]) -> Row:
-        joined: Row = joiner(entity=group[0].entity, questions=[single.question for single in group])
-        return joined
+    def join(group: Sequence[SingleHop]) -> tuple[bool, str]:
+        """A truth value, of whether the questions can be joined, and the joined one (table 16)."""
+        questions = [single.question for single in group]
+        reply = ask("join", predict, retries=settings.retries, entity=group[0].entity, questions=questions).prediction
+        return reply.joinable, reply.question.root
 
     replies = stages.run("compound questions", join, groups)
-    for group, joined in usable(groups, replies, built, "compound questions: "):
-        if reason := _no_compound(joined, group):
+    for group, (joinable, question) in usable(groups, replies, built, "compound questions: "):
+        entity = group[0].entity
+        if reason := _find_fault(question, group) if joinable else "the LM finds that they cannot be joined":
             built.left_out[f"compound questions: {reason}"] += 1
-        else:
-            built.rows.append(_row(joined["question"], group, settings))
+            continue
+        row = {
+            "id": make_id(question, *(s.question for s in group)),
+            "subset": part_by_hash(entity, settings.seed, **shares),
+            "entity": entity,
+            "question": question,
+            "route": Route.COMPOUND.value,
+            "answers": [f" {ENTITY_SEPARATOR} ".join(s.answer for s in group)],
+            "sub_queries": [s.question for s in group],
+            "sub_answers": [s.answer for s in group],
+            "passage_ids": list(dict.fromkeys(p.id for s in group for p in s.relevant)),
+        }
+        built.rows.append(row)
     return built
 
 
-def _combinations(singles: Iterable[SingleHop], settings: Compound, built: Built) -> list[tuple[SingleHop, ...]]:
+def _combine(singles: Iterable[SingleHop], settings: Compound, built: Built) -> list[tuple[SingleHop, ...]]:
     """The groups of questions to join: drawn by entity, so that one more entity changes no other's groups."""
     of_entity: dict[str, dict[str, SingleHop]] = defaultdict(dict)
     for single in singles:
@@ -213,18 +192,18 @@ def _combinations(singles: Iterable[SingleHop], settings: Compound, built: Built
     enough = [entity for entity, questions in of_entity.items() if len(questions) >= min(settings.hops)]
     if few := len(of_entity) - len(enough):
         built.left_out["entities with too few questions"] += few
-    for entity in _drawn(enough, settings, built):
+    for entity in _draw_entities(enough, settings, built):
         questions = of_entity[entity]
         hops = [n for n in settings.hops if n <= len(questions)]
-        luck = Random(f"{settings.seed}:{entity}")
+        rng = Random(f"{settings.seed}:{entity}")
         for _ in range(settings.per_entity):
-            group = tuple(luck.sample(list(questions.values()), luck.choice(hops)))
+            group = tuple(rng.sample(list(questions.values()), rng.choice(hops)))
             groups.setdefault((entity, *sorted(s.question for s in group)), group)
     order = sorted(groups, key=lambda key: text_hash("\x1f".join(key), settings.seed))
     return [groups[key] for key in order[: settings.limit]]
 
 
-def _drawn(entities: Sequence[str], settings: Compound, built: Built) -> list[str]:
+def _draw_entities(entities: Sequence[str], settings: Compound, built: Built) -> list[str]:
     """The entities for questions, in the order in which they are drawn."""
     chosen = sorted(entities, key=lambda entity: text_hash(entity, settings.seed))[: settings.entities]
     if more := len(entities) - len(chosen):
@@ -232,56 +211,20 @@ def _drawn(entities: Sequence[str], settings: Compound, built: Built) -> list[st
     return chosen
 
 
-def _of_each(entities: Iterable[str], passages: Iterable[Passage], settings: Compound) -> list[list[Passage]]:
-    """The passages of each entity, drawn by the hashes of their ids; never more are held than needed."""
-    held: dict[str, list[Passage]] = {entity: [] for entity in entities}
-    for passage in passages:
-        if (drawn := held.get(passage.title)) is not None:
-            insort(drawn, passage, key=lambda p: text_hash(p.id, settings.seed))
-            del drawn[settings.documents :]
-    return list(held.values())
-
-
-def _row(question: str, group: Sequence[SingleHop], settings: Compound) -> Row:
-    entity = group[0].entity
-    shares = {"validation": settings.validation_share, "test": settings.test_share}
-    return {
-        "id": make_id(question, *(s.question for s in group)),
-        "subset": part_by_hash(entity, settings.seed, **shares),
-        "entity": entity,
-        "question": question,
-        "route": Route.COMPOUND.value,
-        "answers": [f" {ENTITY_SEPARATOR} ".join(s.answer for s in group)],
-        "sub_queries": [s.question for s in group],
-        "sub_answers": [s.answer for s in group],
-        "passage_ids": list(dict.fromkeys(p.id for s in group for p in s.relevant)),
-    }
-
-
-def _useless(written: Row, passage: Passage) -> str:
-    if not contains(passage.text, written["answer"]):
-        return "the answer does not stand in the passage"
-    if contains(written["question"], written["answer"]):
-        return "the answer stands in the question"
-    if not _names(written["question"], passage.title):
-        return "the entity does not stand in the question"
-    return ""
-
-
-def _names(question: str, title: str) -> bool:
+def _names_entity(question: str, title: str) -> bool:
     """True if a question names the entity in a passage's title, possibly as a possessive.
 
     Example:
-        >>> _names("How tall was Yao Ming's father?", "Yao Ming"), _names("Whom did Paris love?", "Paris (mythology)")
-        (True, True)
+        >>> _names_entity("How tall was Yao Ming's father?", "Yao Ming")
+        True
+        >>> _names_entity("Whom did Paris love?", "Paris (mythology)")
+        True
     """
     return contains(_POSSESSIVE.sub("", question), _POSSESSIVE.sub("", _QUALIFIER.sub("", title)))
 
 
-def _no_compound(joined: Row, group: Sequence[SingleHop]) -> str:
-    if not joined["joinable"]:
-        return "the LM finds that they cannot be joined"
-    question, entity = joined["question"], content_words(group[0].entity)
+def _find_fault(question: str, group: Sequence[SingleHop]) -> str:
+    entity = content_words(group[0].entity)
     for single in group:
         own = content_words(single.question) - entity
         if len(own & content_words(question)) < _ASKED * len(own):

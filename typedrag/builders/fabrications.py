@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import dspy
 from pydantic import PositiveInt
 
-from typedrag.builders.builder import Built, OfDataset, OpenLM, Row, counted, usable
+from typedrag.builders.builder import Built, DatasetBuilder, OpenLM, count_rows, usable
 from typedrag.core.errors import StepFailed
 from typedrag.datasets.dataset import text_hash
 from typedrag.datasets.preferences import AnswerKind, MadeAnswer
@@ -32,10 +32,10 @@ NOTHING_FOUND = (
 _DIGIT = re.compile(r"\d")
 
 
-class Fabrications(OfDataset):
+class Fabrications(DatasetBuilder):
     """Write a right answer and fabrications of the same length and style to each question.
 
-    `typedrag judges check --path fabrications=FILE` then tests judges with them.
+    `typedrag research judges check --path fabrications=FILE` then tests judges with them.
     """
 
     name: ClassVar[str] = "fabrications"
@@ -48,34 +48,13 @@ class Fabrications(OfDataset):
     """Words of a gold answer at most: for a longer one no rule tells whether an answer holds it."""
 
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
-        """See `Builder.build`."""
-        questions = self.drawn()
+        questions = self.draw()
         with use_lm(open_lm(None)):
             return build_fabrications(questions, stages, self)
 
     def counts(self, built: Built) -> dict[str, int]:
         """The number of answers of each kind."""
-        return counted([candidate for row in built.rows for candidate in row["candidates"]], *self.counted)
-
-
-class AnswerWriter(dspy.Module):
-    """Writes an answer by one of the builder's signatures.
-
-    Args:
-        signature: `StateAnswer`, `GuessAnswer` or `ProposeWrongAnswer`.
-        retries: The number of times that a reply which cannot be read is asked for again.
-    """
-
-    def __init__(self, signature: type[dspy.Signature], retries: int) -> None:
-        super().__init__()
-        self.write = dspy.Predict(signature)
-        self._retries = retries
-
-    def forward(self, **inputs: str) -> str:
-        """The answer."""
-        reply = ask("write", self.write, retries=self._retries, **inputs).prediction
-        [(_, answer)] = reply.items()
-        return str(answer.root).strip()
+        return count_rows([candidate for row in built.rows for candidate in row["candidates"]], *self.counted)
 
 
 def build_fabrications(
@@ -88,28 +67,28 @@ def build_fabrications(
     The right answer is an LM's sentence that holds a gold answer word for word. An answer that should be
     wrong must hold none of them, or is left out and counted. One that says the same in other words
     passes for wrong.
-
-    Args:
-        questions: Questions with short gold `answers`; references are passed on.
-        stages: Ask the LM in use.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
     built = Built()
     suited = []
     for question in questions:
-        if reason := _unusable(question, settings):
-            built.left_out[f"questions: {reason}"] += 1
+        answers = question.get("answers")
+        if not answers:
+            built.left_out["questions: no gold answer"] += 1
+        elif ENTITY_SEPARATOR in answers[0]:
+            built.left_out["questions: a gold answer of several entities"] += 1
+        elif len(answers[0].split()) > settings.gold_words:
+            built.left_out["questions: a long gold answer"] += 1
         else:
             suited.append(question)
-    writers = {s: AnswerWriter(s, settings.retries) for s in (StateAnswer, GuessAnswer, ProposeWrongAnswer)}
+    predictors = {s: dspy.Predict(s) for s in (StateAnswer, GuessAnswer, ProposeWrongAnswer)}
 
     def write(signature: type[dspy.Signature], **inputs: str) -> str:
         try:
-            return str(writers[signature](**inputs))
+            reply = ask("write", predictors[signature], retries=settings.retries, **inputs).prediction
         except StepFailed:
             return ""
+        [(_, answer)] = reply.items()
+        return str(answer.root).strip()
 
     def make(question: dspy.Example) -> _Written:
         inputs = {"question": question.question}
@@ -131,7 +110,15 @@ def build_fabrications(
                 built.left_out[f"{candidate.kind}: it holds the right answer"] += 1
             else:
                 candidates.append(candidate)
-        built.rows.append(_row(question, candidates))
+        row = {
+            "id": str(question.id),
+            **({"subset": question.subset} if question.get("subset") else {}),
+            "question": question.question,
+            "answers": list(question.answers),
+            "candidates": [{"kind": candidate.kind.value, "text": candidate.text} for candidate in candidates],
+            "references": [asdict(reference) for reference in question.get("references") or ()],
+        }
+        built.rows.append(row)
     return built
 
 
@@ -141,15 +128,6 @@ class _Written(NamedTuple):
     right: str
     guess: str
     wrong: str
-
-
-def _unusable(question: dspy.Example, settings: Fabrications) -> str:
-    answers = question.get("answers")
-    if not answers:
-        return "no gold answer"
-    if ENTITY_SEPARATOR in answers[0]:
-        return "a gold answer of several entities"
-    return "" if len(answers[0].split()) <= settings.gold_words else "a long gold answer"
 
 
 def _is_right(text: str, question: dspy.Example) -> bool:
@@ -169,17 +147,17 @@ def _wrong_answers(
     elsewhere = (stated[str(q.id)] for q in others if str(q.id) in stated)
     draw = int(text_hash(str(question.id), seed), 16)
     yield MadeAnswer(AnswerKind.GUESSED, texts.guess)
-    yield MadeAnswer(AnswerKind.EXCHANGED, exchanged(texts.right, question.answers, next(same_kind, "")))
-    yield MadeAnswer(AnswerKind.FALSIFIED, exchanged(texts.right, question.answers, texts.wrong))
+    yield MadeAnswer(AnswerKind.EXCHANGED, exchange_answer(texts.right, question.answers, next(same_kind, "")))
+    yield MadeAnswer(AnswerKind.FALSIFIED, exchange_answer(texts.right, question.answers, texts.wrong))
     yield MadeAnswer(AnswerKind.OFF_SUBJECT, next(elsewhere, ""))
     yield MadeAnswer(AnswerKind.NOTHING_FOUND, NOTHING_FOUND[draw % len(NOTHING_FOUND)])
 
 
-def exchanged(right: str, answers: Sequence[str], other: str) -> str:
+def exchange_answer(right: str, answers: Sequence[str], other: str) -> str:
     """A right answer with another text in place of the gold answer; empty if the gold answer is not in it.
 
     Example:
-        >>> exchanged("Conscription began in 1793.", ["1793"], "1651")
+        >>> exchange_answer("Conscription began in 1793.", ["1793"], "1651")
         'Conscription began in 1651.'
     """
     for gold in answers:
@@ -195,14 +173,3 @@ def _kind(gold: str) -> str:
         return "number"
     words = gold.split()
     return "name" if all(word[:1].isupper() for word in words) else f"words, {'one' if len(words) == 1 else 'several'}"
-
-
-def _row(question: dspy.Example, candidates: Sequence[MadeAnswer]) -> Row:
-    return {
-        "id": str(question.id),
-        **({"subset": question.subset} if question.get("subset") else {}),
-        "question": question.question,
-        "answers": list(question.answers),
-        "candidates": [{"kind": candidate.kind.value, "text": candidate.text} for candidate in candidates],
-        "references": [asdict(reference) for reference in question.get("references") or ()],
-    }

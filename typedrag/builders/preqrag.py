@@ -6,17 +6,17 @@ The authors let DataMorgana make them; here any LM writes them from passages of 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import dspy
 from pydantic import NonNegativeInt, PositiveInt
 
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable
-from typedrag.builders.question_categories import SHORTEST_LONG, Category, check, draw
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope, QuestionType
 from typedrag.core.records import Passage
@@ -32,7 +32,7 @@ from typedrag.text.words import content_words, first_words
 _RELATED = 10
 """The best passages for a passage, from which its partner is drawn."""
 _QUERY_WORDS = 40
-_OF_PASSAGES = ("passage", "passages", "excerpt", "excerpts")
+_PASSAGE_WORDS = ("passage", "passages", "excerpt", "excerpts")
 _TYPES = {"factoid": QuestionType.FACTOID, "comparison": QuestionType.COMPARISON}
 
 
@@ -67,14 +67,13 @@ class PreQRAGQuestions(Builder):
     """Random seed."""
 
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
-        """See `Builder.build`."""
         if self.index and self.passages:
             raise InputError("both an index and passages are named", "Give --index or --passages")
         if self.passages and self.retriever not in ("bm25", "auto"):
             raise InputError(
                 f"--passages are searched by BM25, not by '{self.retriever}'", "Build an index, and give --index"
             )
-        self.check()
+        check_categories(self.scopes, self.only)
         with TemporaryDirectory() as folder:
             index = self.index
             if self.passages:
@@ -85,29 +84,11 @@ class PreQRAGQuestions(Builder):
             with use_lm(open_lm(None)):
                 return build_preqrag(drawn_from, searched, stages, self)
 
-    def check(self) -> None:
-        """Raise an `InputError` if a category is unknown, or impossible for the questions of a scope."""
+    @property
+    def scopes(self) -> list[DocumentScope]:
+        """The scopes of the questions that are wanted."""
         counts = {DocumentScope.SINGLE: self.single, DocumentScope.MULTI: self.multi}
-        check([scope for scope, count in counts.items() if count], self.only)
-
-
-class QuestionOfPassages(dspy.Module):
-    """Writes a question that one passage or two answer, and the answer."""
-
-    def __init__(self, retries: int) -> None:
-        super().__init__()
-        self.of_one = dspy.Predict(AskOfOnePassage)
-        self.of_two = dspy.Predict(AskOfTwoPassages)
-        self._retries = retries
-
-    def forward(self, passages: Sequence[Passage], requirements: list[str], words: int) -> Row:
-        """The `question` and its `answer`."""
-        shown = number_passages(passages, words)
-        inputs = {"passage": shown[0]} if len(shown) == 1 else {"passages": shown}
-        predictor = self.of_one if len(shown) == 1 else self.of_two
-        reply = ask("write", predictor, retries=self._retries, requirements=requirements, **inputs)
-        pair = reply.prediction.asked
-        return {"question": " ".join(pair.question.split()), "answer": pair.answer.strip()}
+        return [scope for scope, count in counts.items() if count]
 
 
 def build_preqrag(
@@ -122,94 +103,99 @@ def build_preqrag(
     the passages that its own words find. A question is left out if it has the wrong length,
     speaks of its passages, or repeats another, or if an answer from two passages uses nothing of one of them;
     another question is then tried.
-
-    Args:
-        passages: All passages that questions may be about.
-        stages: Ask the LM in use.
-
-    Raises:
-        InputError: If a category is unknown, or impossible for a scope's questions.
-        LMUnavailable: If the LM cannot be used; its texts so far are kept.
     """
-    settings.check()
+    check_categories(settings.scopes, settings.only)
     built = Built()
     most = settings.attempts * max(settings.single, 2 * settings.multi)
     drawn = nsmallest(most, passages, key=lambda p: text_hash(p.id, settings.seed))
-    writer = QuestionOfPassages(settings.retries)
+    ask_one, ask_two = dspy.Predict(AskOfOnePassage), dspy.Predict(AskOfTwoPassages)
     earlier: set[frozenset[str]] = set()
 
-    def write(plan: _Plan) -> Row:
-        written: Row = writer(**plan.arguments)
-        return written
+    def write(plan: _Plan) -> tuple[str, str]:
+        """A question that the plan's passages answer, and the answer."""
+        shown = number_passages(plan.passages, settings.passage_words)
+        inputs = {"passage": shown[0]} if len(shown) == 1 else {"passages": shown}
+        predict = ask_one if len(shown) == 1 else ask_two
+        requirements = [category.requirement for category in plan.categories.values()]
+        reply = ask("write", predict, retries=settings.retries, requirements=requirements, **inputs)
+        pair = reply.prediction.asked
+        return " ".join(pair.question.split()), pair.answer.strip()
 
     def make(scope: DocumentScope, count: int, groups: Sequence[tuple[Passage, ...]]) -> None:
-        plans = [_Plan(scope, group, settings) for group in groups[: settings.attempts * count]]
+        plans = []
+        for group in groups[: settings.attempts * count]:
+            rng = Random(f"{settings.seed}:{scope}:{group[0].id}")
+            plans.append(_Plan(scope, group, draw_categories(scope, rng, settings.only)))
         before = len(built.rows)
         while plans and (missing := count - len(built.rows) + before) > 0:
             batch, plans = plans[:missing], plans[missing:]
             for plan, written in usable(batch, stages.run("questions", write, batch, more=True), built, f"{scope}: "):
-                if reason := plan.useless(written, earlier):
+                if reason := _find_fault(plan, written, earlier):
                     built.left_out[f"{scope}: {reason}"] += 1
                 else:
-                    earlier.add(content_words(written["question"]))
-                    built.rows.append(plan.row(written))
+                    earlier.add(content_words(written[0]))
+                    built.rows.append(_row(plan, *written))
         if missing := count - len(built.rows) + before:
             built.left_out[f"{scope}: too few passages or usable questions"] += missing
 
     make(DocumentScope.SINGLE, settings.single, [(p,) for p in drawn])
-    make(DocumentScope.MULTI, settings.multi, _pairs(drawn, retriever, settings))
+    make(DocumentScope.MULTI, settings.multi, _pair_passages(drawn, retriever, settings))
     stages.end("questions")
     return built
 
 
-class _Plan:
+class _Plan(NamedTuple):
     """A question to be written: its passages and its categories."""
 
-    def __init__(self, scope: DocumentScope, passages: tuple[Passage, ...], settings: PreQRAGQuestions) -> None:
-        self.scope, self.passages = scope, passages
-        luck = Random(f"{settings.seed}:{scope}:{passages[0].id}")
-        self.categories: dict[str, Category] = draw(scope, luck, settings.only)
-        requirements = [category.requirement for category in self.categories.values()]
-        self.arguments = {"passages": passages, "requirements": requirements, "words": settings.passage_words}
-
-    def useless(self, written: Row, earlier: Container[frozenset[str]]) -> str:
-        """The reason why the question cannot be used beside the earlier ones; empty if it can."""
-        question, length = written["question"], self.categories["length"].name
-        if (len(question.split()) >= SHORTEST_LONG) != (length == "long"):
-            return f"it is not {length}"
-        texts = [f"{p.title} {p.text}" for p in self.passages]
-        question_words = {word.strip(".,;:?!'\"()").lower() for word in question.split()}
-        if any(word in question_words and word not in " ".join(texts).lower() for word in _OF_PASSAGES):
-            return "it speaks of its passage"
-        words, answer = [content_words(text) for text in texts], content_words(written["answer"])
-        others = [frozenset().union(*(w for w in words if w is not own)) for own in words]
-        if not all(answer & (own - other) for own, other in zip(words, others, strict=True)):
-            return "the answer uses nothing of a passage"
-        return "it repeats another" if content_words(question) in earlier else ""
-
-    def row(self, written: Row) -> Row:
-        """The row for dataset `file`; the categories are for readers."""
-        kinds = {choice: category.name for choice, category in self.categories.items()}
-        question_type = _TYPES.get(kinds["answer"])
-        return {
-            "id": make_id(written["question"], *(p.id for p in self.passages)),
-            "subset": self.scope.value,
-            "question": written["question"],
-            **({"question_type": question_type.value} if question_type else {}),
-            "references": [{"text": written["answer"], "label": 1}],
-            "passage_ids": [p.id for p in self.passages],
-            "categories": kinds,
-        }
+    scope: DocumentScope
+    passages: tuple[Passage, ...]
+    categories: dict[str, Category]
 
 
-def _pairs(drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGQuestions) -> list[tuple[Passage, ...]]:
+def _find_fault(plan: _Plan, written: tuple[str, str], earlier: Container[frozenset[str]]) -> str:
+    """The reason why a question cannot be used beside the earlier ones; empty if it can."""
+    question, answer = written
+    length = plan.categories["length"].name
+    if (len(question.split()) >= SHORTEST_LONG) != (length == "long"):
+        return f"it is not {length}"
+    texts = [f"{p.title} {p.text}" for p in plan.passages]
+    question_words = {word.strip(".,;:?!'\"()").lower() for word in question.split()}
+    if any(word in question_words and word not in " ".join(texts).lower() for word in _PASSAGE_WORDS):
+        return "it speaks of its passage"
+    words, answered = [content_words(text) for text in texts], content_words(answer)
+    others = [frozenset().union(*(w for w in words if w is not own)) for own in words]
+    if not all(answered & (own - other) for own, other in zip(words, others, strict=True)):
+        return "the answer uses nothing of a passage"
+    return "it repeats another" if content_words(question) in earlier else ""
+
+
+def _row(plan: _Plan, question: str, answer: str) -> Row:
+    """The row for dataset `file`; the categories are for readers."""
+    kinds = {choice: category.name for choice, category in plan.categories.items()}
+    question_type = _TYPES.get(kinds["answer"])
+    return {
+        "id": make_id(question, *(p.id for p in plan.passages)),
+        "subset": plan.scope.value,
+        "question": question,
+        **({"question_type": question_type.value} if question_type else {}),
+        "references": [{"text": answer, "label": 1}],
+        "passage_ids": [p.id for p in plan.passages],
+        "categories": kinds,
+    }
+
+
+def _pair_passages(
+    drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGQuestions
+) -> list[tuple[Passage, ...]]:
     """Pairs of a passage and a related one of another document; no passage is in two pairs."""
     firsts = drawn[: 2 * settings.attempts * settings.multi]
     queries = [first_words(" ".join(f"{p.title} {p.text}".split()), _QUERY_WORDS) for p in firsts]
     used: set[str] = set()
     pairs: list[tuple[Passage, ...]] = []
     for passage, results in zip(firsts, retriever.search(queries, _RELATED), strict=True):
-        others = [p for p in results if p.id not in used and p.id != passage.id and not _same_document(p, passage)]
+        others = [
+            p for p in results if p.id not in used and p.id != passage.id and not (p.title and p.title == passage.title)
+        ]
         if others and passage.id not in used:
             partner = Random(f"{settings.seed}:{passage.id}").choice(others)
             used |= {passage.id, partner.id}
@@ -217,5 +203,81 @@ def _pairs(drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGQues
     return pairs
 
 
-def _same_document(one: Passage, other: Passage) -> bool:
-    return bool(one.title) and one.title == other.title
+# The paper lists its categories as three schemas (appendix D), of which the first holds several choices: a question
+# has one category of each choice. Its wording is DataMorgana's (Filice et al. 2025); ours is our own.
+
+SHORTEST_LONG = 7
+"""The least number of words of a long question (appendix D)."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """A category of questions: its name in the paper, its description for an LM, the scopes of its questions."""
+
+    name: str
+    requirement: str
+    scopes: tuple[DocumentScope, ...] = tuple(DocumentScope)
+
+
+_SINGLE, _MULTI = (DocumentScope.SINGLE,), (DocumentScope.MULTI,)
+
+CHOICES: Mapping[str, tuple[Category, ...]] = {
+    "answer": (
+        Category("factoid", "it asks for one fact, such as a name, a date or a number", _SINGLE),
+        Category("non-factoid", "it asks for an explanation, a description or advice, not for one fact", _SINGLE),
+        Category("multi-aspect", "it asks for two different aspects of a topic, one from each passage", _MULTI),
+        Category("comparison", "it compares two things, each of which one passage is about", _MULTI),
+    ),
+    "premise": (
+        Category("direct", "it asks straight away and says nothing of who asks or why"),
+        Category("with-premise", "before it asks, it tells something of who asks that matters for the answer"),
+    ),
+    "length": (
+        Category("long", f"it has {SHORTEST_LONG} words or more"),
+        Category("short", f"it has fewer than {SHORTEST_LONG} words", _SINGLE),
+    ),
+    "turn": (
+        Category("first-turn", "it opens a conversation and can be understood by itself"),
+        Category("non-first-turn", "it goes on with a conversation on the same topic, and may refer to it"),
+    ),
+    "formulation": (
+        Category("natural", "it is worded as people talk"),
+        Category("search-query", "it is worded as keywords typed into a web search engine, without a question mark"),
+    ),
+    "expertise": (
+        Category("expert", "its asker is an expert and uses the terms of the field"),
+        Category("novice", "its asker knows next to nothing of the field and uses everyday words"),
+    ),
+}
+"""The categories of each choice."""
+
+
+def draw_categories(scope: DocumentScope, rng: Random, only: Mapping[str, tuple[str, ...]]) -> dict[str, Category]:
+    """Draw a category of each choice, all with the same chance; no short question has a premise."""
+    check_categories([scope], only)
+    drawn: dict[str, Category] = {}
+    for choice in CHOICES:
+        categories = _wanted(scope, choice, only)
+        if choice == "length" and drawn["premise"].name == "with-premise":
+            categories = [c for c in categories if c.name != "short"] or categories
+        drawn[choice] = rng.choice(categories)
+    return drawn
+
+
+def check_categories(scopes: Iterable[DocumentScope], only: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse categories that questions of these scopes cannot have."""
+    for choice, names in only.items():
+        if choice not in CHOICES:
+            raise InputError(f"questions have no '{choice}'", f"Choices: {', '.join(CHOICES)}")
+        known = [c.name for c in CHOICES[choice]]
+        if unknown := [name for name in names if name not in known]:
+            raise InputError(f"'{unknown[0]}' is no category of '{choice}'", f"Categories: {', '.join(known)}")
+    for scope in scopes:
+        for choice in only:
+            if not _wanted(scope, choice, only):
+                allowed = ", ".join(c.name for c in CHOICES[choice] if scope in c.scopes)
+                raise InputError(f"no {scope} question has the wanted '{choice}'", f"Use one of: {allowed}")
+
+
+def _wanted(scope: DocumentScope, choice: str, only: Mapping[str, tuple[str, ...]]) -> list[Category]:
+    return [c for c in CHOICES[choice] if scope in c.scopes and c.name in only.get(choice, (c.name,))]

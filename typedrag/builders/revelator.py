@@ -26,7 +26,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole, Route
 from typedrag.core.records import Passage
 from typedrag.datasets import load_compound
-from typedrag.datasets.dataset import make_id, text_hash
+from typedrag.datasets.dataset import load_dataset, make_id, text_hash
 from typedrag.datasets.open_domain import read_single_hop
 from typedrag.datasets.reasoning_chains import ReasoningChain, musique_chains, two_wiki_chains
 from typedrag.lms.lm import use_lm
@@ -87,20 +87,7 @@ class RevelatorData(Builder):
             raise InputError("no row is left to train on", "Lower the shares for validation and test")
         return self
 
-    @property
-    def limits(self) -> dict[str, int]:
-        """The most rows of one kind in each part.
-
-        Example:
-            >>> RevelatorData(limit=900).limits
-            {'train': 900, 'validation': 50, 'test': 50}
-        """
-        whole = self.limit / (1 - self.validation_share - self.test_share)
-        shares = {"validation": self.validation_share, "test": self.test_share}
-        return {"train": self.limit, **{part: round(whole * share) for part, share in shares.items()}}
-
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
-        """See `Builder.build`."""
         built = build_revelator(self)
         if not self.label_relevance:
             return built
@@ -113,17 +100,14 @@ def build_revelator(settings: RevelatorData) -> Built:
 
     A row is left out if the role's signature does not allow its output, if an earlier row has the same inputs,
     or if its question is excluded.
-
-    Raises:
-        InputError: If a row of a file does not fit its layout, or no file is named.
     """
     rows_of_sources = list(
         chain(
-            _straightforward(settings.straightforward) if settings.straightforward else (),
-            *(_single_step(path, settings) for path in settings.single_step),
-            _chained("musique", musique_chains(settings.musique), settings) if settings.musique else (),
-            _chained("2wikimultihopqa", two_wiki_chains(settings.two_wiki), settings) if settings.two_wiki else (),
-            _compound(settings.compound) if settings.compound else (),
+            *(_straightforward_rows(path) for path in [settings.straightforward] if path),
+            *(_single_step_rows(path, settings) for path in settings.single_step),
+            _chain_rows("musique", musique_chains(settings.musique), settings) if settings.musique else (),
+            _chain_rows("2wikimultihopqa", two_wiki_chains(settings.two_wiki), settings) if settings.two_wiki else (),
+            _compound_rows(settings.compound) if settings.compound else (),
         )
     )
     if not rows_of_sources:
@@ -137,7 +121,7 @@ def build_revelator(settings: RevelatorData) -> Built:
         elif not _fits(row):
             built.left_out[f"{row['role']}: it cannot be written so"] += 1
         elif row["id"] in rows:
-            output = _output_of(row)
+            output = _output_name(row)
             same = rows[row["id"]][output] == row[output]
             built.left_out["it came before" if same else "it came before with another label"] += 1
         else:
@@ -146,19 +130,12 @@ def build_revelator(settings: RevelatorData) -> Built:
     for row in rows.values():
         dealt_by = row.pop(_ENTITY, None) or question_key(row["question"])
         row["part"] = part_by_hash(dealt_by, settings.seed, **shares)
-    built.rows = _drawn(list(rows.values()), settings, built)
+    built.rows = _draw_rows(list(rows.values()), settings, built)
     return built
 
 
 def label_relevance(built: Built, stages: Stages) -> Built:
-    """The same rows with relevance as the LM in use labels it (section 4.2), instead of the sources' labels.
-
-    Args:
-        stages: Ask the LM in use.
-
-    Raises:
-        LMUnavailable: If the LM cannot be used; its labels so far are kept.
-    """
+    """The same rows with relevance as the LM in use labels it (section 4.2), instead of the sources' labels."""
     options = Options()
     judge = RevelatorModule(RevelatorRole.RELEVANCE, options)
     rows = [row for row in built.rows if row["role"] == RevelatorRole.RELEVANCE]
@@ -179,22 +156,22 @@ def label_relevance(built: Built, stages: Stages) -> Built:
     return result
 
 
-def _straightforward(path: Path) -> Iterator[Row]:
+def _straightforward_rows(path: Path) -> Iterator[Row]:
     for single in read_single_hop(path):
         yield role_row(RevelatorRole.ROUTER, "straightforward", single.question, route=Route.STRAIGHTFORWARD.value)
 
 
-def _single_step(path: Path, settings: RevelatorData) -> Iterator[Row]:
+def _single_step_rows(path: Path, settings: RevelatorData) -> Iterator[Row]:
     """Yield routes, relevance, and refinements of one-step questions to themselves (appendix C.4)."""
     for single in read_single_hop(path):
         yield role_row(RevelatorRole.ROUTER, "single-step", single.question, route=Route.SINGLE_STEP.value)
         yield role_row(
             RevelatorRole.REFINER, "single-step", single.question, solved=[], query=_as_query(single.question)
         )
-        yield from _relevance("single-step", single.question, single.relevant[:1], single.noise, settings)
+        yield from _relevance_rows("single-step", single.question, single.relevant[:1], single.noise, settings)
 
 
-def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorData) -> Iterator[Row]:
+def _chain_rows(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorData) -> Iterator[Row]:
     """Yield the rows of the steps to an answer: each step is the next query, and only the last one ends them."""
     for reasoning in nsmallest(settings.limit, chains, key=lambda c: text_hash(c.id, settings.seed)):
         if origin == "musique":
@@ -205,13 +182,13 @@ def _chained(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorD
             if origin == "musique":
                 yield role_row(RevelatorRole.ROUTER, origin, query, route=Route.SINGLE_STEP.value)
             yield role_row(RevelatorRole.REFINER, origin, reasoning.question, solved=list(solved), query=query)
-            yield from _relevance(origin, query, step.relevant, reasoning.noise, settings)
+            yield from _relevance_rows(origin, query, step.relevant, reasoning.noise, settings)
             solved.append({"question": query, "answer": step.answer})
             ending = number == len(reasoning.steps)
             yield role_row(RevelatorRole.ENDING, origin, reasoning.question, solved=list(solved), ending=ending)
 
 
-def _compound(path: Path) -> Iterator[Row]:
+def _compound_rows(path: Path) -> Iterator[Row]:
     """Yield routes and parts; questions about one entity share their parts, so they are dealt out together."""
     for compound in load_compound(path, "train").examples:
         for row in (
@@ -221,7 +198,7 @@ def _compound(path: Path) -> Iterator[Row]:
             yield {**row, _ENTITY: compound.entity}
 
 
-def _relevance(
+def _relevance_rows(
     origin: str, query: str, relevant: Sequence[Passage], noise: Sequence[Passage], settings: RevelatorData
 ) -> Iterator[Row]:
     drawn = sorted(noise, key=lambda p: text_hash(f"{query} {p.id}", settings.seed))[: settings.noise]
@@ -233,11 +210,11 @@ def _relevance(
 def role_row(role: RevelatorRole, origin: str, question: str, **fields: Any) -> Row:
     """A row of a role, with an id by its inputs; `fields` are its other inputs and its output."""
     row = {"role": role.value, "origin": origin, "question": " ".join(question.split()), **fields}
-    inputs = [str(value) for name, value in row.items() if name not in ("origin", _output_of(row))]
+    inputs = [str(value) for name, value in row.items() if name not in ("origin", _output_name(row))]
     return {"id": make_id(*inputs), **row}
 
 
-def _output_of(row: Mapping[str, Any]) -> str:
+def _output_name(row: Mapping[str, Any]) -> str:
     name, _ = _OUTPUTS[RevelatorRole(row["role"])]
     return str(name)
 
@@ -248,7 +225,7 @@ def _output_type(role: RevelatorRole) -> TypeAdapter[Any]:
 
 
 def _fits(row: Row) -> bool:
-    output = row[_output_of(row)]
+    output = row[_output_name(row)]
     if _UNSOLVED.search(f"{row['question']} {output}"):
         return False
     try:
@@ -258,14 +235,19 @@ def _fits(row: Row) -> bool:
     return True
 
 
-def _drawn(rows: list[Row], settings: RevelatorData, built: Built) -> list[Row]:
+def _draw_rows(rows: list[Row], settings: RevelatorData, built: Built) -> list[Row]:
     """The rows, of each kind at most `limit` to train on and as many for validation and test as their shares allow."""
     strata: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: text_hash(row["id"], settings.seed)):
         label = row.get("route") or row.get("relevant") or row.get("ending") or ""
         origin = "" if row["role"] == RevelatorRole.ROUTER else row["origin"]
         strata[(row["role"], origin, str(label), row["part"])].append(row)
-    limits = settings.limits
+    whole = settings.limit / (1 - settings.validation_share - settings.test_share)
+    limits = {
+        "train": settings.limit,
+        "validation": round(whole * settings.validation_share),
+        "test": round(whole * settings.test_share),
+    }
     chosen = {row["id"] for (*_, part), stratum in strata.items() for row in stratum[: limits[part]]}
     if more := len(rows) - len(chosen):
         built.left_out[f"more than the {settings.limit:,} wanted of their kind"] += more
@@ -276,3 +258,60 @@ def _as_query(question: str) -> str:
     """The question in the refiner's form: with a question mark, which typed search queries lack."""
     question = " ".join(question.split()).rstrip(" .?")
     return f"{question}?"
+
+
+class RouterTest(Builder):
+    """Draw as many questions of each route, and measure routers on them by `typedrag research revelator evaluate`.
+
+    Of a dataset, those of its test split are drawn from; an LM is not needed.
+    """
+
+    name: ClassVar[str] = "router-test"
+    counted: ClassVar[tuple[str, ...]] = ("route", "origin")
+    asks_lm: ClassVar[bool] = False
+
+    straightforward: tuple[FilePath, ...] = Field(min_length=1)
+    """CommonsenseQA's dev_rand_split.jsonl, and its test file. Repeatable."""
+    single_step: tuple[str, ...] = Field(min_length=1)
+    """A dataset of single-step questions, such as squad=dev-v1.1.json. Repeatable."""
+    complex: tuple[str, ...] = Field(min_length=1)
+    """A dataset of complex questions, such as musique=FOLDER. Repeatable."""
+    compound: FilePath
+    """The output of datasets build compound; its test subset is used."""
+    each: PositiveInt = 1_500
+    """Questions of each route (HANRAG, appendix D)."""
+    seed: int = 0
+    """Random seed."""
+
+    def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        easy = [single.question for path in self.straightforward for single in read_single_hop(path)]
+        questions = {
+            Route.STRAIGHTFORWARD: {"straightforward": easy},
+            Route.SINGLE_STEP: dict(map(_tested_questions, self.single_step)),
+            Route.COMPOUND: dict([_tested_questions(f"compound={self.compound}")]),
+            Route.COMPLEX: dict(map(_tested_questions, self.complex)),
+        }
+        return build_router_test(questions, each=self.each, seed=self.seed)
+
+
+def _tested_questions(named: str) -> tuple[str, list[str]]:
+    """The name of a dataset and the questions of its test split, from NAME or NAME=PATH."""
+    name, _, path = named.partition("=")
+    dataset = load_dataset(name, path or None)
+    return name, [example.question for example in dataset.split(dataset.default_split)]
+
+
+def build_router_test(questions: Mapping[Route, Mapping[str, Sequence[str]]], *, each: int, seed: int = 0) -> Built:
+    """Draw the questions, as rows of dataset `revelator` whose part is test."""
+    built = Built()
+    came: set[str] = set()
+    for route, origins in questions.items():
+        for number, (origin, texts) in enumerate(origins.items()):
+            share = each // len(origins) + (number < each % len(origins))
+            new = {key: text for text in texts if (key := question_key(text)) not in came}
+            built.left_out["it came before"] += len(texts) - len(new)
+            came |= new.keys()
+            for text in nsmallest(share, new.values(), key=lambda text: text_hash(text, seed)):
+                row = role_row(RevelatorRole.ROUTER, origin, text, route=route.value)
+                built.rows.append({**row, "part": "test"})
+    return built

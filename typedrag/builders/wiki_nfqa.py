@@ -5,19 +5,20 @@ The LMs and their temperatures are in appendices B.4 and B.5 of the paper, the p
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import dspy
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable, why
-from typedrag.builders.non_factoid import select_non_factoid
+from typedrag.builders.builder import Builder, Built, OpenLM, describe_failure, usable
 from typedrag.core.errors import InputError
-from typedrag.datasets.dataset import text_hash
+from typedrag.core.question_types import QuestionType
+from typedrag.datasets.dataset import example, sample, text_hash
 from typedrag.datasets.open_domain import read_question_set
 from typedrag.experiments.loading import load_type_classifier
 from typedrag.lms.asking import ask, with_settings
@@ -32,18 +33,15 @@ from typedrag.text.words import folded
 
 GROUND_TRUTH = "ground_truth"
 """Wiki-NFQA's author name for the answer that a question came with."""
+_SUPERIOR: tuple[str, type[dspy.Signature], tuple[str, ...]] = ("rewrite", RewriteAnswer, ("root",))
+_INFERIOR: tuple[str, type[dspy.Signature], tuple[str, ...]] = (
+    "write", WriteWorseAnswers, ("acceptable", "poor", "senseless"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ReferenceLMs:
-    """The LMs that write references and label them. The settings set their temperatures.
-
-    Attributes:
-        writers: Each writes three answers of falling quality (appendix B.5: GPT-3.5-turbo-16k,
-            Mistral-7B-Instruct-v0.2 and Llama-3.1-8B-Instruct). One that is named again draws anew.
-        superior: Rewrites the ground truth (GPT-4o-2024-08-06).
-        annotator: Labels all answers to a question (section 4.3: GPT-4o-2024-11-20).
-    """
+    """The LMs that write references and label them. The settings set their temperatures."""
 
     writers: tuple[dspy.LM, ...]
     superior: dspy.LM
@@ -92,7 +90,6 @@ class WikiNFQA(Builder):
     """Random seed."""
 
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
-        """See `Builder.build`."""
         if self.type_classifier and self.program:
             raise InputError("both a type classifier and a program are named", "Give --type-classifier or --program")
         if self.program:
@@ -115,55 +112,6 @@ class WikiNFQA(Builder):
         return built
 
 
-class ReferenceWriter(dspy.Module):
-    """Writes answers to a question, given its right answer."""
-
-    signature: ClassVar[type[dspy.Signature]]
-    step: ClassVar[str]
-    parts: ClassVar[tuple[str, ...]]
-    """The parts of the reply's only field: the answers from good to bad."""
-
-    def __init__(self, retries: int) -> None:
-        super().__init__()
-        self.write = predictor(self.signature)
-        self._retries = retries
-
-    def forward(self, question: str, right_answer: str, settings: dict[str, Any]) -> list[str]:
-        """The answers."""
-        write = with_settings(self.write, settings)
-        reply = ask(self.step, write, retries=self._retries, question=question, right_answer=right_answer)
-        [(_, answers)] = reply.prediction.items()
-        return [getattr(answers, part) for part in self.parts]
-
-
-class SuperiorWriter(ReferenceWriter):
-    """Rewrites the ground truth into one superior answer (figure 5)."""
-
-    signature, step, parts = RewriteAnswer, "rewrite", ("root",)
-
-
-class InferiorWriter(ReferenceWriter):
-    """Writes three answers from good to bad, all worse than the ground truth (figure 6)."""
-
-    signature, step, parts = WriteWorseAnswers, "write", ("acceptable", "poor", "senseless")
-
-
-class Annotator(dspy.Module):
-    """Labels answers to a question from 0 to 3 (figure 7)."""
-
-    def __init__(self, retries: int) -> None:
-        super().__init__()
-        self.label = predictor(LabelAnswers)
-        self._retries = retries
-
-    def forward(self, question: str, answers: Sequence[str]) -> list[int]:
-        """The label of each answer, in order."""
-        shown = add_keys(answers, "a")
-        signature = require_keys(self.label.signature, shown)
-        reply = ask("label", self.label, retries=self._retries, signature=signature, question=question, answers=shown)
-        return [int(label) for label in values(reply.prediction.grades)]
-
-
 def build_wiki_nfqa(
     questions: Sequence[dspy.Example],
     lms: ReferenceLMs,
@@ -178,33 +126,35 @@ def build_wiki_nfqa(
     out only if its answers cannot be labelled or all have one label, so that no answer is better than another. The
     annotator sees the answers in an order drawn by hash: in the order of their authors it could tell the good ones by
     their places.
-
-    Args:
-        stages: Ask the LMs.
-
-    Raises:
-        InputError: If there is no LM to write.
-        LMUnavailable: If an LM cannot be used; the texts so far are kept.
     """
     if not lms.writers:
         raise InputError("no LM is to write references", "Name one or more; the paper has three")
-    authors = list(_authors(lms, settings))
-    annotator = Annotator(settings.retries)
+    authors = list(_name_authors(lms, settings))
+    predict = predictor(LabelAnswers)
     annotating = lms.annotator.copy(**_sampling(settings, settings.annotation_temperature))
 
     built = Built()
     replies = [
-        stages.run(f"references of {author.name}", partial(author.references, retries=settings.retries), questions)
+        stages.run(f"references of {author.name}", partial(author.write, retries=settings.retries), questions)
         for author in authors
     ]
     written = [
-        _of_use(question, dict(zip(authors, of_question, strict=True)), built)
+        _usable_references(question, dict(zip(authors, of_question, strict=True)), built)
         for question, *of_question in zip(questions, *replies, strict=True)
     ]
     answered = list(zip(questions, written, strict=True))
 
     def label(answered: tuple[dspy.Example, dict[str, list[str]]]) -> list[int]:
-        return _labels(answered[0], _answers(answered[1]), annotator, settings.seed)
+        """The label of each answer, in the order of their authors (figure 7)."""
+        question, answers = answered[0], _answers(answered[1])
+        order = sorted(range(len(answers)), key=lambda n: text_hash(f"{question.id} {n}", settings.seed))
+        shown = add_keys([answers[n] for n in order], "a")
+        reply = ask(
+            "label", predict, retries=settings.retries, signature=require_keys(predict.signature, shown),
+            question=question.question, answers=shown,
+        )  # fmt: skip
+        labels = dict(zip(order, map(int, values(reply.prediction.grades)), strict=True))
+        return [labels[n] for n in range(len(answers))]
 
     with use_lm(annotating):
         labelled = stages.run("labelled questions", label, answered)
@@ -214,47 +164,63 @@ def build_wiki_nfqa(
         if len(set(labels)) < 2:
             built.left_out["questions: all their answers have the same label"] += 1
         else:
-            built.rows.append(_row(question, texts, labels))
+            answers = _answers(texts)
+            row = {
+                "question_id": question.id,
+                "question_text": question.question,
+                "subset": question.subset,
+                "predicted_type": str(question.question_type),
+                "answers": list(question.answers),
+                "num_answers": len(answers),
+                "answer_dict": {
+                    author: {f"answer{number}": text for number, text in enumerate(own, 1)}
+                    for author, own in texts.items()
+                },
+                "answer_list": answers,
+                "answer_label": labels,
+            }
+            built.rows.append(row)
     return built
 
 
 @dataclass(frozen=True, eq=False)
 class _Author:
-    """An LM that writes references.
-
-    Attributes:
-        name: Its unique name in the rows.
-        lm: The LM with its settings.
-        writer: The module that asks it.
-        draw: The number of earlier authors with the same LM and prompt.
-    """
+    """An LM that writes references: its unique name, the LM with its settings, and what it is asked."""
 
     name: str
     lm: dspy.LM
-    writer: ReferenceWriter
+    step: str
+    signature: type[dspy.Signature]
+    parts: tuple[str, ...]
+    """The parts of the reply's only field: the answers from good to bad."""
     draw: int
+    """The number of earlier authors with the same LM and prompt."""
 
-    def references(self, question: dspy.Example, retries: int) -> list[str]:
-        """The answers that it writes."""
-        inputs = {"question": question.question, "right_answer": _ground_truth(question)}
+    def write(self, question: dspy.Example, retries: int) -> list[str]:
+        """The answers that it writes, given the right one."""
         again = {"rollout_id": self.draw * (retries + 1)} if self.draw else {}  # another draw than theirs
+        write = with_settings(predictor(self.signature), again)
         with use_lm(self.lm):
-            return list(self.writer(**inputs, settings=again))
+            reply = ask(
+                self.step, write, retries=retries, question=question.question, right_answer=_ground_truth(question)
+            )
+        [(_, answers)] = reply.prediction.items()
+        return [getattr(answers, part) for part in self.parts]
 
 
-def _authors(lms: ReferenceLMs, settings: WikiNFQA) -> Iterator[_Author]:
-    """Yield the superior LM and the others, in the order of Wiki-NFQA's rows."""
+def _name_authors(lms: ReferenceLMs, settings: WikiNFQA) -> Iterator[_Author]:
+    """Yield the superior LM, which rewrites the ground truth (figure 5), and those that write worse answers (figure 6),
+    in the order of Wiki-NFQA's rows."""
     sampling = _sampling(settings, settings.temperature)
-    superior, inferior = SuperiorWriter(settings.retries), InferiorWriter(settings.retries)
     names: Counter[str] = Counter()
     draws: Counter[str] = Counter()
-    tasks: list[tuple[dspy.LM, ReferenceWriter]] = [(lms.superior, superior), *((lm, inferior) for lm in lms.writers)]
-    for lm, writer in tasks:
+    for number, lm in enumerate((lms.superior, *lms.writers)):
+        step, signature, parts = _INFERIOR if number else _SUPERIOR
         name = lm.model.rpartition("/")[2]
         names[name] += 1
-        same = f"{type(writer).__name__} {lm_identity(lm)}"
+        same = f"{step} {lm_identity(lm)}"
         called = name if names[name] == 1 else f"{name}-{names[name]}"
-        yield _Author(called, lm.copy(**sampling), writer, draws[same])
+        yield _Author(called, lm.copy(**sampling), step, signature, parts, draws[same])
         draws[same] += 1
 
 
@@ -273,7 +239,7 @@ def _sampling(settings: WikiNFQA, temperature: float) -> dict[str, Any]:
     return {"temperature": temperature, "top_p": settings.top_p, "max_tokens": settings.max_tokens}
 
 
-def _of_use(
+def _usable_references(
     question: dspy.Example, replies: Mapping[_Author, list[str] | Failed], built: Built
 ) -> dict[str, list[str]]:
     """The answers to a question by author, the ground truth first; missing ones are counted."""
@@ -283,7 +249,7 @@ def _of_use(
     for author, reply in replies.items():
         written[author.name] = []
         if isinstance(reply, Failed):
-            built.left_out[f"references: {why(reply)}"] += len(author.writer.parts)
+            built.left_out[f"references: {describe_failure(reply)}"] += len(author.parts)
             continue
         for text in reply:
             if not text.strip():
@@ -300,27 +266,144 @@ def _answers(written: dict[str, list[str]]) -> list[str]:
     return [text for texts in written.values() for text in texts]
 
 
-def _labels(question: dspy.Example, answers: Sequence[str], annotator: Annotator, seed: int) -> list[int]:
-    """The label of each answer."""
-    order = sorted(range(len(answers)), key=lambda n: text_hash(f"{question.id} {n}", seed))
-    drawn = annotator(question=question.question, answers=[answers[n] for n in order])
-    labels = dict(zip(order, drawn, strict=True))
-    return [labels[n] for n in range(len(answers))]
+def select_non_factoid(
+    questions: Mapping[str, Iterable[dspy.Example]],
+    classifier: dspy.Module,
+    stages: Stages,
+    settings: WikiNFQA,
+) -> tuple[list[dspy.Example], Built]:
+    """Select the non-factoid questions, with all that is needed to write references for them.
+
+    The paper classifies first and then looks for patterns. Here patterns come first, since they cost nothing;
+    the same questions are left.
+    """
+    report = Built()
+    candidates = _find_candidates(questions, settings, report)
+
+    def classify(candidate: dspy.Example) -> QuestionType:
+        return QuestionType(classifier(question=candidate.question).question_type)
+
+    selected: dict[str, list[dspy.Example]] = defaultdict(list)
+    replies = stages.run("classified questions", classify, candidates)
+    for candidate, named in usable(candidates, replies, report, "questions: ", "no type could be read"):
+        if named not in QuestionType.non_factoid():
+            report.left_out[f"questions: classified as {named}"] += 1
+        else:
+            selected[candidate.subset].append(example(**candidate.toDict(), question_type=named))
+    return [e for examples in selected.values() for e in _draw_questions(examples, settings, report)], report
 
 
-def _row(question: dspy.Example, written: dict[str, list[str]], labels: list[int]) -> Row:
-    answers = _answers(written)
-    return {
-        "question_id": question.id,
-        "question_text": question.question,
-        "subset": question.subset,
-        "predicted_type": str(question.question_type),
-        "answers": list(question.answers),
-        "num_answers": len(answers),
-        "answer_dict": {
-            author: {f"answer{number}": text for number, text in enumerate(texts, 1)}
-            for author, texts in written.items()
-        },
-        "answer_list": answers,
-        "answer_label": labels,
-    }
+def _find_candidates(
+    questions: Mapping[str, Iterable[dspy.Example]], settings: WikiNFQA, report: Built
+) -> list[dspy.Example]:
+    candidates: dict[str, dspy.Example] = {}
+    ids: set[str] = set()
+    for subset, originals in questions.items():
+        for original in originals:
+            question = " ".join(original.question.split())
+            answers = [text for text in original.get("answers") or () if text.strip()]
+            answers = answers or [reference.text for reference in (original.get("references") or ())[:1]]
+            if not answers:
+                report.left_out["questions: without an answer"] += 1
+            elif settings.patterns and not types_by_pattern(question):
+                report.left_out["questions: worded like no non-factoid question"] += 1
+            elif question.casefold() in candidates:
+                report.left_out["questions: it came before"] += 1
+            else:
+                identifier = f"{subset}_{original.id}"
+                if identifier in ids:
+                    raise InputError(f"two questions of '{subset}' have the id '{original.id}'", "Call the files apart")
+                ids.add(identifier)
+                candidates[question.casefold()] = example(
+                    id=identifier, question=question, subset=subset, answers=tuple(answers)
+                )
+    return list(candidates.values())
+
+
+def _draw_questions(questions: list[dspy.Example], settings: WikiNFQA, report: Built) -> list[dspy.Example]:
+    limit = settings.per_subset
+    if limit is None or len(questions) <= limit:
+        return questions
+    report.left_out[f"questions: more than the {limit:,} wanted of their subset"] += len(questions) - limit
+    chosen = {e.id for e in sample(questions, limit, settings.seed)}
+    return [e for e in questions if e.id in chosen]
+
+
+# Section 4.3 filters by "the question patterns outlined in the NFQ taxonomy" (Bolotova et al. 2022) and does not list
+# them. Here they are a table, with the words that people use for those of the taxonomy.
+
+_BE, _DO = "is|are|was|were", "do|does|did"
+_VERB = f"{_BE}|{_DO}|can|could|would|will|should|has|have|had"
+
+PATTERNS: Mapping[QuestionType, tuple[str, ...]] = {
+    QuestionType.EVIDENCE_BASED: (
+        f"what {_BE}",
+        "what's|how's",
+        f"how {_VERB}",
+        f"what {_DO} … mean|do|describe|refer",
+        "what … meaning|definition|function|role|effect|effects|property|properties|feature|features|happens|happened",
+        "definition|define|explain|describe",
+    ),
+    QuestionType.COMPARISON: (
+        f"how {_BE} … to|from|than",
+        f"how {_DO} … against|compare|differ",
+        "what … over|between|common",
+        "difference|differences|different|versus|vs|compare|compared",
+        "pros and cons",
+        "which|who … better|worse",
+    ),
+    QuestionType.EXPERIENCE: (
+        "would|will|can|could you",
+        "recommend|recommended|recommendations|suggest|suggestions|advice|tips",
+        "how do you like|feel",
+        "what … you|people think|like|prefer",
+        "should i|we|you",
+        "what … best|good|favorite|favourite",
+    ),
+    QuestionType.REASON: (
+        "why",
+        "how come",
+        "what … reason|reasons|cause|causes|caused|purpose|makes|made|led",
+    ),
+    QuestionType.INSTRUCTION: (
+        "how to",
+        f"how {_VERB} i|you|we|one|people|someone",
+        "what|which … process|procedure|method|steps|way|ways",
+        "what to do",
+        "what can|should i|you|we do",
+    ),
+    QuestionType.DEBATE: (
+        f"{_DO} … exist",
+        "can … be|become|succeed|successful",
+        "should|ought",
+        f"{_DO} you|people think|believe|agree",
+        f"{_BE}|{_DO}|can … really|actually|truly|worth|right|wrong|good|bad|ethical|necessary|possible",
+        "what … opinion|opinions|view|views",
+    ),
+}
+"""The patterns of each type: words in a row, `|` between alternatives, `…` for any words or none.
+They may be anywhere in a question."""
+
+
+def types_by_pattern(question: str) -> tuple[QuestionType, ...]:
+    """The types with a pattern that a question has; possibly several, or none.
+
+    Example:
+        >>> [t.value for t in types_by_pattern("How does judo fare against boxing?")]
+        ['evidence-based', 'comparison']
+        >>> types_by_pattern("Who wrote Carmen?")
+        ()
+    """
+    words = " ".join(_WORD.findall(question.lower().replace("’", "'")))
+    return tuple(t for t, patterns in PATTERNS.items() if any(_compiled(p).search(words) for p in patterns))
+
+
+_WORD = re.compile(r"[\w']+")
+_ANY_WORDS = r"(?:\S+ )*?"
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a pattern, for words with single spaces between them."""
+    parts = [_ANY_WORDS if part == "…" else f"(?:{part}) " for part in pattern.split()]
+    return re.compile(rf"(?<!\S){''.join(parts).removesuffix(' ')}(?!\S)")

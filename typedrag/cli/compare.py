@@ -1,40 +1,38 @@
-"""`typedrag compare`: runs against a baseline, with intervals and paired tests."""
+"""`typedrag compare` and `typedrag report`: runs against a baseline, at the terminal or as one HTML page."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import click
+from typedrag.cli import options
+from typedrag.cli.terminal import print_json, say, wide_console
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from typedrag.experiments.compare import By, Difference
+    from typedrag.experiments.compare import Difference
 
-_WIDTH = 120
 _MARKS = {"better": "+", "worse": "-", "": ""}
+Runs = Annotated[tuple[Path, ...], options.Metavar("RUN…")]
+Seed = Annotated[int, "Random seed of the resampling."]
 
 
-@click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN_A RUN_B…")
-@click.option(
-    "--measure",
-    "measures",
-    multiple=True,
-    metavar="METRIC[/MEASURE]",
-    help="A measure, such as linkage or cost/tokens. Repeatable. Default: all that the runs share.",
-)
-@click.option("--by", type=click.Choice(["type", "subset"]), multiple=True, help="Also compare by type or subset.")
-@click.option("--seed", default=0, show_default=True, help="Random seed of the resampling.")
-@click.option("--force", is_flag=True, help="Compare runs even if their data or judges differ.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.command(name="compare")
 def command(
-    folders: tuple[Path, ...], measures: tuple[str, ...], by: tuple[By, ...], seed: int, force: bool, as_json: bool
-) -> None:
+    folders: Annotated[tuple[Path, ...], options.Metavar("RUN_A RUN_B…")],
+    *,
+    measures: Annotated[
+        tuple[str, ...], options.Metavar("METRIC[/MEASURE]"), "--measure",
+        "A measure, such as linkage or cost/tokens. Repeatable. Default: all that the runs share.",
+    ] = (),
+    by: Annotated[tuple[Literal["type", "subset"], ...], "Also compare by type or subset."] = (),
+    seed: Seed = 0,
+    force: Annotated[bool, "Compare runs even if their data or judges differ."] = False,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
     """Compare runs with RUN_A on the questions that they share.
 
     A question that a run failed to answer counts as answered wrongly. Each difference has its 95 %
@@ -46,8 +44,6 @@ def command(
     """
     from rich.markup import escape
 
-    from typedrag.cli.opening import say
-    from typedrag.cli.tables import wide_console
     from typedrag.experiments.compare import compare
     from typedrag.experiments.results import read_run
 
@@ -55,11 +51,11 @@ def command(
     for conflict in comparison.conflicts:
         say(f"in spite of {conflict}")
     if as_json:
-        click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
+        print_json(comparison.to_dict())
         return
-    console = wide_console(_WIDTH)
+    console = wide_console(120)
     for run, differences in groupby(comparison.differences, key=lambda d: d.run):
-        _print(run, comparison.baseline, list(differences), console)
+        _print_run(run, comparison.baseline, list(differences), console)
     for label, tally in comparison.tallies.items():
         console.print(escape(f"{label}: {tally.failed} of {tally.questions} failed; {tally.sources}"))
     console.print("+ better, - worse: corrected p below 0.05")
@@ -68,7 +64,7 @@ def command(
         console.print(f"[bold]warning:[/bold] {escape(warning)}", soft_wrap=True)
 
 
-def _print(run: str, baseline: str, differences: Sequence[Difference], console: Console) -> None:
+def _print_run(run: str, baseline: str, differences: Sequence[Difference], console: Console) -> None:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -92,18 +88,40 @@ def _print(run: str, baseline: str, differences: Sequence[Difference], console: 
             format_count(d.questions_needed),
         )
     console.print(table)
-    for d in differences:
-        if d.stratum.by == "all" and d.answered and d.answered.difference:
+    left_out: dict[str, list[str]] = {}
+    for d in (d for d in differences if d.stratum.by == "all"):
+        if d.answered and d.answered.difference:
             of_both = format_estimate(d.answered.difference, signed=True)
             console.print(escape(f"{d.measure} over the {d.answered.n} questions that both answered: {of_both}"))
-    for reasons, measures in _left_out(differences).items():
+        if d.left_out:
+            left_out.setdefault(", ".join(f"{n} {why}" for why, n in d.left_out.items()), []).append(d.measure)
+    for reasons, measures in left_out.items():
         console.print(escape(f"left out of {', '.join(measures)}: {reasons}"))
 
 
-def _left_out(differences: Sequence[Difference]) -> dict[str, list[str]]:
-    """The measures that questions are left out of, by the reasons."""
-    by_reasons: dict[str, list[str]] = {}
-    for d in differences:
-        if d.stratum.by == "all" and d.left_out:
-            by_reasons.setdefault(", ".join(f"{n} {reason}" for reason, n in d.left_out.items()), []).append(d.measure)
-    return by_reasons
+@options.command()
+def report(
+    folders: Runs,
+    *,
+    out: Annotated[Path, "The HTML file."],
+    title: Annotated[str, "Title of the page. Default: the names of the runs."] = "",
+    pairwise: Annotated[
+        Path | None,
+        "Output of typedrag research judges pairwise. Default: pairwise.json beside the first RUN, if it exists.",
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Write RUNs, finished or not, as one HTML page that needs no network.
+
+    The page shows measures by subset and type, coverage, preferences, costs and failures, compares each
+    run with the first, and shows the answers to every question side by side.
+    """
+    from typedrag.experiments.judges.pairwise import FILE, read_pairwise
+    from typedrag.experiments.report import write_report
+    from typedrag.experiments.results import read_run
+
+    runs = [read_run(folder) for folder in folders]
+    beside = folders[0].resolve().parent / FILE
+    preferred = read_pairwise(pairwise or beside) if pairwise or beside.is_file() else None
+    write_report(runs, out, pairwise=preferred, title=title, seed=seed)
+    say(f"{len(runs)} run{'s' * (len(runs) > 1)}: {out}")

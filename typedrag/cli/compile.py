@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from typedrag.cli import options
-from typedrag.cli.opening import say
-from typedrag.cli.progress import RunsProgress, in_words
+from typedrag.cli.terminal import RunsProgress, draw_table, in_words, print_json, say, wide_console
+from typedrag.optimizers.compile.config import CompileConfig
 
 if TYPE_CHECKING:
     from typedrag.optimizers.compile import CompileResult, HeldOut, Plan
     from typedrag.optimizers.compile.teleprompters.candidates import Candidate
 
+FIELDS = options.field_options(
+    CompileConfig,
+    ("program.program", "typed_rag, rag, hanrag, … or a compiled one; default: typed_rag."),
+    "program.as_published",
+    ("program.options -o --option", "Set any option of --program; repeatable."),
+    "program.reranker",
+    "program.retriever",
+    ("modules --module", "Module to compile; default: all. See --list."),
+    ("optimizer.name --optimizer", "Teleprompter; see --list."),
+    ("optimizer.options --optimizer-option", "Option of --optimizer; repeatable."),
+    "budget.name --budget",
+    "budget.lm_calls --max-lm-calls",
+    "budget.tokens --max-tokens-spent",
+    "index",
+    "dataset.name --dataset",
+    "dataset.path",
+    "dataset.subset",
+    "dataset.fields --field",
+    "test_limit",
+    ("lm.spec --lm", "LM to compile for: embedded[:NAME], vllm:MODEL or a DSPy name."),
+    "lm.api_base",
+    "lm.max_tokens",
+    "prompt_lm.spec --prompt-lm",
+    ("prompt_lm.api_base --prompt-api-base", "Address of its server; default: --api-base."),
+    "teacher_lm.spec --teacher-lm",
+    ("teacher_lm.api_base --teacher-api-base", "Address of its server; default: --api-base."),
+    "scorer.spec --scorer",
+    ("scorer.api_base --scorer-api-base", "Address of its server; default: --api-base."),
+    "threads",
+    "calls_in_flight",
+    "seed",
+    "replies",
+    "register_as --register",
+    "tracking.enabled --tracking",
+    "tracking.uri --tracking-uri",
+)
 
-def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+
+def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """List optimizers with their options, and the modules that can be compiled."""
     if not value or ctx.resilient_parsing:
         return
@@ -42,59 +78,28 @@ def _show_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.exit()
 
 
-@click.command()
-@options.config_options
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the compile.")
-@click.option("--resume", is_flag=True, help="Continue the compile in --out.")
-@click.option("--estimate", "estimate_only", is_flag=True, help="Only estimate the cost, from three questions.")
-@click.option(
-    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_show_names,
+LIST = click.Option(
+    ["--list"], is_flag=True, is_eager=True, expose_value=False, callback=_list_names,
     help="List optimizers with their options, and the modules that can be compiled.",
 )  # fmt: skip
-@click.option("--program", "program__program", help="typed_rag, rag, hanrag, … or a compiled one; default: typed_rag.")
-@options.program_options
-@options.listed("--module", "modules", help="Module to compile; default: all. See --list.")
-@click.option("--optimizer", "optimizer__name", help="Teleprompter; see --list.")
-@options.assignments("--optimizer-option", "optimizer__options", help="Option of --optimizer; repeatable.")
-@click.option(
-    "--budget", "budget__name", type=click.Choice(["light", "medium", "heavy"]), help="LM calls; default: light, 3,000."
-)
-@click.option("--max-lm-calls", "budget__lm_calls", type=click.IntRange(1), help="LM calls; overrides --budget.")
-@click.option("--max-tokens-spent", "budget__tokens", type=click.IntRange(1), help="Stop after this many tokens.")
-@options.index_option
-@options.dataset_options(path="File or folder of the dataset.")
-@click.option("--test-limit", type=click.IntRange(1), help="Number of test questions; default: all.")
-@options.listed(
-    "--metric", "metrics",
-    help="Metric to compile against, with its weight: coverage=0.5. Default: truthfulness, linkage and coverage.",
-)  # fmt: skip
-@options.metric_option_option
-@click.option("--lm", "lm__spec", help="LM to compile for: embedded[:NAME], vllm:MODEL or a DSPy name.")
-@options.timeout_option
-@click.option("--api-base", "lm__api_base", help="Address of its OpenAI-compatible server.")
-@click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="Maximum tokens of a reply.")
-@click.option("--prompt-lm", "prompt_lm__spec", help="LM that writes instructions and reflects; default: --lm.")
-@click.option("--prompt-api-base", "prompt_lm__api_base", help="Address of its server; default: --api-base.")
-@click.option("--teacher-lm", "teacher_lm__spec", help="LM that writes demonstrations; default: --lm.")
-@click.option("--teacher-api-base", "teacher_lm__api_base", help="Address of its server; default: --api-base.")
-@options.scorer_options("The LM behind judges.")
-@options.speed_options("Questions")
-@click.option("--seed", type=int, help="Random seed; default: 0.")
-@click.option(
-    "--replies", "--judgments", type=click.Path(path_type=Path), help="Store of LM replies; default: in --out."
-)
-@click.option("--register", "register_as", help="Register the result in MLflow as a version of the model of this name.")
-@options.tracking_options
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+@options.command(FIELDS, [LIST], name="compile", timeout=True, old={"--judgments": "--replies"})
 def command(
-    config: Path | None,
-    out: Path,
-    resume: bool,
-    estimate_only: bool,
-    as_json: bool,
-    settings: tuple[str, ...],
-    **flags: Any,
-) -> None:
+    *,
+    config: options.ConfigFile = None,
+    settings: options.Settings = (),
+    out: Annotated[Path, "Folder of the compile."],
+    resume: Annotated[bool, "Continue the compile in --out."] = False,
+    estimate: Annotated[bool, "Only estimate the cost, from three questions."] = False,
+    metrics: Annotated[
+        str | None, options.Joined(), "--metric",
+        "Metric to compile against, with its weight: coverage=0.5. Default: truthfulness, linkage and coverage.",
+    ] = None,
+    metric_options: options.MetricOptions,
+    as_json: options.Json = False,
+    values: dict[str, Any],
+) -> None:  # fmt: skip
     """Compile a program with a teleprompter, and test it once on questions it was not compiled on.
 
     The compiled program is the folder `program` in --out (a judge: `judge`), which always holds the
@@ -102,13 +107,16 @@ def command(
     to stdout, everything else to stderr.
     """
     from typedrag.experiments.config_file import read_into
-    from typedrag.optimizers.compile import CompileConfig, CompileProgress, plan_compile, run_compile
+    from typedrag.metrics.objective import written_weights
+    from typedrag.optimizers.compile import CompileProgress, plan_compile, run_compile
     from typedrag.optimizers.compile.run import is_begun
 
-    job = read_into(CompileConfig, "compile", config, _values_of(flags), settings)
-    if estimate_only:
-        _say_plan(plan_compile(job, out))
-        return
+    weights = written_weights(metrics) if metrics else {}
+    named = [options.chosen(name=name, weight=weight) for name, weight in weights.items()]
+    values["metrics"] = options.named_metrics(metric_options, named)
+    job = read_into(CompileConfig, "compile", config, values, settings)
+    if estimate:
+        return _say_plan(plan_compile(job, out))
     with RunsProgress(lambda: is_begun(out)) as runs:
         watching = CompileProgress(_say_plan, _say_candidate, runs.show, say)
         result = run_compile(job, out, resume=resume, watching=watching)
@@ -118,20 +126,8 @@ def command(
     if result.registered:
         say(f"registered: {result.registered}; serve it: typedrag registry promote {job.register_as} VERSION")
     if as_json:
-        click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
-    else:
-        _draw(result.test, result)
-
-
-def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags in the shape of `CompileConfig`."""
-    from typedrag.metrics.objective import written_weights
-
-    values = options.nested(flags)
-    weights = written_weights(values["metrics"]) if values["metrics"] else {}
-    named = [options.chosen(name=name, weight=weight) for name, weight in weights.items()]
-    metrics = options.metrics_of(values.pop("metric_options"), named)
-    return {**values, "metrics": metrics}
+        return print_json(result.to_dict())
+    return _draw(result.test, result)
 
 
 def _say_plan(plan: Plan) -> None:
@@ -157,14 +153,28 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 
 
 def _draw(test: HeldOut, result: CompileResult) -> None:
-    from typedrag.experiments.formats import format_estimate
+    from typedrag.experiments.compare import ALL
+    from typedrag.experiments.formats import format_estimate, format_p, format_value
     from typedrag.experiments.held_out import format_truth, format_verdict
     from typedrag.optimizers.compile.run import JUDGE
 
     if test.comparison is None:
         click.echo("verdict: no better: no candidate did better than the base on the validation examples")
         return
-    _draw_table(test)
+    rows = [
+        [
+            d.measure if d.stratum == ALL else f"  {d.stratum.name}",
+            str(d.n),
+            format_value(d.baseline.value if d.baseline else None),
+            format_value(d.other.value if d.other else None),
+            format_estimate(d.difference, signed=True),
+            format_p(d.corrected_p),
+        ]
+        for d in test.differences
+        if d.stratum == ALL or d.measure.startswith("objective/")
+    ]
+    headings = ("mean of", "n", "base", "compiled", "difference", "corrected p")
+    draw_table(headings, rows, title="compiled against base, on the test split", console=wide_console(160))
     overall, truth = test.overall, test.truth.difference if test.truth else None
     if overall is None or overall.difference is None:
         click.echo("verdict: none: no test question could be measured of both base and compiled program")
@@ -185,25 +195,4 @@ def _draw(test: HeldOut, result: CompileResult) -> None:
     if result.folder.name == JUDGE:
         click.echo("a judge is used only by LMs that it was shown to be better with")
     else:
-        click.echo(f"what changed: typedrag diff BASE {result.folder}")
-
-
-def _draw_table(test: HeldOut) -> None:
-    from typedrag.cli.tables import draw_table, wide_console
-    from typedrag.experiments.compare import ALL
-    from typedrag.experiments.formats import format_estimate, format_p, format_value
-
-    rows = [
-        [
-            d.measure if d.stratum == ALL else f"  {d.stratum.name}",
-            str(d.n),
-            format_value(d.baseline.value if d.baseline else None),
-            format_value(d.other.value if d.other else None),
-            format_estimate(d.difference, signed=True),
-            format_p(d.corrected_p),
-        ]
-        for d in test.differences
-        if d.stratum == ALL or d.measure.startswith("objective/")
-    ]
-    headings = ("mean of", "n", "base", "compiled", "difference", "corrected p")
-    draw_table(headings, rows, title="compiled against base, on the test split", console=wide_console(160))
+        click.echo(f"what changed: typedrag research diff BASE {result.folder}")

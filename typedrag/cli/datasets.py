@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import ExitStack
+from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from pydantic import FilePath, PositiveInt, ValidationError
 
-from typedrag.cli.build import Builders
-from typedrag.cli.options import field_option, listed, together
+from typedrag.cli import options
+from typedrag.cli.terminal import RunsProgress, claim_file, print_json, say
+from typedrag.core.errors import InputError
+from typedrag.files.text_files import write_json_lines
 
 if TYPE_CHECKING:
+    import dspy
+
+    from typedrag.builders import Builder
     from typedrag.datasets import Dataset
 
 _SHOWN_SKIPPED = 5
 _SHOWN_CHARACTERS = 200
+_KEPT = """
 
-
-dataset_options = together(
-    click.option("--path", type=click.Path(path_type=Path), help="A local copy: file or folder."),
-    listed("--subset", help="A subset; default: all."),
-    field_option(),
-)
-"""The options of where a dataset is read from, and which part of it."""
-
-
-def open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[str, str]) -> Dataset:
-    """The dataset of the values of `dataset_options`."""
-    from typedrag.datasets import load_dataset
-
-    options = {"subset": subset, "fields": fields}
-    return load_dataset(name, path, **{option: value for option, value in options.items() if value})
+Replies of the LM are stored in --replies as they come: after an interruption, the same command asks only for the
+missing ones."""
+Subset = Annotated[str | None, options.Joined(), "A subset; default: all."]
 
 
 @click.group(name="datasets")
@@ -40,86 +37,38 @@ def command() -> None:
     """List, show, fetch and build the datasets that programs are measured on."""
 
 
-@command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def list_datasets(as_json: bool) -> None:
+@options.command(group=command, name="list")
+def list_datasets(*, as_json: options.Json = False) -> None:
     """List all datasets, with their licences and homes."""
     from typedrag.datasets import sources
 
-    rows = [{"name": s.name, "about": s.about, "licence": s.licence, "home": s.home} for s in sources()]
-    if as_json:
-        click.echo(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        click.echo(f"{row['name']:22} {row['about']}")
-        click.echo(f"{'':22} {row['licence']}{'; ' + row['home'] if row['home'] else ''}")
+    for s in sources():
+        if as_json:
+            print_json({"name": s.name, "about": s.about, "licence": s.licence, "home": s.home})
+        else:
+            click.echo(f"{s.name:22} {s.about}\n{'':22} {s.licence}{'; ' + s.home if s.home else ''}")
 
 
-@command.command()
-@click.argument("name")
-@dataset_options
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def show(name: str, path: Path | None, subset: str | None, fields: dict[str, str], as_json: bool) -> None:
+@options.command(group=command)
+def show(
+    name: str,
+    *,
+    path: Annotated[Path | None, "A local copy: file or folder."] = None,
+    subset: Subset = None,
+    fields: options.FieldMapping,
+    as_json: options.Json = False,
+) -> None:
     """Print the numbers of questions of NAME by kind, its fingerprint and its first question."""
-    from typedrag.datasets import plain, source_named
+    from typedrag.datasets import SPLITS, plain, source_named
 
     home = source_named(name).home
-    facts = {"home": home, **_facts(open_dataset(name, path, subset, fields))}
-    if as_json:
-        click.echo(json.dumps(facts, indent=1, ensure_ascii=False, default=plain))
-    else:
-        _print(facts)
-
-
-@command.command()
-@click.argument("name")
-@listed("--subset", help="A subset; default: all.")
-def fetch(name: str, subset: str | None) -> None:
-    """Download NAME from its home, check it, and print its folder."""
-    from typedrag.core.errors import InputError
-    from typedrag.datasets import cache_folder, source_named
-
-    home = source_named(name).home
-    if not home.startswith("https:"):
-        raise InputError(f"dataset '{name}' is not fetched from anywhere", f"Look at it: typedrag datasets show {name}")
-    click.echo(f"fetching {name} from {home} …", err=True)
-    dataset = open_dataset(name, None, subset, {})
-    click.echo(f"{len(dataset.examples):,} questions, {len(dataset.skipped):,} rows left out", err=True)
-    click.echo(str(cache_folder()))
-
-
-@command.command("from-traces")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="JSONL file, for --dataset file --path.")
-def from_traces(file: Path, out: Path) -> None:
-    """Build a dataset from users' feedback in FILE, kept by `typedrag serve --limit feedback=FILE`.
-
-    Corrections become the best references of a question, answers rated good the next, answers rated bad the worst.
-    What users said of a question's type becomes its question_type. Questions that have bad answers only, and no type,
-    are left out.
-    """
-    from typedrag.cli.opening import claim_file, say
-    from typedrag.datasets.feedback import FeedbackFile, rows_from_feedback
-    from typedrag.files.text_files import write_json_lines
-
-    entries = list(FeedbackFile(file))
-    rows = rows_from_feedback(entries)
-    write_json_lines(claim_file(out), rows)
-    say(f"{len(rows)} questions of {len({answer.question for answer, _ in entries})} that something was said of: {out}")
-
-
-@command.command(cls=Builders)
-def build() -> None:
-    """Build a dataset from files, with an LM if needed."""
-
-
-def _facts(dataset: Dataset) -> dict[str, Any]:
-    from typedrag.datasets import SPLITS
+    dataset = _open_dataset(name, path, subset, fields)
 
     def count(field: str) -> dict[str, int]:
         return dict(sorted(Counter(str(e[field]) for e in dataset.examples if e.get(field)).items()))
 
-    return {
+    facts = {
+        "home": home,
         "name": dataset.name,
         "licence": dataset.licence,
         "source": dataset.source,
@@ -131,27 +80,145 @@ def _facts(dataset: Dataset) -> dict[str, Any]:
         "skipped": list(dataset.skipped),
         "first": dataset.examples[0].toDict() if dataset.examples else {},
     }
-
-
-def _print(facts: dict[str, Any]) -> None:
-    for name in ("name", "licence", "home", "source", "fingerprint", "questions"):
-        click.echo(f"{name:15} {facts[name]}")
-    for name in ("splits", "subsets", "question_types"):
-        if facts[name]:
-            click.echo(f"{name:15} {', '.join(f'{key} {n:,}' for key, n in facts[name].items())}")
-    skipped = facts["skipped"]
-    click.echo(f"{'skipped':15} {len(skipped)}")
-    for line in skipped[:_SHOWN_SKIPPED]:
+    if as_json:
+        return print_json(facts, default=plain)
+    for fact in ("name", "licence", "home", "source", "fingerprint", "questions"):
+        click.echo(f"{fact:15} {facts[fact]}")
+    for fact in ("splits", "subsets", "question_types"):
+        if facts[fact]:
+            click.echo(f"{fact:15} {', '.join(f'{key} {n:,}' for key, n in facts[fact].items())}")
+    click.echo(f"{'skipped':15} {len(dataset.skipped)}")
+    for line in dataset.skipped[:_SHOWN_SKIPPED]:
         click.echo(f"  {line}")
-    if len(skipped) > _SHOWN_SKIPPED:
-        click.echo(f"  and {len(skipped) - _SHOWN_SKIPPED:,} more: --json lists all")
+    if (more := len(dataset.skipped) - _SHOWN_SKIPPED) > 0:
+        click.echo(f"  and {more:,} more: --json lists all")
     click.echo("first question")
-    for name, value in facts["first"].items():
-        click.echo(f"  {name:17} {_short(value)}")
+    for field, value in facts["first"].items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=plain)
+        text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+        click.echo(f"  {field:17} {text}")
+    return None
 
 
-def _short(value: Any) -> str:
-    from typedrag.datasets import plain
+@options.command(group=command)
+def fetch(name: str, *, subset: Subset = None) -> None:
+    """Download NAME from its home, check it, and print its folder."""
+    from typedrag.datasets import cache_folder, source_named
 
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=plain)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+    home = source_named(name).home
+    if not home.startswith("https:"):
+        raise InputError(f"dataset '{name}' is not fetched from anywhere", f"Look at it: typedrag datasets show {name}")
+    say(f"fetching {name} from {home} …")
+    dataset = _open_dataset(name, None, subset, {})
+    say(f"{len(dataset.examples):,} questions, {len(dataset.skipped):,} rows left out")
+    click.echo(str(cache_folder()))
+
+
+def _open_dataset(name: str, path: Path | None, subset: str | None, fields: dict[str, str]) -> Dataset:
+    from typedrag.datasets import load_dataset
+
+    loading = {"subset": subset, "fields": fields}
+    return load_dataset(name, path, **{option: value for option, value in loading.items() if value})
+
+
+@options.command(group=command)
+def from_traces(file: FilePath, *, out: Annotated[Path, "JSONL file, for --dataset file --path."]) -> None:
+    """Build a dataset from users' feedback in FILE, kept by `typedrag serve --feedback FILE`.
+
+    Corrections become the best references of a question, answers rated good the next, answers rated bad the worst.
+    What users said of a question's type becomes its question_type. Questions that have bad answers only, and no type,
+    are left out.
+    """
+    from typedrag.datasets.feedback import FeedbackFile, rows_from_feedback
+
+    entries = list(FeedbackFile(file))
+    rows = rows_from_feedback(entries)
+    write_json_lines(claim_file(out), rows)
+    say(f"{len(rows)} questions of {len({answer.question for answer, _ in entries})} that something was said of: {out}")
+
+
+class _Builders(click.Group):
+    """The builders by name; the options of each are its fields."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from typedrag.builders import BUILDERS
+
+        return list(BUILDERS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from typedrag.builders import BUILDERS
+        from typedrag.experiments.config import SpendingCaps
+
+        builder = BUILDERS.get(cmd_name)
+        if builder is None:
+            return None
+        fields = options.field_options(builder, *builder.model_fields, under="settings", whole=True)
+        caps = options.field_options(SpendingCaps, *options.CAPS, under="caps") if builder.asks_lm else []
+        without = [] if builder.asks_lm else ["lm", "api_base", "threads", "replies"]
+        command = options.command(
+            fields, caps, name=cmd_name, timeout=builder.asks_lm, old={"--store": "--replies"},
+            without=[*without, *builder.model_fields],
+        )(_build)  # fmt: skip
+        command.help = cleandoc(builder.__doc__ or "") + _KEPT * builder.asks_lm
+        options.read_environment(command, f"TYPEDRAG_DATASETS_BUILD_{options.variable(cmd_name)}")
+        return command
+
+
+@command.command(cls=_Builders)
+def build() -> None:
+    """Build a dataset from files, with an LM if needed."""
+
+
+def _build(
+    ctx: click.Context,
+    *,
+    out: Annotated[Path, "The JSONL file to write."],
+    lm: Annotated[str | None, "LM that writes: embedded[:NAME], vllm:MODEL or a DSPy name."] = None,
+    api_base: Annotated[str | None, "Address of the OpenAI-compatible server of LMs without @URL."] = None,
+    threads: Annotated[PositiveInt, "LM calls at once."] = 16,
+    replies: Annotated[Path | None, "Store of LM replies; default: beside --out."] = None,
+    as_json: Annotated[bool, "Print the counts as JSON.", "--json"] = False,
+    values: dict[str, Any],
+) -> None:
+    from typedrag.builders import BUILDERS
+    from typedrag.experiments.config import SpendingCaps
+    from typedrag.lms.client import limit_calls_in_flight
+    from typedrag.lms.cost import track_calls
+    from typedrag.lms.lm import open_lm
+    from typedrag.lms.replies import use_reply_store
+    from typedrag.runs.work import Stages
+
+    claim_file(out)
+    settings = {name: value for name, value in values.get("settings", {}).items() if value not in (None, (), {})}
+    try:
+        builder: Builder = BUILDERS[ctx.info_name or ""](**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}", "See --help") from None
+    limit_calls_in_flight(threads)
+    store = replies or out.with_name(f"{out.name}.sqlite")
+    with ExitStack() as stack:
+
+        def opened(named: str | None) -> dspy.LM:
+            if not used:
+                stack.enter_context(use_reply_store(store))
+                used.append(store)
+            return track_calls(open_lm(named or lm, api_base=api_base, cache=True))
+
+        used: list[Path] = []
+        shown = stack.enter_context(RunsProgress(lambda: bool(used), "run the same command again", label="{}"))
+        stages = Stages(threads, stop=SpendingCaps(**values.get("caps", {})).stopper(), listener=shown.show)
+        built = builder.build(stages, opened)
+    left_out = +built.left_out
+    for reason, number in left_out.most_common():
+        say(f"left out: {number:,} ({reason})")
+    if not built.rows:
+        raise InputError("nothing was made", "Look at what was left out and why")
+    write_json_lines(out, built.rows)
+    counts = builder.counts(built)
+    if as_json:
+        return print_json({builder.of: counts, "left out": dict(left_out)})
+    for name, number in counts.items():
+        say(f"{name}: {number:,}")
+    say(f"{len(built.rows):,} rows")
+    return click.echo(str(out))

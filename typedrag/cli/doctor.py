@@ -1,27 +1,23 @@
-"""`typedrag doctor`: check what is installed, reachable and usable on this machine."""
+"""`typedrag doctor` and `typedrag models`: what is installed, reachable and usable on this machine."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 import click
 
+from typedrag.cli import options
+from typedrag.cli.terminal import print_json, say
 from typedrag.core.errors import TypedRAGError
 from typedrag.core.extras import require
 
 
 class Check(NamedTuple):
-    """A check: its name, whether it passed, and what was found or how to mend it.
-
-    Attributes:
-        needed: Whether a first answer needs it.
-    """
+    """A check: its name, whether it passed, what was found or how to mend it, and whether a first answer needs it."""
 
     name: str
     works: bool
@@ -29,14 +25,12 @@ class Check(NamedTuple):
     needed: bool = False
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+@options.command(name="doctor")
+def command(ctx: click.Context, *, as_json: options.Json = False) -> None:
     """Check LMs, Java, models and index. Fails if no question can be answered here."""
     checks = list(_run_checks())
     if as_json:
-        click.echo(json.dumps([c._asdict() for c in checks], indent=1))
+        print_json(*(c._asdict() for c in checks))
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
@@ -47,16 +41,24 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 
 def _run_checks() -> Iterator[Check]:
+    from typedrag.lms.models import MODELS
+
     yield Check("Python", True, platform.python_version())
-    yield from (_check(name, partial(_version, name)) for name in ("typedrag", "dspy"))
-    yield _check("Java", _java, needed=True)
-    yield _check("Lucene", _lucene, needed=True)
-    yield _check("index", _index, needed=True)
-    yield _check("type classifier", _classifier, needed=True)
-    yield _check("LM", _default_lm, needed=True)
-    yield _check("embedded engine", _engine)
-    yield from _models()
-    yield _vllm()
+    for package in ("typedrag", "dspy"):
+        try:
+            yield Check(package, True, version(package))
+        except PackageNotFoundError:
+            yield Check(package, False, "not installed. Install typedrag again")
+    yield _check("Java", _find_java, needed=True)
+    yield _check("Lucene", _find_lucene, needed=True)
+    yield _check("index", _open_index, needed=True)
+    yield _check("type classifier", _classify, needed=True)
+    yield _check("LM", _open_lm, needed=True)
+    yield _check("embedded engine", _find_engine)
+    for model in MODELS.values():
+        finding = str(model.path) if model.present else f"typedrag models fetch {model.name}  ({model.megabytes} MB)"
+        yield Check(f"model {model.name}", model.present, finding)
+    yield _check_vllm()
     keys = [name for name in os.environ if name.endswith("_API_KEY")]
     yield Check("API keys", bool(keys), ", ".join(sorted(keys)) or "none set; hosted LMs need one")
 
@@ -68,28 +70,21 @@ def _check(name: str, look: Callable[[], str], *, needed: bool = False) -> Check
         return Check(name, False, str(error), needed)
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        raise TypedRAGError("not installed", "Install typedrag again") from None
-
-
-def _java() -> str:
+def _find_java() -> str:
     from typedrag.retrieval.index.lucene import find_java
 
     java = find_java()
     return f"{java.version} of {java.source} ({java.home})"
 
 
-def _lucene() -> str:
+def _find_lucene() -> str:
     from typedrag.retrieval.index.lucene import find_jar, java_class
 
     java_class("io.anserini.search.SimpleSearcher")
     return find_jar().name
 
 
-def _index() -> str:
+def _open_index() -> str:
     from typedrag.retrieval import BM25Retriever
     from typedrag.retrieval.opening import default_index
 
@@ -97,49 +92,37 @@ def _index() -> str:
     return f"{retriever.index} ({retriever.manifest.passages:,} passages in language {retriever.manifest.language})"
 
 
-def _classifier() -> str:
+def _classify() -> str:
     from typedrag.programs.typed_rag.type_classifiers import WEIGHTS, LinearTypeClassifier
 
     LinearTypeClassifier()(question="Why is the sky blue?")
     return WEIGHTS.name
 
 
-def _default_lm() -> str:
+def _open_lm() -> str:
     from typedrag.lms.lm import DEFAULT_EMBEDDED, default_spec, locate_embedded, open_lm
     from typedrag.lms.vllm import KINDS
 
     kind, _, name = default_spec().partition(":")
-    if kind != "embedded":
-        lm = open_lm()
-        if kind not in KINDS:
-            _check_key(lm.model)
-        return f"{lm.model} can be opened"
-    _engine()
-    return f"embedded: {locate_embedded(name or DEFAULT_EMBEDDED).name}"
+    if kind == "embedded":
+        _find_engine()
+        return f"embedded: {locate_embedded(name or DEFAULT_EMBEDDED).name}"
+    model = open_lm().model
+    if kind not in KINDS:
+        import litellm
+
+        missing = [key for key in litellm.validate_environment(model)["missing_keys"] if key.endswith("_KEY")]
+        if missing:  # others that it lists, such as an address, have defaults
+            raise TypedRAGError(f"{model} wants {' and '.join(missing)} in the environment", "Set its key")
+    return f"{model} can be opened"
 
 
-def _check_key(model: str) -> None:
-    import litellm
-
-    missing = [key for key in litellm.validate_environment(model)["missing_keys"] if key.endswith("_KEY")]
-    if missing:  # others that it lists, such as an address, have defaults
-        raise TypedRAGError(f"{model} wants {' and '.join(missing)} in the environment", "Set its key")
-
-
-def _engine() -> str:
+def _find_engine() -> str:
     require("xllamacpp")
     return f"xllamacpp {version('xllamacpp')}"
 
 
-def _models() -> Iterator[Check]:
-    from typedrag.lms.models import MODELS
-
-    for model in MODELS.values():
-        finding = str(model.path) if model.present else f"typedrag models fetch {model.name}  ({model.megabytes} MB)"
-        yield Check(f"model {model.name}", model.present, finding)
-
-
-def _vllm() -> Check:
+def _check_vllm() -> Check:
     from typedrag.lms.vllm import find_vllm, served_models
 
     server, key = os.environ.get("TYPEDRAG_API_BASE"), os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
@@ -147,3 +130,34 @@ def _vllm() -> Check:
         started = f"{command} starts one" if (command := find_vllm()) else "no command vllm to start one"
         return Check("vLLM server", command is not None, f"TYPEDRAG_API_BASE is not set; {started}")
     return _check("vLLM server", lambda: f"{server} serves {', '.join(served_models(server, key, timeout=5))}")
+
+
+@click.group()
+def models() -> None:
+    """List and fetch small models."""
+
+
+@options.command(group=models, name="list")
+def list_models(*, as_json: options.Json = False) -> None:
+    """List all models, with size, licence, and whether they are on this machine."""
+    from typedrag.lms.models import MODELS
+
+    for m in MODELS.values():
+        if as_json:
+            facts = {name: getattr(m, name) for name in ("name", "megabytes", "licence", "present", "file", "sha256")}
+            print_json({**facts, "hub": m.hub or None, "packages": list(m.packages), "purpose": m.purpose})
+        else:
+            here = "here" if m.present else "not fetched"
+            click.echo(f"{m.name:20} {m.megabytes:>5} MB  {m.licence:11} {here:12} {m.purpose}")
+
+
+@options.command(group=models)
+def fetch(name: str) -> None:
+    """Download the model NAME and print its path."""
+    from typedrag.lms.models import fetch as fetch_model
+    from typedrag.lms.models import find_model
+
+    model = find_model(name)
+    if not model.present:
+        say(f"fetching {name} ({model.megabytes} MB, {model.licence}) …")
+    click.echo(str(fetch_model(name)))

@@ -2,90 +2,82 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from typedrag.cli import options
-from typedrag.cli.opening import say
-from typedrag.cli.progress import RunsProgress, in_words
+from typedrag.cli.terminal import RunsProgress, draw_table, in_words, print_json, say
 from typedrag.core.errors import InputError
+from typedrag.experiments.config import EvaluationConfig, SpendingCaps
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate import Evaluated
     from typedrag.experiments.results import GroupSummary, RunSummary
 
+FIELDS = options.field_options(
+    EvaluationConfig,
+    ("programs.program", "typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
+     "one run, in --out itself."),
+    "programs.as_published",
+    ("programs.options -o --option",
+     "Set any option of --program; of a run of several in --config by RUN.NAME=VALUE; repeatable."),
+    "programs.reranker",
+    "programs.retriever",
+    "index",
+    ("lm.spec --lm", options.LM_HELP),
+    "lm.api_base",
+    "lm.temperature",
+    "lm.max_tokens",
+    "dataset.name --dataset",
+    "dataset.path",
+    "dataset.subset",
+    "dataset.fields --field",
+    "dataset.split",
+    "dataset.limit",
+    "dataset.seed",
+    "scorer.spec --scorer",
+    "scorer.api_base --scorer-api-base",
+    "threads",
+    "calls_in_flight",
+    "executor",
+    "workers",
+    "caps.failures --max-failures",
+    "replies",
+    "tracking.enabled --tracking",
+    "tracking.uri --tracking-uri",
+    "tracking.tracing --tracing/--no-tracing",
+)  # fmt: skip
 
-@click.command()
-@options.config_options
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the run, or of all runs.")
-@click.option("--resume", is_flag=True, help="Continue the runs in --out.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: retry failed answers and judgments.")
-@options.listed("--only", help="Make only this run of --config.")
-@click.option(
-    "--program", "program__program",
-    help="typed_rag, rag, hanrag, … or a compiled one (a folder, models:/NAME@ALIAS or runs:/ID/PATH): "
-    "one run, in --out itself.",
-)  # fmt: skip
-@click.option("--answers", type=click.Path(path_type=Path),
-    help="Measure answers made elsewhere: JSONL with question or id, answer, perhaps passages; or a run's folder.",
-)  # fmt: skip
-@click.option("--system", help="Of --answers: the system they are of, which names its run and folder below --out.")
-@options.program_options
-@options.index_option
-@click.option(
-    "--lm", "lm__spec",
-    help="embedded[:NAME|FILE.gguf], vllm[-offline]:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded.",
-)  # fmt: skip
-@options.timeout_option
-@click.option("--api-base", "lm__api_base", help="Address of an OpenAI-compatible server, for the LM.")
-@click.option("--temperature", "lm__temperature", type=click.FloatRange(0), help="Temperature of the LM; default: 0.")
-@click.option("--max-tokens", "lm__max_tokens", type=click.IntRange(1), help="Maximum tokens of a reply.")
-@options.dataset_options(path="File or folder of the dataset; default: its public home.")
-@click.option(
-    "--split",
-    "dataset__split",
-    help="train, validation, test or all; default: the official dev or test file, else all.",
+
+@options.command(
+    FIELDS,
+    options.field_options(SpendingCaps, *options.CAPS, under="caps"),
+    name="evaluate",
+    timeout=True,
+    old={"--judgments": "--replies"},
 )
-@click.option(
-    "--limit", "dataset__limit", type=click.IntRange(1), help="Maximum questions, balanced over subsets and types."
-)
-@click.option("--seed", "dataset__seed", type=int, help="Random seed of the draw; default: 0.")
-@options.listed("--metric", "metrics", help="Metric, such as linkage.")
-@options.metric_option_option
-@options.scorer_options("The LM behind judges, as --lm.")
-@options.speed_options("Questions and judgments")
-@options.executor_options()
-@options.cap_options
-@click.option(
-    "--max-failures",
-    "caps__failures",
-    type=click.FloatRange(0, 1),
-    help="Stop if a larger share of answers fails; default: 0.3.",
-)
-@click.option(
-    "--replies", "--judgments", type=click.Path(path_type=Path), help="Store of LM replies; default: beside --out."
-)
-@options.tracking_options
-@click.option(
-    "--tracing/--no-tracing", "tracking__tracing", default=None,
-    help="Whether to trace each LM call in MLflow; default: no.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
-@click.pass_context
 def command(
     ctx: click.Context,
-    /,
-    config: Path | None,
-    out: Path,
-    resume: bool,
-    retry_failed: bool,
-    only: str | None,
-    as_json: bool,
-    settings: tuple[str, ...],
-    **flags: Any,
+    *,
+    config: options.ConfigFile = None,
+    settings: options.Settings = (),
+    out: Annotated[Path, "Folder of the run, or of all runs."],
+    resume: Annotated[bool, "Continue the runs in --out."] = False,
+    retry_failed: Annotated[bool, "With --resume: retry failed answers and judgments."] = False,
+    only: Annotated[str | None, options.Joined(), "Make only this run of --config."] = None,
+    answers: Annotated[
+        Path | None,
+        "Measure answers made elsewhere: JSONL with question or id, answer, perhaps passages; or a run's folder.",
+    ] = None,
+    system: Annotated[
+        str | None, "Of --answers: the system they are of, which names its run and folder below --out."
+    ] = None,
+    metrics: Annotated[str | None, options.Joined(), "--metric", "Metric, such as linkage."] = None,
+    metric_options: options.MetricOptions,
+    as_json: Annotated[bool, "Print the summaries as JSON, one a line.", "--json"] = False,
+    values: dict[str, Any],
 ) -> None:
     """Answer the questions of a dataset and measure the answers.
 
@@ -95,9 +87,11 @@ def command(
     """
     if retry_failed and not resume:
         raise InputError("--retry-failed is for runs that are continued", "Add --resume")
-    values = _values_of(flags)
-    if config is None and not isinstance(values["programs"], list) and not settings:
+    programs = _read_programs(values.pop("programs"), answers, system)
+    if config is None and not isinstance(programs, list) and not settings:
         raise InputError("nothing is named to be evaluated", "Name --program, --answers or --config")
+    named = [{"name": name} for name in (metrics or "").split(",") if name]
+    values |= {"programs": programs, "metrics": options.named_metrics(metric_options, named)}
 
     from typedrag.experiments.config_file import read_config
     from typedrag.experiments.evaluate import run_evaluation
@@ -113,56 +107,41 @@ def command(
     ended: list[Evaluated] = []
     with RunsProgress(lambda: any(is_run(out / program.name) for program in job.programs)) as display:
         for evaluated in run_evaluation(
-            job,
-            out,
-            resume=resume,
-            retry_failed=retry_failed,
-            on_progress=display.show,
-            on_notice=say,
+            job, out, resume=resume, retry_failed=retry_failed, on_progress=display.show, on_notice=say
         ):
             display.end()
             ended.append(evaluated)
-            say(_end_of(evaluated))
+            run, spent = evaluated.run, in_words(evaluated.run.spent)
+            if evaluated.stopped:
+                done = f"stopped after {len(run.questions)} of {run.planned} questions: {evaluated.stopped}"
+                say(f"{run.name}: {done}. Continue with --resume ({spent}): {run.path}")
+            else:
+                say(f"{run.name}: {run.planned} questions ({spent}): {run.path}")
     if as_json:
-        click.echo(json.dumps([e.summary.to_dict() for e in ended], ensure_ascii=False, indent=1))
+        print_json(*(e.summary.to_dict() for e in ended))
     else:
         _draw([e.summary for e in ended])
     if len(ended) < len(job.programs) or any(e.stopped for e in ended):
         ctx.exit(1)
 
 
-def _values_of(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags in the shape of `EvaluationConfig`; options of the runs of a --config are laid over these."""
-    values = options.nested(flags)
-    program = {name: value for name, value in values.pop("program").items() if value}
-    answers, system = values.pop("answers"), values.pop("system")
+def _read_programs(flags: dict[str, Any], answers: Path | None, system: str | None) -> Any:
+    """The `programs` of the config by flags: one, or options of the runs of a --config by their names."""
+    program = {name: value for name, value in flags.items() if value}
     if answers:
         if program:
             raise InputError("--answers are measured as they are, not those of a program", "Leave out either")
-        program = {"program": f"answers:{answers}", **({"name": system} if system else {})}
-    elif system:
+        return [{"program": f"answers:{answers}", **({"name": system} if system else {})}]
+    if system:
         raise InputError("--system is of --answers", "Name them: --answers FILE")
-    programs: Any = [program] if program else None
     if program.keys() == {"options"} and all(isinstance(options, dict) for options in program["options"].values()):
-        programs = {run: {"options": options} for run, options in program["options"].items()}
-    elif program and "program" not in program:
+        return {run: {"options": options} for run, options in program["options"].items()}
+    if program and "program" not in program:
         raise InputError(
             "--as-published, --option, --reranker and --retriever are of a --program",
             "Name one: --program NAME; or a run of --config: -o RUN.NAME=VALUE, --set programs.RUN.reranker=…",
         )
-    names = [name for name in (values["metrics"] or "").split(",") if name]
-    metrics = options.metrics_of(values.pop("metric_options"), [{"name": name} for name in names])
-    return {**values, "programs": programs, "metrics": metrics}
-
-
-def _end_of(evaluated: Evaluated) -> str:
-    run, spent = evaluated.run, in_words(evaluated.run.spent)
-    if evaluated.stopped:
-        return (
-            f"{run.name}: stopped after {len(run.questions)} of {run.planned} questions: {evaluated.stopped}. "
-            f"Continue with --resume ({spent}): {run.path}"
-        )
-    return f"{run.name}: {run.planned} questions ({spent}): {run.path}"
+    return [program] if program else None
 
 
 def _draw(summaries: list[RunSummary]) -> None:
@@ -177,28 +156,23 @@ def _draw(summaries: list[RunSummary]) -> None:
 
 
 def _draw_groups(title: str, groups: dict[str, GroupSummary]) -> None:
-    from typedrag.cli.tables import draw_table
-
-    columns = [_cells(group) for group in groups.values()]
+    columns = []
+    for group in groups.values():
+        cells = {
+            "questions": str(group.questions),
+            "answers failed": str(group.failed),
+            "fallbacks": str(group.fallbacks),
+            "not answered": group.share(group.not_answered),
+            "from the LM's knowledge": group.share(group.knowledge),
+            "grounded": group.share(group.grounded),
+        }
+        cells |= {f"{name} an answer": f"{mean:,.1f}" for name, mean in group.cost.items()}
+        for name, metric in group.metrics.items():
+            cells |= {f"{name}: scored": str(metric.n), f"{name}: failed": str(metric.failed)}
+            if metric.not_measurable:
+                cells[f"{name}: not measurable"] = str(metric.not_measurable)
+            cells |= {f"{name}/{measure}": f"{value:.3f}" for measure, value in metric.measures.items()}
+            cells |= {f"{name}/{measure}, answered": f"{value:.3f}" for measure, value in metric.answered.items()}
+        columns.append(cells)
     names = dict.fromkeys(name for cells in columns for name in cells)
     draw_table(["", *groups], ([name, *(cells.get(name, "") for cells in columns)] for name in names), title=title)
-
-
-def _cells(group: GroupSummary) -> dict[str, str]:
-    cells = {
-        "questions": str(group.questions),
-        "answers failed": str(group.failed),
-        "fallbacks": str(group.fallbacks),
-        "not answered": group.share(group.not_answered),
-        "from the LM's knowledge": group.share(group.knowledge),
-        "grounded": group.share(group.grounded),
-    }
-    cells |= {f"{name} an answer": f"{mean:,.1f}" for name, mean in group.cost.items()}
-    for name, metric in group.metrics.items():
-        cells[f"{name}: scored"] = str(metric.n)
-        cells[f"{name}: failed"] = str(metric.failed)
-        if metric.not_measurable:
-            cells[f"{name}: not measurable"] = str(metric.not_measurable)
-        cells |= {f"{name}/{measure}": f"{value:.3f}" for measure, value in metric.measures.items()}
-        cells |= {f"{name}/{measure}, answered": f"{value:.3f}" for measure, value in metric.answered.items()}
-    return cells

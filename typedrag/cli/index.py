@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from pydantic import PositiveInt
 
-from typedrag.cli.opening import say
-from typedrag.cli.options import assignments, chosen, index_option, listed
-from typedrag.cli.served import listen, listening
+from typedrag.cli import options
+from typedrag.cli import serve as serve_command
+from typedrag.cli.terminal import counting, print_json, say
 from typedrag.core.errors import InputError
+from typedrag.serving.settings import IndexSettings, read_settings
 
 if TYPE_CHECKING:
     from typedrag.retrieval import DenseManifest, Manifest
     from typedrag.retrieval.milvus import MilvusManifest
+
+Fields = Annotated[str, "Fields of JSONL or TSV rows, such as text=body,id=docno."]
+SkipBad = Annotated[bool, "Leave out path_error files and rows, and name each."]
+ADDRESS = "milvus:"
 
 
 @click.group(name="index")
@@ -25,120 +30,101 @@ def command() -> None:
     """Build and search an index of documents."""
 
 
-@command.command()
-@click.argument("sources", nargs=-1, type=click.Path(path_type=Path), metavar="SOURCE…")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the index.")
-@click.option(
-    "--to",
-    metavar="ADDRESS",
-    help="In the place of a folder, a collection of Milvus: milvus:http://HOST:PORT/COLLECTION.",
-)
-@click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
-@click.option(
-    "--contexts",
-    is_flag=True,
-    help="SOURCEs are files of questions, of MuSiQue, HotpotQA or 2WikiMultihopQA: index their contexts, each once.",
-)
-@listed("--metadata", help="With --to: a further field of rows, which filters can name.")
-@click.option("--k1", type=float, help="BM25's term frequency saturation; default: 0.9.")
-@click.option("--b", type=float, help="BM25's length normalisation; default: 0.4.")
-@click.option("--language", help="Language of the passages, such as en, de or th; default: detected.")
-@click.option(
-    "--dense",
-    metavar="MODEL",
-    help="Also embed the passages with this sentence-transformers model: all-minilm-l6-v2, a folder or a name of the "
-    "hub; or by an API: api:text-embedding-ada-002. Without SOURCE: embed the passages of the index in --out.",
-)
-@click.option("--query-prompt", help="Prefix of queries; default: the model's own, or that of E5 models.")
-@click.option("--passage-prompt", help="Prefix of passages; default: likewise.")
-@click.option(
-    "--approximate",
-    metavar="FACTORY",
-    help="Search the dense part approximately, for more passages than memory holds: auto, by their number, or a "
-    "factory string of FAISS such as IVF4096,PQ48 or HNSW32. Default: all are compared.",
-)
-@click.option("--bm25/--no-bm25", default=True, help="Whether the index has a BM25 part; default: yes.")
-@click.option("--force", is_flag=True, help="Replace an existing index, once the new one is built.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted build.")
-@click.option("--skip-bad", is_flag=True, help="Leave out unusable files and rows, and name each.")
+@options.command(group=command, old={"--to": "--out"})
 def build(
-    sources: tuple[Path, ...],
-    out: Path | None,
-    to: str | None,
-    fields: str,
-    metadata: str | None,
-    approximate: str | None,
-    dense: str | None,
-    query_prompt: str | None,
-    passage_prompt: str | None,
-    k1: float | None,
-    b: float | None,
-    **options: Any,
-) -> None:
+    sources: Annotated[tuple[Path, ...], options.Metavar("SOURCE…")] = (),
+    *,
+    out: Annotated[
+        str, "Folder of the index, or a collection of Milvus in its place: milvus:http://HOST:PORT/COLLECTION."
+    ],
+    fields: Fields = "",
+    contexts: Annotated[
+        bool,
+        "SOURCEs are files of questions, of MuSiQue, HotpotQA or 2WikiMultihopQA: index their contexts, each once.",
+    ] = False,
+    metadata: Annotated[str | None, options.Joined(), "With Milvus: a further field of rows, which filters can name."]
+    = None,
+    k1: Annotated[float | None, "BM25's term frequency saturation; default: 0.9."] = None,
+    b: Annotated[float | None, "BM25's length normalisation; default: 0.4."] = None,
+    language: Annotated[str | None, "Language of the passages, such as en, de or th; default: detected."] = None,
+    dense: Annotated[
+        str | None, options.Metavar("MODEL"),
+        "Also embed the passages with this sentence-transformers model: all-minilm-l6-v2, a folder or a name of the "
+        "hub; or by an API: api:text-embedding-ada-002. Without SOURCE: embed the passages of the index in --out.",
+    ] = None,
+    query_prompt: Annotated[str | None, "Prefix of queries; default: the model's own, or that of E5 models."] = None,
+    passage_prompt: Annotated[str | None, "Prefix of passages; default: likewise."] = None,
+    approximate: Annotated[
+        str | None, options.Metavar("FACTORY"),
+        "Search the dense part approximately, for more passages than memory holds: auto, by their number, or a factory "
+        "string of FAISS such as IVF4096,PQ48 or HNSW32. Default: all are compared.",
+    ] = None,
+    bm25: Annotated[bool, "Whether the index has a BM25 part."] = True,
+    force: Annotated[bool, "Replace an existing index, once the new one is built."] = False,
+    resume: Annotated[bool, "Continue an interrupted build."] = False,
+    skip_bad: SkipBad = False,
+) -> None:  # fmt: skip
     """Index files and folders.
 
     .jsonl and .tsv files (also .gz) have a passage in each row, or with --contexts a question with its passages; .txt,
     .md, .html, .pdf, .docx, .pptx and .epub files are split into passages of about 100 words. Links that lead out of a
     folder are not followed.
     """
-    if not sources and (to or not dense):
+    on_milvus = out.startswith(ADDRESS) or "://" in out
+    if not sources and (on_milvus or not dense):
         raise click.UsageError("Missing argument 'SOURCE…'.")
-    if (out is None) == (to is None):
-        raise click.UsageError("Name one: --out FOLDER or --to ADDRESS.")
-    if approximate and to:
-        raise click.UsageError("--approximate is of --out: Milvus has an index of its own.")
-    if options["contexts"] and (fields or metadata):
+    if approximate and on_milvus:
+        raise click.UsageError("--approximate is of a folder: Milvus has an index of its own.")
+    if contexts and (fields or metadata):
         raise click.UsageError("--contexts knows the fields of its files: leave --fields and --metadata out.")
-    if metadata and not to:
-        raise click.UsageError("--metadata is of --to: an index in a folder has no filters.")
-    from typedrag.cli.progress import counting
+    if metadata and not on_milvus:
+        raise click.UsageError("--metadata is of Milvus: an index in a folder has no filters.")
     from typedrag.retrieval import FieldMap, build_index, embed_index, open_encoder
+    from typedrag.retrieval.index.passages import add_places
+    from typedrag.retrieval.index.sources import source_reader
     from typedrag.retrieval.milvus import MilvusIndex, build_milvus
 
-    options |= chosen(k1=k1, b=b)
     mapped = FieldMap.parse(fields)
-    there = MilvusIndex(to) if to else None
+    there = MilvusIndex(out) if on_milvus else None
     encoder = open_encoder(dense, query_prompt=query_prompt, passage_prompt=passage_prompt) if dense else None
-    names = [str(source) for source in sources]
+    how = {"language": language, "bm25": bm25, "force": force, "resume": resume, **options.chosen(k1=k1, b=b)}
     if there:
-        metadata_fields = tuple(filter(None, (metadata or "").split(",")))
         manifest = build_milvus(
-            sources, there, counting, fields=mapped, metadata=metadata_fields, encoder=encoder, **options
-        )
+            sources, there, counting, fields=mapped, metadata=tuple(filter(None, (metadata or "").split(","))),
+            encoder=encoder, contexts=contexts, skip_bad=skip_bad, **how,
+        )  # fmt: skip
         _say_built([manifest], there.place)
-    elif out and sources:
-        from typedrag.retrieval.index.passages import add_places
-        from typedrag.retrieval.index.sources import source_reader
-
-        read = source_reader(sources, mapped, contexts=options.pop("contexts"), skip_bad=options.pop("skip_bad"))
+    elif sources:
+        read = source_reader(sources, mapped, contexts=contexts, skip_bad=skip_bad)
         with add_places(read):
-            passages = (placed.passage for placed in read())
             built = build_index(
-                passages, out, sources=names, encoder=encoder, approximate=approximate, stage=counting, **options
-            )
-        _say_built(built, str(out))
-    elif out and encoder:
-        if k1 is not None or b is not None or options["language"] or not options["bm25"]:
+                (placed.passage for placed in read()), Path(out), sources=[str(source) for source in sources],
+                encoder=encoder, approximate=approximate, stage=counting, **how,
+            )  # fmt: skip
+        _say_built(built, out)
+    elif encoder:
+        if k1 is not None or b is not None or language or not bm25:
             raise InputError(
                 "the passages of an index are embedded, and settings of its BM25 part are given", "Leave them out"
             )
-        built = embed_index(out, encoder, approximate=approximate, force=options["force"], stage=counting)
-        _say_built(built[1:], str(out))
+        built = embed_index(Path(out), encoder, approximate=approximate, force=force, stage=counting)
+        _say_built(built[1:], out)
 
 
-@command.command()
-@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SOURCE…")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the index.")
-@click.option("--fields", default="", help="Fields of JSONL or TSV rows, such as text=body,id=docno.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted addition.")
-@click.option("--skip-bad", is_flag=True, help="Leave out unusable files and rows, and name each.")
-@click.option("--force", is_flag=True, help="Discard an interrupted addition, and begin anew.")
-def append(sources: tuple[Path, ...], out: Path, fields: str, skip_bad: bool, **options: bool) -> None:
+@options.command(group=command)
+def append(
+    sources: Annotated[tuple[Path, ...], options.Metavar("SOURCE…")],
+    *,
+    out: Annotated[Path, "Folder of the index."],
+    fields: Fields = "",
+    resume: Annotated[bool, "Continue an interrupted addition."] = False,
+    skip_bad: SkipBad = False,
+    force: Annotated[bool, "Discard an interrupted addition, and begin anew."] = False,
+) -> None:
     """Add files and folders to an index, and to its dense part if it has one.
 
     Until all are added, it answers as before; then as if it had been built from all of them.
     """
-    from typedrag.cli.progress import counting
     from typedrag.retrieval import FieldMap, append_index
     from typedrag.retrieval.index.building import read_parts
     from typedrag.retrieval.index.generations import open_current
@@ -149,56 +135,53 @@ def append(sources: tuple[Path, ...], out: Path, fields: str, skip_bad: bool, **
     read = source_reader(sources, FieldMap.parse(fields), skip_bad=skip_bad, indexed=held.sources)
     with add_places(read):
         passages = (placed.passage for placed in read())
-        built = append_index(passages, out, sources=[str(s) for s in sources], stage=counting, **options)
+        names = [str(source) for source in sources]
+        built = append_index(passages, out, sources=names, stage=counting, resume=resume, force=force)
     _say_built(built, str(out))
 
 
-@command.command()
-@click.argument("index")
+@options.command(group=command)
 def info(index: str) -> None:
     """Print the manifest of INDEX, a folder or a collection of Milvus, as JSON.
 
     That of a folder's dense part is the field `dense`.
     """
-    if index.startswith("milvus:"):
+    if index.startswith(ADDRESS):
         from typedrag.retrieval.milvus import MilvusIndex
 
         click.echo(MilvusIndex(index).manifest().model_dump_json(indent=1))
-    else:
-        click.echo(json.dumps(_facts(Path(index)), ensure_ascii=False, indent=1))
-
-
-def _facts(index: Path) -> dict[str, Any]:
+        return
     from typedrag.retrieval.index.building import read_parts
     from typedrag.retrieval.index.generations import open_current
 
-    bm25, dense = open_current(index, read_parts)
+    bm25, dense = open_current(Path(index), read_parts)
     facts = bm25.model_dump(mode="json") if bm25 else {}
-    return {**facts, "dense": dense.model_dump(mode="json")} if dense else facts
+    print_json({**facts, "dense": dense.model_dump(mode="json")} if dense else facts, indent=1)
 
 
-@command.command()
-@click.argument("index")
-@click.argument("query")
-@click.option("-k", "--top-k", type=click.IntRange(1), default=5, show_default=True, help="Number of passages.")
-@click.option("--retriever", help="Of a folder: bm25, dense, hybrid, hybrid:WEIGHT or auto. Default: bm25.")
-@click.option("--k1", type=float, help="BM25's k1, instead of the manifest's.")
-@click.option("--b", type=float, help="BM25's b, instead of the manifest's.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@options.command(group=command)
 def search(
-    index: str, query: str, top_k: int, retriever: str | None, k1: float | None, b: float | None, as_json: bool
-) -> None:
+    index: str,
+    query: str,
+    *,
+    top_k: Annotated[PositiveInt, "-k", "Number of passages."] = 5,
+    retriever: Annotated[
+        str | None, "Of a folder: bm25, dense, hybrid, hybrid:WEIGHT or auto. Default: bm25."
+    ] = None,
+    k1: Annotated[float | None, "BM25's k1, instead of the manifest's."] = None,
+    b: Annotated[float | None, "BM25's b, instead of the manifest's."] = None,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
     """Print the passages of INDEX for QUERY, best first.
 
     INDEX is a folder, or an address, which says itself how it is searched.
     """
     from dataclasses import asdict
 
-    from typedrag.retrieval import BM25Setting, open_retriever, retriever_parts
+    from typedrag.retrieval import open_retriever, retriever_parts
     from typedrag.retrieval.opening import brings_index
 
-    settings: dict[BM25Setting, float | None] = {"k1": k1, "b": b}
-    values = {name: value for name, value in settings.items() if value is not None}
+    values: dict[Any, float] = options.chosen(k1=k1, b=b)
     if brings_index(index):
         if retriever is not None:
             hint = f"Leave it out; an address of Milvus can end with ?search={retriever}"
@@ -211,33 +194,38 @@ def search(
     [passages] = opened.search([query], top_k)
     for passage in passages:
         if as_json:
-            click.echo(json.dumps(asdict(passage), ensure_ascii=False))
+            print_json(asdict(passage))
         else:
             click.echo(f"{passage.score:7.3f}  {passage.id}  {passage.title}\n         {passage.text}\n")
     if not passages:
-        click.echo("no passage found", err=True)
+        say("no passage found")
 
 
-@command.command()
-@index_option
-@click.option("--retriever", default="bm25", show_default=True, help="bm25, dense, hybrid, hybrid:WEIGHT or auto.")
-@assignments("--limit", "limits", help="A limit of the server, such as queue=512; see docs/index-server.md.")
-@listening(8010)
+@options.command(serve_command.settings_options(IndexSettings), group=command, old={"--replicas": "--workers"})
 def serve(
-    index: Path | None, retriever: str, limits: dict[str, Any], keys: Path | None, no_keys: bool, **where: Any
-) -> None:
+    *,
+    index: options.Index = None,
+    retriever: Annotated[str, "bm25, dense, hybrid, hybrid:WEIGHT or auto."] = "bm25",
+    host: serve_command.Host = "127.0.0.1",
+    port: serve_command.Port = 8010,
+    workers: serve_command.Workers = 1,
+    limits: serve_command.OldLimits,
+    values: dict[str, Any],
+) -> None:  # fmt: skip
     """Let programs on other machines search an index over HTTP, until it is stopped.
 
     They name it by --retriever http://HOST:PORT, and need neither the index nor Java. Without --keys
     it listens on this machine alone.
     """
     from typedrag.retrieval.opening import default_index
-    from typedrag.serving.index_server import IndexSettings, open_index
-    from typedrag.serving.settings import read_settings
+    from typedrag.serving.index_server import open_index
 
-    settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)}, IndexSettings)
+    settings = read_settings(serve_command.given_settings(values, limits), IndexSettings)
     folder = index or default_index()
-    listen(f"{folder.name} by {retriever}", partial(open_index, retriever, folder, settings), settings, **where)
+    opening = partial(open_index, retriever, folder, settings)
+    serve_command.listen(
+        f"{folder.name} by {retriever}", opening, settings, workers=workers, host=host, port=port
+    )  # fmt: skip
 
 
 def _say_built(built: Sequence[Manifest | DenseManifest | MilvusManifest | None], place: str) -> None:

@@ -1,19 +1,18 @@
-"""`typedrag judges`: check judges against people's labels, and let one compare runs."""
+"""`typedrag research judges`: check judges against people's labels, and let one compare runs."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 from click.core import ParameterSource
+from pydantic import DirectoryPath, Field, PositiveInt
 
-from typedrag.cli.opening import claim_file, say
-from typedrag.cli.options import Decorator, timeout_option, together
-from typedrag.cli.progress import RunsProgress
+from typedrag.cli import options
+from typedrag.cli.terminal import RunsProgress, claim_file, draw_table, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.files.text_files import write_text
 
@@ -21,11 +20,15 @@ if TYPE_CHECKING:
     import dspy
 
     from typedrag.datasets import Dataset
-    from typedrag.experiments.judges.judging import Scorer
-    from typedrag.experiments.judges.pairwise import PairwiseComparison, WinRate
-    from typedrag.experiments.judges.saved import JudgeCheck
+    from typedrag.experiments.judges.pairwise import PairwiseComparison
 
-_NO_LM = "none"
+_SCORER = "The LM behind the judges, as --lm of typedrag ask. Default: TYPEDRAG_LM, else embedded."
+APIBase = Annotated[
+    str | None, "Address of its server. For vllm, default: TYPEDRAG_API_BASE.", "--scorer-api-base", "--api-base"
+]
+Threads = Annotated[PositiveInt, "Judgments at once."]
+Replies = Annotated[Path | None, "File that stores LM replies."]
+OLD = {"--judgments": "--replies"}
 
 
 @click.group(name="judges")
@@ -33,60 +36,29 @@ def command() -> None:
     """Check judges against people's labels, and let a judge compare runs."""
 
 
-def _scorer_options(multiple: bool) -> Decorator:
-    """The options of the judges' LM."""
-    about = "The LM behind the judges, as --lm of typedrag ask. Default: TYPEDRAG_LM, else embedded."
-    again = " Repeatable."
-    return together(
-        click.option("--scorer", "scorers" if multiple else "scorer", multiple=multiple, help=about + again * multiple),
-        click.option(
-            "--scorer-api-base",
-            "--api-base",
-            "scorer_api_base",
-            help="Address of its server. For vllm, default: TYPEDRAG_API_BASE.",
-        ),
-        timeout_option,
-        click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="Judgments at once."),
-        click.option("--replies", "--judgments", type=click.Path(path_type=Path), help="File that stores LM replies."),
-    )
-
-
-@command.command()
-@_scorer_options(multiple=True)
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder of labels, with folders linkage, wiki_nfqa, webgpt, sub_questions and nf_cats as published.",
-)
-@click.option("--path", "paths", multiple=True, metavar="DATASET=PATH", help="Labels of one dataset. Repeatable.")
-@click.option("--limit", type=click.IntRange(1), help="Maximum questions, or answers, of each dataset; default: all.")
-@click.option("--candidates", type=click.IntRange(2), default=4, show_default=True, help="Answers judged per question.")
-@click.option("--seed", default=0, show_default=True, help="Random seed.")
-@click.option(
-    "--compiled",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="FOLDER",
-    help="Instead, check a compiled judge against the one it was compiled from, on the test split. Repeatable.",
-)
-@click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
+@options.command(group=command, timeout=True, old=OLD)
 def check(
     ctx: click.Context,
-    scorers: tuple[str, ...],
-    scorer_api_base: str | None,
-    threads: int,
-    replies: Path | None,
-    data: Path | None,
-    paths: tuple[str, ...],
-    limit: int | None,
-    candidates: int,
-    seed: int,
-    compiled: tuple[Path, ...],
-    out: Path | None,
-    as_json: bool,
-) -> None:
+    *,
+    scorers: Annotated[tuple[str, ...], "--scorer", _SCORER] = (),
+    scorer_api_base: APIBase = None,
+    threads: Threads = 16,
+    replies: Replies = None,
+    data: Annotated[
+        DirectoryPath | None,
+        "Folder of labels, with folders linkage, wiki_nfqa, webgpt, sub_questions and nf_cats as published.",
+    ] = None,
+    paths: Annotated[tuple[str, ...], options.Metavar("DATASET=PATH"), "--path", "Labels of one dataset."] = (),
+    limit: Annotated[PositiveInt | None, "Maximum questions, or answers, of each dataset; default: all."] = None,
+    candidates: Annotated[int, Field(ge=2), "Answers judged per question."] = 4,
+    seed: Annotated[int, "Random seed."] = 0,
+    compiled: Annotated[
+        tuple[DirectoryPath, ...], options.Metavar("FOLDER"),
+        "Instead, check a compiled judge against the one it was compiled from, on the test split.",
+    ] = (),
+    out: Annotated[Path | None, "Write the page to this Markdown file."] = None,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
     """Measure the agreement of judges with people's labels.
 
     The judges are those of answers (LINKAGE, grades, pairwise), of sub-questions (types, coverage) and of
@@ -108,39 +80,41 @@ def check(
 
     out = out and claim_file(out)
     datasets = _read_labels(data, paths)
-    specs = [spec for spec in scorers or (default_spec(),) if spec != _NO_LM]
-    lms = [Scorer(split_address(spec)[0], _open(spec, scorer_api_base, threads)) for spec in specs]
+    specs = [spec for spec in scorers or (default_spec(),) if spec != "none"]
+    lms = [Scorer(split_address(spec)[0], _open_scorer(spec, scorer_api_base, threads)) for spec in specs]
     settings = CheckSettings(limit=limit, candidates=candidates, seed=seed, threads=threads)
     with use_reply_store(replies or cache_dir() / "judges-replies.sqlite"), RunsProgress(label="{}") as shown:
         if compiled:
             checks = [
                 (f, s, check_saved_judge(f, datasets, s, settings, listener=shown.show)) for f in compiled for s in lms
             ]
-            ctx.exit(_show_checks(checks, as_json))
+            for folder, scorer, agreement in checks:
+                better = "better" if agreement.is_better else "not shown to be better"
+                say(f"{folder}, {scorer.name}: {better}: {agreement}")
+            if as_json:
+                print_json(*({"folder": str(folder), **asdict(agreement)} for folder, _, agreement in checks))
+            ctx.exit(0 if checks and all(agreement.is_better for _, _, agreement in checks) else 1)
         report = check_judges(datasets, lms, settings, listener=shown.show)
     page = judges_page(report, _command_line(ctx))
     if out:
         write_text(out, page)
         say(str(out))
     if as_json:
-        click.echo(json.dumps(asdict(report), ensure_ascii=False, indent=1))
+        print_json(asdict(report))
     elif not out:
         click.echo(page, nl=False)
 
 
-@command.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN RUN…")
-@_scorer_options(multiple=False)
-@click.option("--out", type=click.Path(path_type=Path), help="Output; default: pairwise.json beside the first RUN.")
-@click.option("--json", "as_json", is_flag=True, help="Print the content of --out.")
+@options.command(group=command, timeout=True, old=OLD)
 def pairwise(
-    folders: tuple[Path, ...],
-    scorer: str | None,
-    scorer_api_base: str | None,
-    threads: int,
-    replies: Path | None,
-    out: Path | None,
-    as_json: bool,
+    folders: Annotated[tuple[Path, ...], options.Metavar("RUN RUN…")],
+    *,
+    scorer: Annotated[str | None, _SCORER] = None,
+    scorer_api_base: APIBase = None,
+    threads: Threads = 16,
+    replies: Replies = None,
+    out: Annotated[Path | None, "Output; default: pairwise.json beside the first RUN."] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Compare the answers of finished RUNs, each pair in both orders.
 
@@ -154,12 +128,12 @@ def pairwise(
     runs = [read_run(folder) for folder in folders]
     beside = folders[0].resolve().parent
     out = claim_file(out or beside / FILE)
-    lm = _open(scorer, scorer_api_base, threads)
+    lm = _open_scorer(scorer, scorer_api_base, threads)
     with use_reply_store(replies or beside / REPLIES), RunsProgress(label="{}") as shown:
         comparison = compare_pairwise(runs, lm, threads=threads, listener=shown.show)
     write_pairwise(comparison, out)
     if as_json:
-        click.echo(json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1))
+        print_json(comparison.to_dict())
     else:
         _draw(comparison)
     for reason, number in comparison.left_out.items():
@@ -167,22 +141,12 @@ def pairwise(
     say(f"{comparison.spent.usage.in_words()}, {comparison.seconds:.0f} s: {out}")
 
 
-def _open(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
+def _open_scorer(spec: str | None, api_base: str | None, threads: int) -> dspy.LM:
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.lms.lm import open_lm
 
     limit_calls_in_flight(threads)
     return open_lm(spec, api_base=api_base, role="scorer", cache=True)
-
-
-def _show_checks(checks: list[tuple[Path, Scorer, JudgeCheck]], as_json: bool) -> int:
-    """Print the checks of compiled judges, and return the exit status."""
-    for folder, scorer, check in checks:
-        say(f"{folder}, {scorer.name}: {'better' if check.is_better else 'not shown to be better'}: {check}")
-    if as_json:
-        rows = [{"folder": str(folder), **asdict(check)} for folder, _, check in checks]
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=1))
-    return 0 if checks and all(check.is_better for _, _, check in checks) else 1
 
 
 def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset]:
@@ -209,15 +173,13 @@ def _read_labels(data: Path | None, paths: tuple[str, ...]) -> dict[str, Dataset
     return {name: load_dataset(name, place, **CHECKED[name].options) for name, place in places.items()}
 
 
-_GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-
-
 def _command_line(ctx: click.Context) -> str:
     """The command as it was given."""
-    words = ["typedrag", *ctx.command_path.split()[1:]]
+    words = ["typedrag", "research", "judges", "check"]
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if value is None or not parameter.name or ctx.get_parameter_source(parameter.name) not in _GIVEN:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if value is None or source not in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
             continue  # some options are used by their callbacks and have no value here
         for item in value if isinstance(value, tuple) else (value,):
             words += [parameter.opts[0]] if item is True else [parameter.opts[0], str(item)]
@@ -225,9 +187,12 @@ def _command_line(ctx: click.Context) -> str:
 
 
 def _draw(comparison: PairwiseComparison) -> None:
-    from typedrag.cli.tables import draw_table
-
-    cells = {(rate.run, rate.other): _cell(rate) for rate in comparison.win_rates}
+    cells = {}
+    for rate in comparison.win_rates:
+        failed = f", {rate.failed} failed" if rate.failed else ""
+        likelier = f"\nlikelier: {rate.likelier}" if rate.likelier else ""
+        counts = f"{rate.wins} won, {rate.ties} tied, {rate.losses} lost{failed}"
+        cells[rate.run, rate.other] = f"{rate.rate or '–'}\n{counts}{likelier}"
     draw_table(
         ["", *comparison.runs],
         [[run, *(cells.get((run, other), "–") for other in comparison.runs)] for run in comparison.runs],
@@ -239,10 +204,3 @@ def _draw(comparison: PairwiseComparison) -> None:
             f"The judge preferred the answer in the first place in {comparison.first_place:.0%} of its preferences; "
             f"both orders agree on {comparison.consistency:.0%} of the questions."
         )
-
-
-def _cell(rate: WinRate) -> str:
-    counts = f"{rate.wins} won, {rate.ties} tied, {rate.losses} lost"
-    failed = f", {rate.failed} failed" if rate.failed else ""
-    likelier = f"\nlikelier: {rate.likelier}" if rate.likelier else ""
-    return f"{rate.rate or '–'}\n{counts}{failed}{likelier}"

@@ -1,46 +1,56 @@
-"""The command `typedrag`, and the handling of errors and signals."""
+"""The command `typedrag`: the table of its commands, and the handling of signals."""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from enum import IntEnum
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
 
 from typedrag import __version__
-from typedrag.cli.commands import Commands, read_environment
-from typedrag.core.errors import InputError, TypedRAGError, Unavailable, path_error
-from typedrag.core.extras import name_missing_extras
-from typedrag.core.redaction import without_keys
+from typedrag.cli.options import Commands, Table, read_environment
+from typedrag.cli.terminal import ExitCode, log_to_stderr, report_errors
 
-COMMANDS = (
-    "ask",
-    "compare",
-    "compile",
-    "cost",
-    "datasets",
-    "diff",
-    "doctor",
-    "evaluate",
-    "index",
-    "judges",
-    "keys",
-    "mcp",
-    "models",
-    "papers",
-    "ranker",
-    "registry",
-    "report",
-    "revelator",
-    "serve",
-    "sweep",
-)
+COMMANDS: Table = {
+    "Answer": {
+        "ask": ("ask", "Answer a question, or a file of them."),
+        "index": ("index", "Build, search and serve an index of documents."),
+    },
+    "Measure": {
+        "evaluate": ("evaluate", "Answer the questions of a dataset and measure the answers."),
+        "compare": ("compare", "Compare runs with a baseline, with intervals and paired tests."),
+        "report": ("compare:report", "Write runs as one HTML page."),
+    },
+    "Improve": {
+        "compile": ("compile", "Compile a program, and test it on questions it was not compiled on."),
+        "sweep": ("sweep", "Search the settings of a program with Optuna."),
+    },
+    "Serve": {
+        "serve": ("serve", "Serve programs over HTTP."),
+        "mcp": ("serve:mcp", "Answer an agent over the Model Context Protocol."),
+        "keys": ("serve:keys", "Manage the API keys of a server."),
+        "registry": ("registry", "List and promote compiled programs registered in MLflow."),
+    },
+    "Manage": {
+        "datasets": ("datasets", "List, show, fetch and build datasets."),
+        "models": ("doctor:models", "List and fetch small models."),
+        "doctor": ("doctor", "Check LMs, Java, models and index."),
+        "research": ("main:research", "Make the papers' tables, check judges, train rankers, compare programs."),
+    },
+}
+RESEARCH: Table = {
+    "Commands": {
+        "papers": ("papers", "Make the tables of the papers, beside what was published."),
+        "judges": ("judges", "Check judges against people's labels, and let a judge compare runs."),
+        "ranker": ("ranker", "Train a list ranker (RichRAG), and measure rankers on pools of passages."),
+        "revelator": ("revelator", "Train and measure the revelator of program hanrag."),
+        "cost": ("research:cost", "Add up what runs have spent."),
+        "diff": ("research:diff", "Show what changed from one program to another."),
+    },
+}
 
 WELCOME = """\
 typedrag answers questions such as "why…", "how do I…", "which is better…" from your documents.
@@ -63,86 +73,45 @@ What works on this machine:  typedrag doctor      All commands:  typedrag --help
 """
 
 
-class ExitCode(IntEnum):
-    """The exit statuses of commands."""
-
-    OK = 0
-    FAILED = 1
-    BAD_INPUT = 2
-    UNAVAILABLE = 3
-    INTERRUPTED = 130
-    TERMINATED = 143
-
-
-class _Commands(Commands):
+class _TypedRAG(Commands):
     """All commands."""
 
-    names = COMMANDS
-
     def invoke(self, ctx: click.Context) -> Any:
-        with errors_said():
+        with report_errors():
             return super().invoke(ctx)
 
 
-@contextmanager
-def errors_said() -> Iterator[None]:
-    """Turn typedrag's errors, and those of unusable files, into a message and an exit status."""
-    try:
-        with name_missing_extras():
-            yield
-    except TypedRAGError as error:
-        click.echo(f"Error: {error}", err=True)
-        if isinstance(error, InputError):
-            sys.exit(ExitCode.BAD_INPUT)
-        sys.exit(ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if error.filename is None:
-            with suppress(OSError):  # flushing stdout at exit would fail again
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        with errors_said():
-            raise path_error(error.filename or "what was to be written", error) from error
-
-
-class _Lines(logging.Formatter):
-    """Log lines without keys, since those of libraries contain addresses; typedrag's warnings read like its errors."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = without_keys(super().format(record))
-        own = record.name.startswith("typedrag.") and record.levelno == logging.WARNING
-        return f"Warning: {line.removeprefix(f'{record.name}: ')}" if own else line
-
-
-def log_to_stderr(*, verbose: bool) -> None:
-    """Make this process log to stderr, without keys."""
-    lines = logging.StreamHandler()
-    lines.setFormatter(_Lines("%(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[lines])
-    logging.getLogger("typedrag").setLevel(logging.INFO if verbose else logging.WARNING)
-    logging.getLogger("typedrag.lms.vllm").setLevel(logging.INFO)  # what it says while minutes pass
-    if not verbose:
-        # it warns of each reply that was cut off, as answers do; the level of `dspy` itself is set by its import
-        for noisy in ("httpx", "dspy.clients.lm", "huggingface_hub", "sentence_transformers"):
-            logging.getLogger(noisy).setLevel(logging.ERROR)
-
-
-@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_TypedRAG,
+    table=COMMANDS,
+    moved=dict.fromkeys(RESEARCH["Commands"], "research"),
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="typedrag")
 @click.option("-v", "--verbose", is_flag=True, help="Log progress to stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print results and errors only.")
+@click.option("--no-color", is_flag=True, help="Print without colors; so does the variable NO_COLOR.")
 @click.pass_context
-def cli(ctx: click.Context, verbose: bool) -> None:
+def cli(ctx: click.Context, verbose: bool, quiet: bool, no_color: bool) -> None:
     """Answer non-factoid questions over a document collection.
 
     Each option can also be set by an environment variable: --top-k of `typedrag ask` by TYPEDRAG_ASK_TOP_K.
     """
-    log_to_stderr(verbose=verbose)
+    if no_color:
+        os.environ["NO_COLOR"] = "1"  # which rich heeds
+    log_to_stderr(verbose=verbose, quiet=quiet)
     if ctx.invoked_subcommand is None:
         click.echo(WELCOME, nl=False)
 
 
-read_environment(cli, _Commands.variables)
+@click.group(cls=Commands, table=RESEARCH)
+def research() -> None:
+    """Make the tables of the papers, check judges, train rankers, and look into runs and programs."""
 
+
+command = research
+read_environment(cli, "TYPEDRAG")
 
 _SIGNALS = {
     signal.SIGINT: ("Interrupted", ExitCode.INTERRUPTED),
@@ -172,7 +141,7 @@ def main() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:  # as a shell sets it for what runs in the background
             signal.signal(number, _stop)
     try:
-        with errors_said():
+        with report_errors():
             sys.exit(cli(prog_name="typedrag", standalone_mode=False))  # click returns the status of ctx.exit
     except click.ClickException as error:
         error.show()

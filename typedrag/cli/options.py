@@ -1,53 +1,465 @@
-"""Options that commands share; an option of a config is named by its path: `lm__api_base` is `lm.api_base`."""
+"""Commands, whose options are made from the fields of configs and from the parameters of functions.
+
+The option of a config's field is named by its path: `lm__api_base` is `lm.api_base`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
+from click.shell_completion import CompletionItem
 
+from typedrag.cli.terminal import say
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import InputError
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Table = Mapping[str, Mapping[str, tuple[str, str]]]
+"""Commands by their headings: a name, its module (with `:ATTRIBUTE` if that is not `command`) and what it does."""
+Callback = Callable[[click.Context, click.Parameter, Any], Any]
+
+GROUPS: Mapping[str, str] = {
+    "Program and passages": "program as-published option reranker retriever index top-k answers system type module "
+    "optimizer optimizer-option budget estimate",
+    "LMs": "lm api-base temperature max-tokens prompt-lm prompt-api-base teacher-lm teacher-api-base scorer "
+    "scorer-api-base timeout no-cache",
+    "Data and metrics": "dataset path subset field split limit test-limit seed metric metric-option only file variant",
+    "Results": "out resume retry-failed json trace replies register tracking tracking-uri tracing",
+    "Speed and limits": "threads calls-in-flight executor workers max-cost max-lm-calls max-tokens-spent max-minutes "
+    "max-failures",
+}
+"""The options by the headings of the help, so that a word stands under the same one in all commands."""
+RARE = frozenset(
+    "as-published type system optimizer-option temperature max-tokens prompt-lm prompt-api-base teacher-lm "
+    "teacher-api-base scorer-api-base timeout no-cache path subset field split test-limit seed metric-option only "
+    "retry-failed replies register tracking tracking-uri tracing calls-in-flight executor workers max-lm-calls "
+    "max-tokens-spent max-minutes max-failures origins read-seconds breaker-failures breaker-seconds registry-seconds "
+    "drain lm-calls question-tokens body-bytes batch running log-questions standalone page retries "
+    "validation-share test-share passage-words query-prompt passage-prompt approximate k1 b metadata skip-bad "
+    "annotation-temperature top-p superior".split()
+)
+"""The options that only `--help-all` shows, of commands with many."""
+_FEW = 15
+_ALL = "typedrag.help_all"
+_JOINED = ("subset", "modules")
+"""Fields that hold several names with commas between."""
 
 
-def together(*options: Decorator) -> Decorator:
-    """Several options as one decorator, in the order of the help."""
+class Metavar(str):
+    """The name of an option's value in the help."""
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    __slots__ = ()
 
 
-def assignments(*names: str, metavar: str = "NAME=VALUE", **settings: Any) -> Decorator:
-    """A repeatable option of assignments, which the command gets as a nested dict."""
-
-    def read(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-        if not values:
-            return {}
-        from typedrag.experiments.config_file import with_settings
-
-        return with_settings({}, values, max(option.opts, key=len))
-
-    return click.option(*names, multiple=True, metavar=metavar, callback=read, **settings)
+class Joined:
+    """Marks a repeatable option whose values are joined by commas: of others only the last would be used."""
 
 
-def listed(*names: str, help: str) -> Decorator:
-    """A repeatable option of names, which the command gets as one text with commas, as if all were given at once.
+class Hidden:
+    """Marks an option that the help leaves out."""
 
-    Without it, all but the last of a repeated option would be lost silently.
+
+ConfigFile = Annotated[Path | None, "YAML file, see configs/; other options override it.", "--config"]
+Settings = Annotated[
+    tuple[str, ...], Metavar("PATH=VALUE"), "--set",
+    "Any setting of the config, by its path, such as lm.max_tokens=256 or programs.NAME.options.top_k=3.",
+]  # fmt: skip
+Json = Annotated[bool, "Print JSON, an object a line.", "--json"]
+Index = Annotated[Path | None, "Index folder. Default: TYPEDRAG_INDEX, else a sample corpus."]
+FieldMapping = Annotated[
+    dict[str, str], "--field", "Column of a field in a file of your own, such as answers=gold; repeatable."
+]
+MetricOptions = Annotated[dict[str, Any], Metavar("METRIC.NAME=VALUE"), "--metric-option", "Option of a metric."]
+LM_HELP = "embedded[:NAME|FILE.gguf], vllm[-offline]:MODEL or a DSPy name. Default: TYPEDRAG_LM, else embedded."
+CAPS = (
+    "tokens --max-tokens-spent",
+    "lm_calls --max-lm-calls",
+    "cost --max-cost",
+    "minutes --max-minutes",
+)
+"""The fields of `SpendingCaps`."""
+
+
+class Command(click.Command):
+    """A command whose help shows its options in groups, and rarely used ones only by `--help-all`.
+
+    Args:
+        old: Former names of options, and the present ones.
     """
 
-    def join(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
-        return ",".join(values) if values else None
+    def __init__(self, *args: Any, old: Mapping[str, str] | None = None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.old = dict(old or {})
+        shown = [p for p in self.params if isinstance(p, click.Option) and not p.hidden]
+        self.rare = [p for p in shown if flag_name(p) in RARE] if len(shown) > _FEW else []
+        if self.rare:
+            self.params.append(
+                click.Option(
+                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+                    help=f"Show {len(self.rare)} more options.",
+                )
+            )  # fmt: skip
 
-    return click.option(*names, multiple=True, callback=join, help=f"{help} Several: with commas, or repeated.")
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for place, word in enumerate(args):
+            name, equals, value = word.partition("=")
+            if name in self.old:
+                say(f"{name} is now {self.old[name]}")
+                args[place] = f"{self.old[name]}{equals}{value}"
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Options", *GROUPS, "Help")}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record and (ctx.meta.get(_ALL) or parameter not in self.rare):
+                name = flag_name(parameter)
+                headings = (heading for heading, names in GROUPS.items() if name in names.split())
+                sections["Help" if name.startswith("help") else next(headings, "Options")].append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def _show_all(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+class Commands(click.Group):
+    """A group of a table, which imports a command on use.
+
+    Args:
+        table: Its commands.
+        moved: Commands that are now in a group of the table, and still known here.
+        variables: The prefix of the environment variables of options.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        table: Table,
+        moved: Mapping[str, str] | None = None,
+        variables: str = "TYPEDRAG",
+        **settings: Any,
+    ) -> None:
+        super().__init__(*args, **settings)
+        self.table, self.moved, self.variables = table, moved or {}, variables
+        self.places = {name: place for section in table.values() for name, (place, _) in section.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return list(self.places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None if there is none."""
+        if group := self.moved.get(cmd_name):
+            inner = self.get_command(ctx, group)
+            return inner.get_command(ctx, cmd_name) if isinstance(inner, click.Group) else None
+        if cmd_name not in self.places:
+            return None
+        module, _, attribute = self.places[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"typedrag.cli.{module}"), attribute or "command")
+        if not isinstance(command, Commands):
+            read_environment(command, f"{self.variables}_{variable(cmd_name)}")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in self.moved:
+            say(f"typedrag {args[0]} is now typedrag {self.moved[args[0]]} {args[0]}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, commands in self.table.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, about) for name, (_, about) in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        abouts = {name: about for section in self.table.values() for name, (_, about) in section.items()}
+        names = [CompletionItem(name, help=about) for name, about in abouts.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def variable(name: str) -> str:
+    """A name of the command line in the spelling of environment variables.
+
+    Example:
+        >>> variable("--top-k")
+        'TOP_K'
+    """
+    return name.lstrip("-").replace("-", "_").upper()
+
+
+def flag_name(parameter: click.Parameter) -> str:
+    """The long name of an option without its dashes; empty for an argument."""
+    return next((name.removeprefix("--") for name in parameter.opts if name.startswith("--")), "")
+
+
+def read_environment(command: click.Command, prefix: str) -> None:
+    """Let all options of a command, or of a group's commands, be set by environment variables `PREFIX_OPTION` too."""
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.is_eager]
+    for option in options:
+        former = [old for old, new in getattr(command, "old", {}).items() if new in option.opts]
+        names = [f"{prefix}_{variable(name)}" for name in (flag_name(option), *former)]
+        option.envvar = names if former else names[0]
+        option.show_envvar = any(name in os.environ for name in names)
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            read_environment(inner, f"{prefix}_{variable(name)}")
+    elif options:
+        example = next((o for o in options if not o.hidden), options[0])
+        named = f"{prefix}_{variable(flag_name(example))}"
+        command.epilog = f"An option may come from the environment: --{flag_name(example)} from {named}."
+
+
+def command(
+    *fields: Sequence[click.Option],
+    group: click.Group | None = None,
+    name: str | None = None,
+    timeout: bool = False,
+    old: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
+) -> Callable[[Callable[..., None]], Command]:
+    """Make a command of a function, whose docstring is the help.
+
+    Its positional parameters become arguments, the others options: `top_k: Annotated[PositiveInt, "Passages.", "-k"]`
+    is `-k, --top-k`. It gets the options of configs as nested `values`, and click's context as `ctx`.
+
+    Args:
+        fields: Options of configs, see `field_options`.
+        group: The group that it is added to.
+        name: Its name in the group, if that is not the function's.
+        timeout: Whether there is `--timeout` of LM calls.
+        old: Former names of options, and the present ones.
+        without: Parameters that do not become options.
+    """
+
+    def make(function: Callable[..., None]) -> Command:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters
+        others = [option for options in fields for option in options]
+        of_configs = [option for option in others if option.expose_value]
+        left_out = {"ctx", "values", *without}
+        own = [_make_parameter(p, hints[p.name]) for p in parameters.values() if p.name not in left_out]
+        waiting = [make_option("timeout", Annotated[float, click.FloatRange(0, min_open=True)], _TIMEOUT)]
+
+        def call(**flags: Any) -> None:
+            context = click.get_current_context()
+            if seconds := flags.pop("timeout", None):
+                context.with_resource(use_context(timeout=seconds))
+            values = {option.name: flags.pop(option.name) for option in of_configs}
+            extra = {"ctx": context, "values": nested(values)}
+            function(**flags, **{name: value for name, value in extra.items() if name in parameters})
+
+        params = [*own, *others, *(waiting if timeout else ())]
+        new = Command(
+            name or function.__name__.replace("_", "-"), callback=call, params=params, old=old,
+            help=inspect.getdoc(function),
+        )  # fmt: skip
+        if group:
+            group.add_command(new)
+        return new
+
+    return make
+
+
+_TIMEOUT = "Time limit of an LM's reply in seconds; it is asked once more, then given up. Default: 120; 300 for LMs "
+_TIMEOUT += "that reason first, 600 for embedded ones."
+
+
+def _make_parameter(parameter: inspect.Parameter, annotation: Any) -> click.Parameter:
+    """The argument or option of a function's parameter."""
+    required, default = parameter.default is parameter.empty, parameter.default
+    if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+        kind, metadata, repeated = _unwrap(annotation)
+        return click.Argument(
+            [parameter.name], type=_click_type(kind, metadata), nargs=-1 if repeated else 1, required=required,
+            metavar=next((text for text in metadata if isinstance(text, Metavar)), None),
+        )  # fmt: skip
+    texts = [text for text in _unwrap(annotation)[1] if isinstance(text, str) and not isinstance(text, Metavar)]
+    about = next((text for text in texts if not text.startswith("-")), "")
+    flags = [text for text in texts if text.startswith("-")]
+    return make_option(
+        parameter.name, annotation, about, flags, default=None if required else default, required=required
+    )
+
+
+def field_options(
+    model: type[BaseModel], *specs: str | tuple[str, str], under: str = "", whole: bool = False
+) -> list[click.Option]:
+    """Options of a config's fields, none of which has a default: without them, a file or the config decides.
+
+    Args:
+        model: The config.
+        specs: Paths of fields, as `lm.api_base`, each perhaps with other flags than `--api-base` behind it, and in a
+            pair with another help than the field's description.
+        under: The path of the config itself in the command's `values`.
+        whole: Whether the help is the whole description; by default its first sentence.
+    """
+    options = []
+    for spec in specs:
+        spec, about = (spec, "") if isinstance(spec, str) else spec
+        path, *flags = spec.split()
+        *outer, last = path.split(".")
+        holder, role = model, ""
+        for part in outer:
+            role = holder.model_fields[part].description or ""
+            holder = _model_in(holder.model_fields[part].annotation)
+        field = holder.model_fields[last]
+        if not about:
+            about = (role if last == "spec" else "") or field.description or ""
+            about = " ".join(about.replace("`", "").split())
+            about = about if whole else re.split(r"(?<=\.)\s+(?=[A-Z])", about)[0]
+        name = "__".join([*([under] if under else []), *path.split(".")])
+        marks = [*field.metadata, *([Joined()] if last in _JOINED else [])]
+        shown = None if field.is_required() else field.get_default()
+        required = whole and field.is_required()
+        flags = flags or [_flag(last)]
+        options.append(make_option(name, field.annotation, about, flags, marks=marks, shown=shown, required=required))
+    return options
+
+
+def _model_in(annotation: Any) -> Any:
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def make_option(
+    name: str,
+    annotation: Any,
+    about: str,
+    flags: Sequence[str] = (),
+    *,
+    marks: Sequence[Any] = (),
+    default: Any = None,
+    shown: Any = None,
+    required: bool = False,
+) -> click.Option:
+    """An option of a type with further metadata; `shown` is a default that the help tells and others apply."""
+    kind, metadata, repeated = _unwrap(annotation)
+    metadata += [inner for each in marks for inner in getattr(each, "metadata", [each])]
+    flags = [*flags, *([] if any(flag.startswith("--") for flag in flags) else [_flag(name)])]
+    metavar = next((text for text in metadata if isinstance(text, Metavar)), None)
+    settings: dict[str, Any] = {"required": required, "metavar": metavar}
+    settings["hidden"] = any(isinstance(each, Hidden) for each in metadata)
+    known = default if default is not None else shown
+    if get_origin(kind) in (dict, Mapping):
+        inner = get_args(kind)[1]
+        forms: dict[Any, tuple[str, Callback]] = {
+            Any: ("NAME=VALUE", _read_assignments),
+            str: ("NAME=COLUMN", _read_columns),
+        }
+        form, callback = forms.get(inner, ("NAME=VALUE,…", _read_choices))
+        settings |= {"required": False, "multiple": True, "metavar": metavar or form, "callback": callback}
+    elif any(isinstance(each, Joined) for each in metadata):
+        settings |= {"multiple": True, "callback": _join}
+        about += " Several: with commas, or repeated."
+    elif kind is bool:
+        if known is True and "/" not in flags[-1]:
+            flags = [*flags[:-1], f"{flags[-1]}/--no-{flags[-1][2:]}"]
+        settings |= {"is_flag": True, "default": default}
+        about += " Default: yes." if known is True and "default" not in about.lower() else ""
+    else:
+        settings |= {"type": _click_type(kind, metadata), "multiple": repeated}
+        if default not in (None, ()):
+            settings["default"] = default
+        if not (known in (None, "", ()) or repeated or "default" in about.lower() or isinstance(known, dict)):
+            text = known.value if isinstance(known, Enum) else known
+            text = f"{text:,}" if isinstance(text, int) else f"{text:.3g}" if isinstance(text, float) else text
+            about = f"{about.rstrip('.')}; default: {text}."
+    if settings.get("multiple") and "epeat" not in about:
+        about += " Repeatable."
+    return click.Option([*flags, name], help=about, **settings)
+
+
+def _unwrap(annotation: Any) -> tuple[Any, list[Any], bool]:
+    """The type of an annotation's values without None, its metadata, and whether there may be several values."""
+    metadata: list[Any] = []
+    repeated = False
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            annotation, *more = get_args(annotation)
+            metadata += [inner for each in more for inner in getattr(each, "metadata", [each])]
+        elif origin in (Union, UnionType):
+            annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
+        elif origin is tuple:
+            annotation, repeated = get_args(annotation)[0], True
+        else:
+            return annotation, metadata, repeated
+
+
+def _click_type(kind: Any, metadata: Sequence[Any]) -> Any:
+    if types := [each for each in metadata if isinstance(each, click.ParamType)]:
+        return types[0]
+    if get_origin(kind) is Literal:
+        return click.Choice(get_args(kind), case_sensitive=False)
+    if issubclass(kind, Path):
+        form = next((each.path_type for each in metadata if hasattr(each, "path_type")), "")
+        return click.Path(
+            path_type=Path, exists=form in ("file", "dir"), dir_okay=form != "file", file_okay=form != "dir"
+        )
+    if issubclass(kind, Enum):
+        return click.Choice([member.value for member in kind], case_sensitive=False)
+    bounds = {n: getattr(each, n) for each in metadata for n in ("ge", "gt", "le", "lt") if hasattr(each, n)}
+    if not bounds:
+        return kind
+    if kind is int:
+        return click.IntRange(bounds["gt"] + 1 if "gt" in bounds else bounds.get("ge"), bounds.get("le"))
+    low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
+    return click.FloatRange(low, high, min_open="gt" in bounds, max_open="lt" in bounds)
+
+
+def _join(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:
+    return ",".join(values) if values else None
+
+
+def _read_assignments(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """`NAME=VALUE` as nested values, read as YAML."""
+    if not values:
+        return {}
+    from typedrag.experiments.config_file import with_settings
+
+    return with_settings({}, values, max(option.opts, key=len))
+
+
+def _read_columns(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    if not values:
+        return {}
+    from typedrag.datasets import field_mapping
+
+    return field_mapping(values)
+
+
+def _read_choices(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    chosen = {}
+    for choice in values:
+        name, equals, categories = choice.partition("=")
+        if not equals:
+            raise InputError(f"'{choice}' chooses nothing", "Write it like turn=first-turn")
+        chosen[name] = tuple(category.strip() for category in categories.split(","))
+    return chosen
 
 
 def nested(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,132 +481,10 @@ def chosen(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def metrics_of(options: Mapping[str, Any], named: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+def named_metrics(options: Mapping[str, Any], named: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """The metrics of `--metric` with their options of `--metric-option`; None if there are none."""
     if unknown := options.keys() - {metric["name"] for metric in named}:
         raise InputError(
             f"--metric-option is given for {', '.join(sorted(unknown))}", "Name the metric: --metric NAME,…"
         )
     return [{**metric, "options": options.get(metric["name"], {})} for metric in named] or None
-
-
-def _read_fields(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    if not values:
-        return {}
-    from typedrag.datasets import field_mapping
-
-    return field_mapping(values)
-
-
-def _wait(context: click.Context, _: click.Parameter, seconds: float | None) -> None:
-    if seconds is not None:
-        context.with_resource(use_context(timeout=seconds))
-
-
-timeout_option = click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    expose_value=False,
-    callback=_wait,
-    help="Time limit of an LM's reply; it is asked once more, then given up. Default: 120; 300 for LMs that reason "
-    "first, 600 for embedded ones.",
-)
-
-set_option = click.option(
-    "--set", "settings", multiple=True, metavar="PATH=VALUE",
-    help="Any setting of the config, by its path, such as lm.max_tokens=256 or programs.NAME.options.top_k=3.",
-)  # fmt: skip
-
-config_options = together(
-    click.option(
-        "--config", type=click.Path(path_type=Path), help="YAML file, see configs/; other options override it."
-    ),
-    set_option,
-)  # fmt: skip
-
-program_options = together(
-    click.option("--as-published", "program__as_published", is_flag=True, default=None,
-        help="Use the options and the reranker that the program's paper has."),
-    assignments("-o", "--option", "program__options",
-        help="Set any option of --program; of a run of several in --config by RUN.NAME=VALUE; repeatable."),
-    click.option("--reranker", "program__reranker",
-        help="Of --program: none, bi-encoder[:NAME], cross-encoder[:NAME], list:FOLDER, …"),
-    click.option("--retriever", "program__retriever",
-        help="Of --program: bm25, dense, hybrid[:WEIGHT], auto, gold, http://HOST:PORT, milvus:… or pyserini:…"),
-)  # fmt: skip
-
-index_option = click.option(
-    "--index", type=click.Path(path_type=Path), help="Index folder. Default: TYPEDRAG_INDEX, else a sample corpus."
-)
-
-
-def field_option(name: str = "fields") -> Decorator:
-    """The option `--field`, as a mapping of this name."""
-    return click.option(
-        "--field", name, multiple=True, metavar="NAME=COLUMN", callback=_read_fields,
-        help="Column of a field in a file of your own, such as answers=gold; repeatable.",
-    )  # fmt: skip
-
-
-def dataset_options(path: str) -> Decorator:
-    """The options of a config's dataset; `path` is the help of `--path`."""
-    return together(
-        click.option("--dataset", "dataset__name", help="Name of the dataset; see typedrag datasets list."),
-        click.option("--path", "dataset__path", type=click.Path(path_type=Path), help=path),
-        listed("--subset", "dataset__subset", help="Subset of the dataset; default: all."),
-        field_option("dataset__fields"),
-    )
-
-
-metric_option_option = assignments(
-    "--metric-option", "metric_options", metavar="METRIC.NAME=VALUE", help="Option of a metric; repeatable."
-)
-
-
-def scorer_options(scorer: str) -> Decorator:
-    """The options of the LM behind judges; `scorer` is the help of `--scorer`."""
-    return together(
-        click.option("--scorer", "scorer__spec", help=scorer),
-        click.option("--scorer-api-base", "scorer__api_base", help="Address of its server; default: --api-base."),
-    )
-
-
-calls_in_flight_option = click.option(
-    "--calls-in-flight", type=click.IntRange(1), help="LM calls at once; default: 16."
-)
-
-
-def speed_options(threads: str) -> Decorator:
-    """The options of concurrency; `threads` names what runs at once."""
-    return together(
-        click.option("--threads", type=click.IntRange(1), help=f"{threads} at once; default: 16."),
-        calls_in_flight_option,
-    )
-
-
-def executor_options(default: str | None = None) -> Decorator:
-    """The options of what answers the questions of a run."""
-    return together(
-        click.option("--executor", default=default,
-            help="local, or workers of a Ray cluster: ray, ray:auto, ray:HOST:PORT, ray://HOST:PORT. Default: local."),
-        click.option("--workers", type=click.IntRange(1), help="Workers of --executor ray; default: one for each CPU."),
-    )  # fmt: skip
-
-
-cap_options = together(
-    click.option("--max-tokens-spent", "caps__tokens", type=click.IntRange(1),
-        help="Stop where LMs have read and written so many."),
-    click.option("--max-lm-calls", "caps__lm_calls", type=click.IntRange(1), help="Stop after so many LM calls."),
-    click.option("--max-cost", "caps__cost", type=click.FloatRange(0, min_open=True),
-        help="Stop where so many dollars are spent."),
-    click.option("--max-minutes", "caps__minutes", type=click.FloatRange(0, min_open=True),
-        help="Stop after so many minutes."),
-)  # fmt: skip
-
-tracking_options = together(
-    click.option("--tracking/--no-tracking", "tracking__enabled", default=None,
-        help="Whether to track in MLflow; default: yes."),
-    click.option("--tracking-uri", "tracking__uri",
-        help="MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's data folder."),
-)  # fmt: skip

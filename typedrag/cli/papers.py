@@ -1,48 +1,59 @@
-"""`typedrag papers`: make the tables of the papers, beside what was published."""
+"""`typedrag research papers`: make the tables of the papers, beside what was published."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from pydantic import PositiveInt
 
 from typedrag.cli import options
-from typedrag.cli.opening import say
-from typedrag.cli.progress import RunsProgress
+from typedrag.cli.terminal import RunsProgress, draw_table, print_json, say
 from typedrag.core.errors import InputError
+from typedrag.experiments.config import EvaluationConfig, SpendingCaps
 
 if TYPE_CHECKING:
     from typedrag.papers.config import Kind, PaperTable
     from typedrag.papers.experiments import TableEstimate
     from typedrag.papers.table import MadeTable
 
-_AGAIN = "the same command continues"
-_FOLDER = click.option(
-    "--folder", type=click.Path(path_type=Path), default=Path("configs/papers"), show_default=True,
-    help="The tables' files.",
-)  # fmt: skip
-_LIMIT = click.option("--limit", type=click.IntRange(1), help="Maximum questions of each experiment; default: all.")
 _READS: dict[Kind, tuple[str, ...]] = {
     "evaluation": ("lm", "scorer", "index", "dataset", "threads", "calls_in_flight", "caps", "tracking"),
     "rankers": ("lm", "limit"),
     "dataset": (),
 }
 """The settings that each kind of table takes from flags."""
+FIELDS = options.field_options(
+    EvaluationConfig,
+    "index",
+    ("lm.spec --lm", "The LM that answers, in the place of all of the table's."),
+    "lm.api_base",
+    ("scorer.spec --scorer", "The LM behind judges, in the place of all of the table's."),
+    ("scorer.api_base --scorer-api-base", "Address of its server; default: --api-base."),
+    "threads",
+    "calls_in_flight",
+    "tracking.enabled --tracking",
+    "tracking.uri --tracking-uri",
+)
+Folder = Annotated[Path, "The tables' files."]
+Limit = Annotated[PositiveInt | None, "Maximum questions of each experiment; default: all."]
+CONFIGS = Path("configs/papers")
 
 
 @click.group(invoke_without_command=True)
-@_FOLDER
-@_LIMIT
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), default=CONFIGS, show_default=True, help="The tables' files."
+)
+@click.option("--limit", type=click.IntRange(1), help="Maximum questions of each experiment; default: all.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, an object a line.")
 @click.pass_context
 def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) -> None:
-    """List the tables of the papers and what each needs; `typedrag papers run NAME` makes one.
+    """List the tables of the papers and what each needs; `typedrag research papers run NAME` makes one.
 
     LM calls, tokens, hours and dollars are estimated by the runs in a table's folder, and unknown before
-    `papers run NAME --estimate` has asked three questions. Hours are those of 3 s a call, 16 at once, or with an
+    `run NAME --estimate` has asked three questions. Hours are those of 3 s a call, 16 at once, or with an
     embedded LM of 80 tokens a second.
     """
     ctx.default_map = {"run": ctx.params}  # what stands before `run` is for it
@@ -50,38 +61,19 @@ def command(ctx: click.Context, folder: Path, limit: int | None, as_json: bool) 
         _list(folder, limit, as_json)
 
 
-@command.command()
-@click.argument("name")
-@_FOLDER
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the runs and the page; default: papers/NAME.")
-@_LIMIT
-@click.option("--variant", "variants", multiple=True, help="Only this one of the table's experiments; repeatable.")
-@options.set_option
-@options.index_option
-@click.option("--lm", "lm__spec", help="The LM that answers, in the place of all of the table's.")
-@options.timeout_option
-@click.option("--api-base", "lm__api_base", help="Address of an OpenAI-compatible server, for the LM.")
-@options.scorer_options("The LM behind judges, in the place of all of the table's.")
-@options.speed_options("Questions and judgments")
-@options.cap_options
-@options.tracking_options
-@click.option(
-    "--estimate", "only_estimated", is_flag=True, help="Only estimate the cost, from three questions of each run."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the cells as JSON.")
-@click.pass_context
+@options.command(FIELDS, options.field_options(SpendingCaps, *options.CAPS, under="caps"), group=command, timeout=True)
 def run(
     ctx: click.Context,
-    /,
     name: str,
-    folder: Path,
-    out: Path | None,
-    limit: int | None,
-    variants: tuple[str, ...],
-    settings: tuple[str, ...],
-    only_estimated: bool,
-    as_json: bool,
-    **flags: Any,
+    *,
+    folder: Folder = CONFIGS,
+    out: Annotated[Path | None, "Folder of the runs and the page; default: papers/NAME."] = None,
+    limit: Limit = None,
+    variants: Annotated[tuple[str, ...], "--variant", "Only this one of the table's experiments."] = (),
+    settings: options.Settings = (),
+    estimate: Annotated[bool, "Only estimate the cost, from three questions of each run."] = False,
+    as_json: Annotated[bool, "Print the cells as JSON.", "--json"] = False,
+    values: dict[str, Any],
 ) -> None:
     """Make the table NAME, such as typed-rag/table-3, and print each cell beside the published one.
 
@@ -102,9 +94,8 @@ def run(
     from typedrag.papers.table import fill_table
 
     table = find_table(name, folder)
-    _check_flags(table, flags, ctx.command.params)
     out = out or table.folder
-    experiments = build_experiments(table, _flags_for(table, flags, limit), settings, variants)
+    experiments = build_experiments(table, _table_flags(table, values, limit, ctx.command.params), settings, variants)
     say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")
     if missing := missing_variables(table, experiments, os.environ):
         raise InputError(
@@ -112,53 +103,55 @@ def run(
             "Set them, or name --lm, --scorer, --index, or only a --variant",
         )
     account, results = CostTracker(), dict[str, Results]()
-    with RunsProgress(out.exists, _AGAIN) as display, RunsProgress(label="{}") as comparisons:
+    with RunsProgress(out.exists, "the same command continues") as display, RunsProgress(label="{}") as comparisons:
         hooks = Callbacks(display.show, say, comparisons.show)
-        if only_estimated:
+        if estimate:
             ask_samples(table, experiments, out, limit, hooks)
             say(f"{table.name}: {_in_words(estimate_table(table, experiments, out, limit))}")
             return
-        for variant, values in experiments.items():
+        for variant, own in experiments.items():
             if variant:
                 display.end()
                 say(f"{table.name}, {variant}")
-            results[variant] = make_experiment(table, variant, values, out, account, hooks)
+            results[variant] = make_experiment(table, variant, own, out, account, hooks)
     result = fill_table(table, experiments, results, account.spent)
     page = result.write(out)
     if as_json:
-        click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
+        print_json(result.to_dict())
     else:
         _draw(result)
     say(f"{result.made} cells made ({account.spent.usage.in_words()}): {page}")
 
 
-def _check_flags(table: PaperTable, flags: dict[str, Any], known: list[click.Parameter]) -> None:
-    """Refuse flags that ask for what a table of its kind does not do; without a cap, it would spend without limit."""
+def _table_flags(
+    table: PaperTable, values: dict[str, Any], limit: int | None, known: list[click.Parameter]
+) -> dict[str, Any]:
+    """The flags that a table of its kind takes; others are refused: a table without its cap would spend freely."""
     fields = _READS[table.config.kind]
-    names = {p.name or "": max(p.opts, key=len) for p in known}
-    unread = [n for n, value in flags.items() if value not in (None, False) and n.partition("__")[0] not in fields]
+    own: dict[str, Any] = {}
+    unread = []
+    for p in known:
+        field, _, inner = (p.name or "").partition("__")
+        value = (values.get(field) or {}).get(inner) if inner else values.get(field)
+        if field in values and value is not None:
+            if field not in fields:
+                unread += [max(p.opts, key=len)] if value is not False else []
+            elif inner:
+                own.setdefault(field, {})[inner] = value
+            else:
+                own[field] = value
     if unread:
-        own = ", ".join(option for name, option in names.items() if name.partition("__")[0] in fields)
-        raise InputError(
-            f"{table.name} does not take {', '.join(names[n] for n in unread)}",
-            "Leave that out" + (f"; it takes {own}" if own else ""),
-        )
-
-
-def _flags_for(table: PaperTable, flags: dict[str, Any], limit: int | None) -> dict[str, Any]:
-    kind = table.config.kind
-    values = options.nested(flags)
-    values |= {"dataset": {"limit": limit}} if kind == "evaluation" else {"limit": limit}
-    set_ = {name: _chosen(value) for name, value in values.items() if name in _READS[kind]}
-    return {name: value for name, value in set_.items() if value not in (None, {})}
-
-
-def _chosen(value: Any) -> Any:
-    return options.chosen(**value) if isinstance(value, dict) else value
+        takes = ", ".join(max(p.opts, key=len) for p in known if (p.name or "").partition("__")[0] in fields)
+        hint = "Leave that out" + (f"; it takes {takes}" if takes else "")
+        raise InputError(f"{table.name} does not take {', '.join(unread)}", hint)
+    if limit is not None and table.config.kind == "evaluation":
+        own["dataset"] = {"limit": limit}
+    elif limit is not None and "limit" in fields:
+        own["limit"] = limit
+    return own
 
 
 def _list(folder: Path, limit: int | None, as_json: bool) -> None:
-    from typedrag.cli.tables import draw_table
     from typedrag.papers.config import find_tables
     from typedrag.papers.experiments import build_experiments, estimate_table, required_variables
 
@@ -180,12 +173,12 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
             }
         )  # fmt: skip
     if as_json:
-        click.echo(json.dumps(lines, ensure_ascii=False, indent=1))
-        return
+        return print_json(*lines)
     headings = ("table", "", "needs", "questions", "LM calls", "tokens", "hours", "dollars")
     draw_table(headings, rows, left=("", "needs"))
     for name, what in about.items():
         click.echo(f"{name}: {what}")
+    return None
 
 
 def _figures(expected: TableEstimate) -> list[str]:
@@ -207,8 +200,6 @@ def _in_words(expected: TableEstimate) -> str:
 
 
 def _draw(result: MadeTable) -> None:
-    from typedrag.cli.tables import draw_table
-
     config = result.table.config
     rows = [[row[0].row, *map(str, row)] for row in result.cells]
     draw_table(["", *(column.name for column in config.columns)], rows, title=f"{config.title}: ours / published")

@@ -1,24 +1,25 @@
-"""`typedrag ranker`: train a list ranker, and measure rankers on pools of passages."""
+"""`typedrag research ranker`: train a list ranker, and measure rankers on pools of passages."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
+from pydantic import NonNegativeInt, PositiveInt
 
-from typedrag.cli.opening import claim, say
-from typedrag.cli.options import assignments, nested, timeout_option, tracking_options
+from typedrag.cli import options
+from typedrag.cli.terminal import RunsProgress, claim, counting, draw_table, print_json, say, wide_console
+from typedrag.core.errors import InputError
+from typedrag.optimizers.list_ranker.run import RankerTrainConfig
 
 if TYPE_CHECKING:
     import dspy
 
     from typedrag.optimizers.list_ranker.measures import RankerReport
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.group(name="ranker")
@@ -26,89 +27,51 @@ def command() -> None:
     """Train a list ranker (RichRAG), and measure rankers on pools of passages."""
 
 
-@command.command()
-@click.option("--dataset", help="Dataset of graded passages, such as antique, or of sub-answers, such as wikiasp.")
-@click.option("--path", type=click.Path(path_type=Path), help="File or folder of the dataset; default: its home.")
-@assignments("--dataset-option", "loading", help="Option of the dataset's loader, such as per_domain=517.")
-@click.option("--split", default="train", show_default=True, help="train, validation, test or all.")
-@click.option("--limit", type=click.IntRange(1), help="Questions, drawn in turn from each subset and type.")
-@click.option("--index", type=click.Path(path_type=Path), help="Of its passages. Default: TYPEDRAG_INDEX.")
-@click.option(
-    "--retriever",
-    default="bm25",
-    show_default=True,
-    help="bm25, dense, hybrid[:WEIGHT], auto, http://HOST:PORT, milvus:… or pyserini:…",
-)
-@click.option(
-    "--depth", type=click.IntRange(1), default=50, show_default=True, help="Passages retrieved per question or aspect."
-)
-@click.option(
-    "--pool-limit",
-    type=click.IntRange(0),
-    default=60,
-    show_default=True,
-    help="Maximum passages of a pool; 0 keeps all.",
-)
-@click.option(
-    "--aspects",
-    type=click.Choice(["golden", "predicted", "none"]),
-    default="golden",
-    show_default=True,
-    help="Sub-aspects to search for: the dataset's, those that an LM names, or the question alone.",
-)
-@click.option(
-    "--merge",
-    type=click.Choice(["turns", "fusion"]),
-    default="turns",
-    show_default=True,
-    help="Order of a pool: the first passages of all sub-aspects in turn, or reciprocal rank fusion.",
-)
-@click.option(
-    "--program",
-    default="richrag",
-    show_default=True,
-    help="Whose explorer names sub-aspects, such as the folder of a compiled richrag.",
-)
-@click.option("--lm", help="LM that names them. Default: TYPEDRAG_LM, else embedded.")
-@click.option("--api-base", help="Address of its server.")
-@timeout_option
-@click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="LM calls at once.")
-@click.option("--store", type=_FILE, help="Store of its replies. Default: beside --out.")
-@click.option("--missed/--no-missed", default=True, show_default=True, help="Add labelled passages not retrieved.")
-@click.option(
-    "--run", "runs", multiple=True, type=click.Path(path_type=Path), help="A run with coverage of passages; repeatable."
-)
-@click.option("--out", required=True, type=_FILE, help="The JSONL file to write.")
+@options.command(group=command, timeout=True, old={"--depth": "--top-k", "--store": "--replies"})
 def pools(
-    dataset: str | None,
-    path: Path | None,
-    loading: dict[str, Any],
-    split: str,
-    limit: int | None,
-    index: Path | None,
-    retriever: str,
-    depth: int,
-    pool_limit: int,
-    aspects: str,
-    merge: str,
-    program: str,
-    lm: str | None,
-    api_base: str | None,
-    threads: int,
-    store: Path | None,
-    missed: bool,
-    runs: tuple[Path, ...],
-    out: Path,
-) -> None:
+    *,
+    dataset: Annotated[
+        str | None, "Dataset of graded passages, such as antique, or of sub-answers, such as wikiasp."
+    ] = None,
+    path: Annotated[Path | None, "File or folder of the dataset; default: its home."] = None,
+    loading: Annotated[
+        dict[str, Any], "--dataset-option", "Option of the dataset's loader, such as per_domain=517; repeatable."
+    ],
+    split: Annotated[str, "train, validation, test or all."] = "train",
+    limit: Annotated[PositiveInt | None, "Questions, drawn in turn from each subset and type."] = None,
+    index: Annotated[Path | None, "Of its passages. Default: TYPEDRAG_INDEX."] = None,
+    retriever: Annotated[str, "bm25, dense, hybrid[:WEIGHT], auto, http://HOST:PORT, milvus:… or pyserini:…"] = "bm25",
+    top_k: Annotated[PositiveInt, "-k", "Passages retrieved per question or aspect."] = 50,
+    pool_limit: Annotated[NonNegativeInt, "Maximum passages of a pool; 0 keeps all."] = 60,
+    aspects: Annotated[
+        Literal["golden", "predicted", "none"],
+        "Sub-aspects to search for: the dataset's, those that an LM names, or the question alone.",
+    ] = "golden",
+    merge: Annotated[
+        Literal["turns", "fusion"],
+        "Order of a pool: the first passages of all sub-aspects in turn, or reciprocal rank fusion.",
+    ] = "turns",
+    program: Annotated[
+        str, "Whose explorer names sub-aspects, such as the folder of a compiled richrag."
+    ] = "richrag",
+    lm: Annotated[str | None, "LM that names them. Default: TYPEDRAG_LM, else embedded."] = None,
+    api_base: Annotated[str | None, "Address of its server."] = None,
+    threads: Annotated[PositiveInt, "LM calls at once."] = 16,
+    replies: Annotated[Path | None, "Store of its replies. Default: beside --out."] = None,
+    missed: Annotated[bool, "Add labelled passages not retrieved."] = True,
+    runs: Annotated[tuple[Path, ...], "--run", "A run with coverage of passages."] = (),
+    out: Annotated[Path, "The JSONL file to write."],
+) -> None:  # fmt: skip
     """Make pools from a dataset's graded passages or sub-answers, or from runs whose passages were judged.
 
     A pool is a question with candidate passages and their worth, as a line of JSON. The LM's replies are stored in
-    --store as they come: after an interruption, the same command asks only for the missing ones.
+    --replies as they come: after an interruption, the same command asks only for the missing ones.
     """
-    from typedrag.core.errors import InputError
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.richrag import write_pools
     from typedrag.experiments.results import read_run
+    from typedrag.lms.lm import open_lm, use_lm
+    from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.list_ranker.pools import (
         find_scale,
         golden_aspects,
@@ -132,22 +95,18 @@ def pools(
             if aspects == "golden":
                 known = golden_aspects(drawn)
             elif aspects == "predicted":
-                from typedrag.lms.lm import open_lm, use_lm
-                from typedrag.lms.replies import use_reply_store
-
-                replies = store or out.with_name(f"{out.name}.sqlite")
-                with use_reply_store(replies), use_lm(open_lm(lm, api_base=api_base)):
-                    known = _predicted(drawn, program, threads)
+                store = replies or out.with_name(f"{out.name}.sqlite")
+                with use_reply_store(store), use_lm(open_lm(lm, api_base=api_base)):
+                    known = _predict_aspects(drawn, program, threads)
             limit, fuse = pool_limit or None, merge == "fusion"
-            built = list(pools_from_sub_answers(drawn, searched, known, depth=depth, limit=limit, fuse=fuse))
+            built = list(pools_from_sub_answers(drawn, searched, known, depth=top_k, limit=limit, fuse=fuse))
         elif aspects != "golden" or merge != "turns":
             raise InputError(
                 "questions without sub_answers are searched for as they are", "Leave out --aspects and --merge"
             )
         else:
-            built = list(pools_from_labels(drawn, searched, find_scale(loaded.examples), depth=depth, missed=missed))
-        left_out = len(drawn) - len(built)
-        if left_out:
+            built = list(pools_from_labels(drawn, searched, find_scale(loaded.examples), depth=top_k, missed=missed))
+        if left_out := len(drawn) - len(built):
             say(f"{left_out} of {len(drawn)} questions have no relevant passage there, and make no pool")
     else:
         built = pools_from_runs([read_run(folder) for folder in runs])
@@ -155,10 +114,8 @@ def pools(
     say(f"{count:,} pools with {sum(len(p.passages) for p in built):,} passages: {out}")
 
 
-def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> dict[str, list[str]]:
+def _predict_aspects(examples: Sequence[dspy.Example], program: str, threads: int) -> dict[str, list[str]]:
     """The sub-aspects that the explorer of a program names for questions."""
-    from typedrag.cli.progress import RunsProgress
-    from typedrag.core.errors import InputError
     from typedrag.experiments.loading import program_source
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
@@ -177,100 +134,87 @@ def _predicted(examples: Sequence[dspy.Example], program: str, threads: int) -> 
     return named
 
 
-@command.command()
-@click.option("--data", type=_FILE, help="Pools to train on.")
-@click.option("--validation", type=_FILE, help="Pools to choose the best weights by. Default: the last ones.")
-@click.option("--start", help="An encoder or encoder-decoder (a known model, folder or hub name), or a list ranker.")
-@click.option("--stage", type=click.Choice(["sft", "dpo"]), help="sft: silver lists; dpo: preferences. Default: sft.")
-@click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder of the training.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted training.")
-@click.option("--config", type=_FILE, help="YAML file of settings; other options override it.")
-@click.option(
-    "--set", "settings", multiple=True, metavar="PATH=VALUE",
-    help="Setting of the training, such as epochs=5, or of the config by its path, such as lm.max_tokens=256.",
-)  # fmt: skip
-@assignments("--ranker", help="Setting of a new ranker, such as max_tokens=256.")
-@assignments("--pairs", "preferences", help="Setting of how pairs are made, such as samples=16.")
-@click.option("--reward", type=click.Choice(["generator", "ncom"]), help="What rates a list. Default: generator.")
-@click.option("--lm", "lm__spec", help="The generator. Default: TYPEDRAG_LM, else embedded.")
-@timeout_option
-@click.option("--api-base", "lm__api_base", help="Address of its server.")
-@click.option(
-    "--minutes", "training__minutes", type=click.FloatRange(min=0, min_open=True),
-    help="Stop after this many minutes; continue with --resume.",
-)  # fmt: skip
-@tracking_options
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def train(config: Path | None, out: Path, resume: bool, as_json: bool, settings: tuple[str, ...], **flags: Any) -> None:
+@options.command(
+    options.field_options(
+        RankerTrainConfig,
+        "data",
+        "validation",
+        "start",
+        "stage",
+        "reward",
+        ("lm.spec --lm", "The generator. Default: TYPEDRAG_LM, else embedded."),
+        ("lm.api_base", "Address of its server."),
+        ("training.minutes", "Stop after this many minutes; continue with --resume."),
+        "tracking.enabled --tracking",
+        "tracking.uri --tracking-uri",
+    ),
+    group=command,
+    timeout=True,
+)
+def train(
+    *,
+    out: Annotated[Path, click.Path(path_type=Path, file_okay=False), "Folder of the training."],
+    resume: Annotated[bool, "Continue an interrupted training."] = False,
+    config: options.ConfigFile = None,
+    settings: Annotated[
+        tuple[str, ...], options.Metavar("PATH=VALUE"), "--set",
+        "Setting of the training, such as epochs=5, or of the config by its path, such as lm.max_tokens=256.",
+    ] = (),
+    ranker: Annotated[dict[str, Any], "Setting of a new ranker, such as max_tokens=256; repeatable."],
+    preferences: Annotated[dict[str, Any], "--pairs", "Setting of how pairs are made, such as samples=16; repeatable."],
+    as_json: options.Json = False,
+    values: dict[str, Any],
+) -> None:  # fmt: skip
     """Train a list ranker on pools; `list:OUT/ranker` is then a reranker.
 
     Train first with --stage sft from an encoder, then optionally with --stage dpo from the resulting
     ranker, by the answers that a generator writes from its lists.
     """
-    from typedrag.cli.progress import RunsProgress, counting
     from typedrag.experiments.config_file import read_into
-    from typedrag.optimizers.list_ranker.run import RankerTrainConfig, TrainingProgress, train_ranker
+    from typedrag.optimizers.list_ranker.run import TrainingProgress, train_ranker
 
     known = RankerTrainConfig.model_fields
     paths = [s if s.partition("=")[0].partition(".")[0] in known else f"training.{s}" for s in settings]
-    if flags["training__minutes"] is not None:
-        paths.append(f"training.minutes={flags['training__minutes']}")
-    training = read_into(RankerTrainConfig, "ranker train", config, nested(flags), paths)
+    if minutes := values.pop("training")["minutes"]:
+        paths.append(f"training.minutes={minutes}")
+    values |= {"ranker": ranker, "preferences": preferences}
+    training = read_into(RankerTrainConfig, "research ranker train", config, values, paths)
     with counting("steps") as on_progress, RunsProgress(label="{}") as shown:
-        trained = train_ranker(
-            training,
-            out,
-            resume=resume,
-            watching=TrainingProgress(
-                listener=shown.show, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
-            ),
+        watching = TrainingProgress(
+            listener=shown.show, step=lambda s: on_progress(s.step, f"of {s.steps}, loss {s.loss:.3f}"), notice=say
         )
+        trained = train_ranker(training, out, resume=resume, watching=watching)
     outcome = trained.outcome
     if outcome.stopped:
         say("out of time: continue with --resume")
     if outcome.best_step is not None:
         say(f"kept the weights of step {outcome.best_step}: {outcome.validated.get(outcome.best_step, 0):.3f}")
     if as_json:
-        click.echo(json.dumps(trained.to_dict(), indent=1))
+        print_json(trained.to_dict())
     else:
         click.echo(f"list:{trained.folder}")
 
 
-@command.command()
-@click.argument("ranker")
-@click.option("--data", required=True, type=_FILE, help="Pools to rank.")
-@click.option(
-    "--against",
-    multiple=True,
-    default=("none", "bi-encoder"),
-    show_default=True,
-    help="A ranker to compare with; repeatable. none keeps the order of the pools.",
-)
-@click.option("-k", "--cutoff", type=click.IntRange(1), default=10, show_default=True, help="Cutoff of nDCG and NCOM.")
-@click.option("--limit", type=click.IntRange(1), help="Use only the first pools.")
-@click.option("--lm", help="LM of lm-pointwise and lm-listwise. Default: TYPEDRAG_LM, else embedded.")
-@timeout_option
-@click.option("--api-base", help="Address of its server.")
-@click.option("--seed", default=0, show_default=True, help="Random seed of the resampling.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the values of each pool.")
+@options.command(group=command, timeout=True, old={"--cutoff": "--top-k"})
 def evaluate(
     ranker: str,
-    data: Path,
-    against: tuple[str, ...],
-    cutoff: int,
-    limit: int | None,
-    lm: str | None,
-    api_base: str | None,
-    seed: int,
-    as_json: bool,
+    *,
+    data: Annotated[Path, "Pools to rank."],
+    against: Annotated[
+        tuple[str, ...],
+        "A ranker to compare with; repeatable. none keeps the order of the pools. Default: none and bi-encoder.",
+    ] = ("none", "bi-encoder"),
+    top_k: Annotated[PositiveInt, "-k", "Cutoff of nDCG and NCOM."] = 10,
+    limit: Annotated[PositiveInt | None, "Use only the first pools."] = None,
+    lm: Annotated[str | None, "LM of lm-pointwise and lm-listwise. Default: TYPEDRAG_LM, else embedded."] = None,
+    api_base: Annotated[str | None, "Address of its server."] = None,
+    seed: Annotated[int, "Random seed of the resampling."] = 0,
+    as_json: Annotated[bool, "Print JSON, with the values of each pool.", "--json"] = False,
 ) -> None:
     """Measure RANKER by nDCG, MAP and NCOM on pools, and compare it with others.
 
     RANKER and --against are named as for --reranker, such as list:FOLDER.
     """
-    from contextlib import nullcontext
-
-    from typedrag.cli.progress import counting
     from typedrag.datasets.richrag import read_pools
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.optimizers.list_ranker.measures import evaluate_rankers
@@ -287,18 +231,17 @@ def evaluate(
         report = evaluate_rankers(
             data_pools,
             rankers,
-            k=cutoff,
+            k=top_k,
             seed=seed,
             on_progress=lambda name, done: show(names.index(name) * len(data_pools) + done, name),
         )
     if as_json:
-        click.echo(json.dumps(asdict(report), indent=1))
+        print_json(asdict(report))
     else:
         _draw(report)
 
 
 def _draw(report: RankerReport) -> None:
-    from typedrag.cli.tables import draw_table, wide_console
     from typedrag.experiments.formats import format_estimate, format_p
     from typedrag.optimizers.list_ranker.measures import MEASURES
 

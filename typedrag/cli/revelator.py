@@ -1,28 +1,28 @@
-"""`typedrag revelator`: train and measure HANRAG's revelator as a model of its own."""
+"""`typedrag research revelator`: train and measure HANRAG's revelator as a model of its own."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from pydantic import DirectoryPath, FilePath, PositiveInt
 
-from typedrag.cli.opening import say
-from typedrag.cli.options import assignments, chosen, timeout_option, together
-from typedrag.cli.progress import RunsProgress, counting
+from typedrag.cli import options
+from typedrag.cli.terminal import RunsProgress, counting, draw_table, print_json, say, wide_console
 from typedrag.core.errors import InputError
+from typedrag.optimizers.revelator import TrainingSettings
 
 if TYPE_CHECKING:
     from typedrag.optimizers.revelator import RoleScore
     from typedrag.programs import HANRAG
 
-_DATA = click.Path(path_type=Path, exists=True, dir_okay=False)
-_OWN_LM = "hanrag.revelator_lm"
 _SHOWN_MISTAKES = 5
+ProgramName = Annotated[str, "--program", "hanrag, or a folder it was compiled to."]
+ProgramOptions = Annotated[dict[str, Any], "-o", "--option", "Set any option of --program; repeatable."]
 
 
 @click.group(name="revelator")
@@ -30,47 +30,37 @@ def command() -> None:
     """Train and measure the revelator of program hanrag."""
 
 
-_program_options = together(
-    click.option("--program", default="hanrag", show_default=True, help="hanrag, or a folder it was compiled to."),
-    assignments("-o", "--option", "options", help="Set any option of --program; repeatable."),
+@options.command(
+    options.field_options(
+        TrainingSettings,
+        "epochs",
+        "max_steps",
+        "learning_rate",
+        "batch_size",
+        "accumulate",
+        "lora_rank",
+        "max_tokens",
+        "gradient_checkpointing",
+        "merge",
+        "seed",
+    ),
+    group=command,
 )
-
-
-@command.command()
-@click.argument("data", type=_DATA)
-@click.option("--base", required=True, help="A causal LM: a folder, or its name on the Hugging Face hub.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the training.")
-@click.option("--resume", is_flag=True, help="Continue the training in --out from its last checkpoint.")
-@click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Number of epochs; default: 1.")
-@click.option("--max-steps", type=click.IntRange(1), help="Maximum steps, instead of --epochs.")
-@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), help="Default: 1e-4.")
-@click.option("--batch-size", type=click.IntRange(1), help="Rows per batch, on each device; default: 8.")
-@click.option("--accumulate", type=click.IntRange(1), help="Batches per step; default: 1.")
-@click.option("--lora-rank", type=click.IntRange(1), help="Default: 8; alpha is twice the rank.")
-@click.option("--max-tokens", type=click.IntRange(1), help="Maximum tokens; longer rows are left out. Default: 2,048.")
-@click.option("--gradient-checkpointing", is_flag=True, default=None, help="Use less memory and more time.")
-@click.option("--merge/--no-merge", default=None, help="Whether to save the merged model, too; default: yes.")
-@click.option("--seed", type=int, help="Random seed; default: 0.")
-@click.option(
-    "--set",
-    "others",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Other settings of the training: warmup, lora_alpha, lora_dropout, checkpoint_every. Repeatable.",
-)
-@_program_options
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def train(
-    data: Path,
-    base: str,
-    out: Path,
-    resume: bool,
-    others: tuple[str, ...],
-    program: str,
-    options: dict[str, Any],
-    as_json: bool,
-    **flags: Any,
-) -> None:
+    data: FilePath,
+    *,
+    base: Annotated[str, "A causal LM: a folder, or its name on the Hugging Face hub."],
+    out: Annotated[Path, "Folder of the training."],
+    resume: Annotated[bool, "Continue the training in --out from its last checkpoint."] = False,
+    others: Annotated[
+        tuple[str, ...], options.Metavar("NAME=VALUE"), "--set",
+        "Other settings of the training: warmup, lora_alpha, lora_dropout, checkpoint_every. Repeatable.",
+    ] = (),
+    program: ProgramName = "hanrag",
+    program_options: ProgramOptions,
+    as_json: options.Json = False,
+    values: dict[str, Any],
+) -> None:  # fmt: skip
     """Fine-tune a model with LoRA on DATA, the output of `typedrag datasets build revelator`.
 
     One model learns all roles, with the prompts of --program. vLLM can serve --out/model, or
@@ -78,50 +68,42 @@ def train(
     """
     from typedrag.datasets import load_dataset
     from typedrag.experiments.config_file import read_into, with_settings
-    from typedrag.optimizers.revelator import TrainingSettings, train_revelator
+    from typedrag.optimizers.revelator import train_revelator
 
-    settings = read_into(TrainingSettings, "revelator train", None, with_settings({}, others) | chosen(**flags))
+    flags = with_settings({}, others) | options.chosen(**values)
+    settings = read_into(TrainingSettings, "research revelator train", None, flags)
     dataset = load_dataset("revelator", data)
     with counting("steps") as show:
         trained = train_revelator(
-            base, dataset, _program(program, options), out, settings, resume=resume,
+            base, dataset, _open_program(program, program_options), out, settings, resume=resume,
             on_step=lambda s: show(s.step, f"of {s.steps:,}, loss {s.loss:.3f}"),
         )  # fmt: skip
     if trained.left_out:
         say(f"left out: {trained.left_out:,} rows of more than {settings.max_tokens:,} tokens")
     losses = f"loss {trained.loss_before:.3f} before, {trained.loss_after:.3f} after {trained.steps:,} steps"
     say(f"{trained.rows:,} rows: {losses}")
-    click.echo(json.dumps(trained.to_dict(), indent=1) if as_json else str(trained.folder))
+    if as_json:
+        print_json(trained.to_dict())
+    else:
+        click.echo(str(trained.folder))
 
 
-@command.command()
-@click.argument("data", type=_DATA)
-@click.option("--lm", help="LM of the revelator: embedded[:NAME], vllm:MODEL or a DSPy name.")
-@timeout_option
-@click.option("--api-base", help="Address of its OpenAI-compatible server.")
-@click.option(
-    "--model",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Instead: folder of a trained model or adapter, run in this process; slow.",
-)
-@click.option("--role", "roles", multiple=True, help="router, decomposer, refiner, relevance, ending. Repeatable.")
-@click.option("--part", default="test", show_default=True, help="Part of DATA: train, validation, test or all.")
-@click.option("--limit", type=click.IntRange(1), help="Maximum rows of a role; default: all.")
-@click.option("--threads", type=click.IntRange(1), default=16, show_default=True, help="LM calls at once.")
-@_program_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all confusions.")
+@options.command(group=command, timeout=True, old={"--part": "--split"})
 def evaluate(
-    data: Path,
-    lm: str | None,
-    api_base: str | None,
-    model: Path | None,
-    roles: tuple[str, ...],
-    part: str,
-    limit: int | None,
-    threads: int,
-    program: str,
-    options: dict[str, Any],
-    as_json: bool,
+    data: FilePath,
+    *,
+    lm: Annotated[str | None, "LM of the revelator: embedded[:NAME], vllm:MODEL or a DSPy name."] = None,
+    api_base: Annotated[str | None, "Address of its OpenAI-compatible server."] = None,
+    model: Annotated[
+        DirectoryPath | None, "Instead: folder of a trained model or adapter, run in this process; slow."
+    ] = None,
+    roles: Annotated[tuple[str, ...], "--role", "router, decomposer, refiner, relevance, ending. Repeatable."] = (),
+    split: Annotated[str, "Part of DATA: train, validation, test or all."] = "test",
+    limit: Annotated[PositiveInt | None, "Maximum rows of a role; default: all."] = None,
+    threads: Annotated[PositiveInt, "LM calls at once."] = 16,
+    program: ProgramName = "hanrag",
+    program_options: ProgramOptions,
+    as_json: Annotated[bool, "Print JSON, a role a line, with all confusions.", "--json"] = False,
 ) -> None:
     """Measure each role on DATA: accuracy and macro-F1 of labels, or the match of queries with the right ones.
 
@@ -146,8 +128,8 @@ def evaluate(
         raise InputError("--api-base is that of --lm, and --model runs in this process", "Leave out one of them")
     measured = tuple(RevelatorRole(role) for role in roles) or tuple(RevelatorRole)
     if model or lm:
-        options = with_settings(options, [f"{_OWN_LM}="])  # otherwise each role would ask its own LM
-    dataset, hanrag = load_dataset("revelator", data), _program(program, options)
+        program_options = with_settings(program_options, ["hanrag.revelator_lm="])  # else each role asks its own LM
+    dataset, hanrag = load_dataset("revelator", data), _open_program(program, program_options)
     own = hanrag.options.hanrag.revelator_lm
     if own and api_base:
         raise InputError(f"--api-base is that of --lm, and the program's revelator is '{own}'", "Give --lm, too")
@@ -161,10 +143,10 @@ def evaluate(
         using = dspy.context()
     with using, RunsProgress(label="{}") as shown:
         scores = evaluate_roles(
-            dataset, hanrag, roles=measured, part=part, limit=limit, threads=threads, listener=shown.show
+            dataset, hanrag, roles=measured, part=split, limit=limit, threads=threads, listener=shown.show
         )
     if as_json:
-        click.echo(json.dumps([asdict(score) for score in scores], indent=1))
+        print_json(*map(asdict, scores))
     else:
         _draw(scores)
 
@@ -186,7 +168,7 @@ def _in_this_process(model: Path) -> Iterator[None]:
         yield
 
 
-def _program(name: str, options: dict[str, Any]) -> HANRAG:
+def _open_program(name: str, options: dict[str, Any]) -> HANRAG:
     """The program with the roles, which never retrieves."""
     from typedrag.experiments.loading import program_source
     from typedrag.programs import HANRAG
@@ -199,8 +181,6 @@ def _program(name: str, options: dict[str, Any]) -> HANRAG:
 
 
 def _draw(scores: list[RoleScore]) -> None:
-    from typedrag.cli.tables import draw_table, wide_console
-
     def share(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}"
 

@@ -1,26 +1,99 @@
-"""`typedrag serve`: programs behind HTTP, for strangers' questions."""
+"""`typedrag serve`, `mcp` and `keys`: programs behind HTTP or as tools of an agent, and who is let in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from pydantic import Field, PositiveInt
 
-from typedrag.cli.options import chosen
-from typedrag.cli.served import listen, listening, served_programs
+from typedrag.cli import options
+from typedrag.cli.terminal import draw_table, is_quiet, log_to_stderr, say
+from typedrag.core.errors import InputError
+from typedrag.serving.settings import HTTPLimits, Limits, Settings, read_settings
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from typedrag.serving.keys import KeyFile
     from typedrag.serving.programs import ProgramSpec
 
+_OF_ALL = ("lm", "index", "retriever", "reranker", "options")
+Programs = Annotated[
+    tuple[str, ...], "--program",
+    "typed_rag, a folder, models:/NAME@ALIAS or runs:/ID/PATH; NAME=… serves it by that name. Repeatable: the first is "
+    "the default.",
+]  # fmt: skip
+LM = Annotated[str | None, options.LM_HELP.replace("[-offline]", "")]
+APIBase = Annotated[str | None, "Address of an OpenAI-compatible server. For vllm, default: TYPEDRAG_API_BASE."]
+Reranker = Annotated[str | None, "Reranker, instead of the program's."]
+Retriever = Annotated[str | None, "Retriever, instead of the program's."]
+ProgramOptions = Annotated[dict[str, Any], "-o", "--option", "Set an option of the programs."]
+OldLimits = Annotated[
+    dict[str, Any], options.Hidden(), "--limit", "Former spelling of the limits: --limit queue=512 is --queue 512."
+]
+Host = Annotated[str, "Address to listen at."]
+Port = Annotated[int, Field(ge=0, le=65535), "0 takes any that is free."]
+Workers = Annotated[PositiveInt, "Processes, each with the limits by itself."]
 
-@click.command()
-@served_programs
-@listening(8000)
+
+def settings_options(model: type[Limits] | type[HTTPLimits]) -> list[click.Option]:
+    """The options of a server's settings and limits."""
+    return options.field_options(model, *model.model_fields)
+
+
+def given_settings(values: dict[str, Any], limits: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are given, each as an option or by the former `--limit NAME=VALUE`."""
+    if limits:
+        say("--limit NAME=VALUE is now an option of that name, such as --queue 512")
+    return {**limits, **{name: value for name, value in values.items() if value not in (None, ())}}
+
+
+def listen(
+    name: str, opening: Callable[[], FastAPI], settings: HTTPLimits, *, workers: int, host: str, port: int
+) -> None:
+    """Serve what is opened, by so many processes, until it is stopped."""
+    from typedrag.serving.server import serve
+
+    verbose = bool(click.get_current_context().find_root().params.get("verbose"))
+    prepare = partial(log_to_stderr, verbose=verbose, quiet=is_quiet())
+    serve(name, opening, settings, host=host, port=port, workers=workers, report=say, prepare=prepare)
+
+
+def _program_specs(specs: Sequence[str], api_base: str | None, **alike: Any) -> list[ProgramSpec]:
+    """The programs to serve; those that clients could not tell apart are refused, such as two folders `program`."""
+    from typedrag.serving.programs import ProgramSpec
+
+    sources = [ProgramSpec(spec, lm_settings=options.chosen(api_base=api_base), **alike) for spec in specs]
+    for name, times in Counter(source.name for source in sources).items():
+        if times > 1 or not name:
+            problem = f"{times} programs are called '{name}'" if name else "a program has an empty name"
+            raise InputError(problem, "Give each a name of its own: --program NAME=SPEC")
+    return sources
+
+
+@options.command(settings_options(Settings), name="serve", timeout=True, old={"--replicas": "--workers"})
 def command(
-    sources: Sequence[ProgramSpec], limits: dict[str, Any], keys: Path | None, no_keys: bool, **where: Any
+    *,
+    specs: Programs = ("typed_rag",),
+    index: options.Index = None,
+    lm: LM = None,
+    api_base: APIBase = None,
+    reranker: Reranker = None,
+    retriever: Retriever = None,
+    program_options: ProgramOptions,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    workers: Workers = 1,
+    limits: OldLimits,
+    values: dict[str, Any],
 ) -> None:
     """Serve programs over HTTP, until stopped.
 
@@ -28,8 +101,109 @@ def command(
     describes all paths. Without --keys it listens on this machine only.
     """
     from typedrag.serving.server import open_app
-    from typedrag.serving.settings import Settings, read_settings
 
-    settings = read_settings({**limits, **chosen(keys=keys, no_keys=no_keys or None)}, Settings)
+    sources = _program_specs(
+        specs, api_base, lm=lm, index=index, reranker=reranker, retriever=retriever, options=program_options
+    )
+    settings = read_settings(given_settings(values, limits), Settings)
     names = ", ".join(source.name for source in sources)
-    listen(names, partial(open_app, tuple(sources), settings), settings, **where)
+    opening = partial(open_app, tuple(sources), settings)
+    listen(names, opening, settings, workers=workers, host=host, port=port)
+
+
+@options.command(settings_options(Limits), timeout=True)
+def mcp(
+    *,
+    specs: Programs = ("typed_rag",),
+    index: options.Index = None,
+    lm: LM = None,
+    api_base: APIBase = None,
+    reranker: Reranker = None,
+    retriever: Retriever = None,
+    program_options: ProgramOptions,
+    limits: OldLimits,
+    values: dict[str, Any],
+) -> None:
+    """Answer an agent over the Model Context Protocol, until it disconnects.
+
+    The agent starts this command itself and talks to it over stdin and stdout. For agents over HTTP, use
+    `typedrag serve`, at /mcp.
+    """
+    from typedrag.serving.mcp import over_stdio
+    from typedrag.serving.programs import Reloader
+    from typedrag.serving.service import Service
+
+    sources = _program_specs(
+        specs, api_base, lm=lm, index=index, reranker=reranker, retriever=retriever, options=program_options
+    )
+    settings = Settings(**read_settings(given_settings(values, limits), Limits).model_dump())
+    with _stdout_kept():
+        programs = [source.open() for source in sources]
+    say(f"typedrag answers an agent by {', '.join(loaded.name for loaded in programs)}")
+
+    async def answer() -> None:
+        service = Service(programs, settings)
+        Reloader(service, sources).watch()
+        await over_stdio(service)
+
+    asyncio.run(answer())
+
+
+@contextmanager
+def _stdout_kept() -> Iterator[None]:
+    """Redirect to stderr what libraries print, even native ones: stdout belongs to the protocol."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+@click.group()
+@click.option(
+    "--keys",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path(click.get_app_dir("typedrag"), "keys.json"),
+    show_default=True,
+    help="The key file, with hashes of the keys.",
+)
+@click.pass_context
+def keys(context: click.Context, path: Path) -> None:
+    """Manage the API keys of `typedrag serve --keys FILE`; a running server follows the changes."""
+    from typedrag.serving.keys import KeyFile
+
+    context.obj = KeyFile(path)
+
+
+@options.command(group=keys)
+def add(
+    ctx: click.Context,
+    name: str,
+    *,
+    rate: Annotated[PositiveInt | None, "Requests per minute. Default: the server's --rate."] = None,
+) -> None:
+    """Make a key for NAME and print it; it cannot be shown again."""
+    key = ctx.obj.add(name, rate)
+    say(f"This is the key of '{name}', shown this once. It is let in by: typedrag serve --keys {ctx.obj.path}")
+    click.echo(key)
+
+
+@options.command(group=keys, name="list")
+def list_keys(ctx: click.Context) -> None:
+    """List the names of the keys, never the keys themselves."""
+    file: KeyFile = ctx.obj
+    entries = file.read()
+    if not entries:
+        return say("there is no key: typedrag keys add NAME")
+    rows = [[key.name, str(key.rate or "server's"), f"{key.created:%Y-%m-%d}"] for key in entries]
+    return draw_table(["name", "requests a minute", "created"], rows, left=["created"])
+
+
+@options.command(group=keys)
+def revoke(ctx: click.Context, name: str) -> None:
+    """Revoke the key of NAME; servers refuse it from the next request on."""
+    ctx.obj.revoke(name)
+    say(f"the key of '{name}' is revoked")

@@ -6,33 +6,22 @@ import json
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from pydantic import DirectoryPath, NonNegativeInt
 
-from typedrag.cli.opening import say
-from typedrag.cli.options import (
-    cap_options,
-    executor_options,
-    field_option,
-    nested,
-    set_option,
-    timeout_option,
-    together,
-)
-from typedrag.cli.progress import RunsProgress
+from typedrag.cli import options
+from typedrag.cli.terminal import RunsProgress, draw_table, print_json, say
 from typedrag.core.errors import InputError
+from typedrag.experiments.config import EvaluationConfig, SpendingCaps
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from optuna.trial import FrozenTrial
 
     from typedrag.optimizers.sweep import SweepConfig
     from typedrag.optimizers.sweep.best import Best
-    from typedrag.optimizers.sweep.run import SweepResult
-    from typedrag.optimizers.sweep.study import Sweep
 
 
 class _RunByDefault(click.Group):
@@ -46,12 +35,11 @@ class _RunByDefault(click.Group):
 
 
 def _show_schema(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if not value or ctx.resilient_parsing:
-        return
-    from typedrag.optimizers.sweep.space import sweep_schema
+    if value and not ctx.resilient_parsing:
+        from typedrag.optimizers.sweep.space import sweep_schema
 
-    click.echo(json.dumps(sweep_schema(), indent=1))
-    ctx.exit()
+        click.echo(json.dumps(sweep_schema(), indent=1))
+        ctx.exit()
 
 
 def _show_knobs(ctx: click.Context, _: click.Parameter, program: str | None) -> None:
@@ -66,12 +54,8 @@ def _show_knobs(ctx: click.Context, _: click.Parameter, program: str | None) -> 
     ctx.exit()
 
 
-_STORAGE = click.option("--storage", help="postgresql://…, shared by workers on several machines.")
-_STORAGE_SETTING = "storage="
-_FOLDER = click.argument("folder", metavar="STUDY", type=click.Path(path_type=Path, exists=True, file_okay=False))
-
-
-_SETTINGS = together(field_option(), set_option, _STORAGE)
+Study = Annotated[DirectoryPath, options.Metavar("STUDY")]
+Storage = Annotated[str | None, "postgresql://…, shared by workers on several machines."]
 
 
 @click.group(name="sweep", cls=_RunByDefault)
@@ -90,66 +74,81 @@ def command() -> None:
     """
 
 
-@command.command()
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the sweep.")
-@_SETTINGS
-@executor_options("local")
-@timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print the front as JSON.")
-@click.pass_context
+@options.command(options.field_options(EvaluationConfig, "executor", "workers"), group=command, timeout=True)
 def run(
     ctx: click.Context,
-    file: Path,
-    out: Path,
-    executor: str,
-    workers: int | None,
-    storage: str | None,
-    fields: dict[str, str],
-    settings: tuple[str, ...],
-    as_json: bool,
+    file: Annotated[Path, options.Metavar("FILE")],
+    *,
+    out: Annotated[Path, "Folder of the sweep."],
+    fields: options.FieldMapping,
+    settings: options.Settings = (),
+    storage: Storage = None,
+    as_json: Annotated[bool, "Print the trials of the front as JSON, one a line.", "--json"] = False,
+    values: dict[str, Any],
 ) -> None:
     """Run trials until the sweep's limits are reached; the front goes to stdout, everything else to stderr.
 
     FILE describes the sweep. The exit status is 1 if another limit than that of trials has stopped it.
     """
+    from typedrag.experiments.ray_pool import ray_address
+    from typedrag.optimizers.sweep import SweepProgress, run_sweep
     from typedrag.optimizers.sweep.config import keep_file, read_sweep
+    from typedrag.optimizers.sweep.report import counts, front_rows
+    from typedrag.optimizers.sweep.run import run_sweep_on_ray
 
     config = read_sweep(file, _flags(storage, fields), settings)
-    run_it = _runner(executor, workers)
-    stopped = _run(config, out, run_it, as_json=as_json, on_begun=lambda: keep_file(file, out))
-    say(f"next: {_next(out, storage, settings, fields)}")
-    ctx.exit(int(bool(stopped)))
+    executor, workers = values["executor"] or "local", values["workers"]
+    on_ray = ray_address(executor) is not None
+    if workers and not on_ray:
+        raise InputError("--workers are of --executor ray", "Leave them out, or add it")
+    run_it = partial(run_sweep_on_ray, executor=executor, workers=workers) if on_ray else run_sweep
+    with RunsProgress(lambda: True, "the same command continues the sweep") as display:
+
+        def on_trial(trial: FrozenTrial) -> None:
+            display.end()
+            say(_describe_trial(trial, config))
+
+        watching = SweepProgress(
+            begun=lambda: keep_file(file, out), trial=on_trial, progress=display.show, notice=say
+        )  # fmt: skip
+        swept = run_it(config, out, watching=watching)
+    say(counts(swept.sweep))
+    if swept.stopped:
+        say(f"stopped: {swept.stopped}")
+    if as_json:
+        measures = [objective.measure for objective in config.objectives]
+        for trial in swept.sweep.front:
+            measured = dict(zip(measures, trial.values, strict=True))
+            print_json({"trial": trial.number, "knobs": trial.params, "values": measured})
+    else:
+        headings, *rows = front_rows(swept.sweep)
+        draw_table(headings, rows, title="the front")
+    say(f"next: {_next_command(out, storage, settings, fields)}")
+    ctx.exit(int(bool(swept.stopped)))
 
 
-@command.command()
-@_FOLDER
-@click.option("--within", metavar="2%-of-best", help="Choose among trials nearly as good as the best.")
-@click.option("--cheapest", is_flag=True, help="Choose the trial with the fewest tokens per answer.")
-@click.option("--trial", "number", type=click.IntRange(0), help="Choose the trial of this number.")
-@click.option("--register", "register_as", help="Register the best in MLflow as a version of the model of this name.")
-@_SETTINGS
-@timeout_option
-@cap_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.command(options.field_options(SpendingCaps, *options.CAPS), group=command, timeout=True)
 def best(
-    folder: Path,
-    within: str | None,
-    cheapest: bool,
-    number: int | None,
-    register_as: str | None,
-    storage: str | None,
-    fields: dict[str, str],
-    settings: tuple[str, ...],
-    as_json: bool,
-    **caps: Any,
-) -> None:
+    folder: Study,
+    *,
+    within: Annotated[str | None, options.Metavar("2%-of-best"), "Choose among trials nearly as good as the best."]
+    = None,
+    cheapest: Annotated[bool, "Choose the trial with the fewest tokens per answer."] = False,
+    number: Annotated[NonNegativeInt | None, "--trial", "Choose the trial of this number."] = None,
+    register_as: Annotated[
+        str | None, "--register", "Register the best in MLflow as a version of the model of this name."
+    ] = None,
+    fields: options.FieldMapping,
+    settings: options.Settings = (),
+    storage: Storage = None,
+    as_json: options.Json = False,
+    values: dict[str, Any],
+) -> None:  # fmt: skip
     """Measure the best trial of a sweep on held-out questions, and save it as a program.
 
     STUDY is the --out of a sweep. The program is saved in its folder best/program. The original program is measured
     too; the part of the gain that is lost on held-out questions was due to the choice.
     """
-    from typedrag.experiments.config import SpendingCaps
     from typedrag.optimizers.sweep import open_sweep
     from typedrag.optimizers.sweep.best import choose, measure_best, parse_share
     from typedrag.optimizers.sweep.config import read_kept
@@ -158,13 +157,13 @@ def best(
     config = read_kept(folder, _flags(storage, fields), settings)
     with open_sweep(config, folder) as sweep, RunsProgress() as display:
         chosen = choose(sweep, within=share, cheapest=cheapest, number=number)
-        say(f"trial {chosen.trial}, {chosen.chosen}: {_point(chosen.point)}")
+        say(f"trial {chosen.trial}, {chosen.chosen}: {_describe_point(chosen.point)}")
         result = measure_best(
-            sweep, chosen, register_as=register_as, caps=SpendingCaps(**nested(caps)["caps"]),
+            sweep, chosen, register_as=register_as, caps=SpendingCaps(**values),
             on_progress=display.show, on_notice=say,
         )  # fmt: skip
     if as_json:
-        click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=1))
+        print_json(result.to_dict())
     else:
         _draw_best(result)
     say(f"saved: {result.folder}")
@@ -172,18 +171,15 @@ def best(
         say(f"registered: {result.registered}; serve it: typedrag registry promote {register_as} VERSION")
 
 
-@command.command()
-@_FOLDER
-@click.option("--out", type=click.Path(path_type=Path), help="Write the page to this Markdown file.")
-@click.option("--note", default="", help="Note to readers, such as the machine it ran on.")
-@_SETTINGS
+@options.command(group=command)
 def report(
-    folder: Path,
-    out: Path | None,
-    note: str,
-    storage: str | None,
-    fields: dict[str, str],
-    settings: tuple[str, ...],
+    folder: Study,
+    *,
+    out: Annotated[Path | None, "Write the page to this Markdown file."] = None,
+    note: Annotated[str, "Note to readers, such as the machine it ran on."] = "",
+    fields: options.FieldMapping,
+    settings: options.Settings = (),
+    storage: Storage = None,
 ) -> None:
     """Print a sweep as a Markdown page: its front, the knobs that mattered, and the best on held-out questions.
 
@@ -213,77 +209,29 @@ def _flags(storage: str | None, fields: dict[str, str]) -> dict[str, Any]:
     return {**({"dataset": {"fields": fields}} if fields else {}), **({"storage": storage} if storage else {})}
 
 
-def _next(out: Path, storage: str | None, settings: tuple[str, ...], fields: dict[str, str]) -> str:
+def _next_command(out: Path, storage: str | None, settings: tuple[str, ...], fields: dict[str, str]) -> str:
     """The command for the best of the same study, without the storage's address, which may hold a password."""
-    hidden = bool(storage) or any(setting.startswith(_STORAGE_SETTING) for setting in settings)
-    again = [word for s in settings if not s.startswith(_STORAGE_SETTING) for word in ("--set", s)]
+    hidden = bool(storage) or any(setting.startswith("storage=") for setting in settings)
+    again = [word for s in settings if not s.startswith("storage=") for word in ("--set", s)]
     again += [word for name, column in fields.items() for word in ("--field", f"{name}={column}")]
     return shlex.join(["typedrag", "sweep", "best", str(out), *again]) + (" --storage …" if hidden else "")
 
 
-def _runner(executor: str, workers: int | None) -> Callable[..., SweepResult]:
-    """The runner of a sweep: this process, or workers of a Ray cluster."""
-    from typedrag.experiments.ray_pool import ray_address
-    from typedrag.optimizers.sweep import run_sweep
-
-    if ray_address(executor) is None:
-        if workers:
-            raise InputError("--workers are of --executor ray", "Leave them out, or add it")
-        return run_sweep
-    from typedrag.optimizers.sweep.run import run_sweep_on_ray
-
-    return partial(run_sweep_on_ray, executor=executor, workers=workers)
-
-
-def _run(
-    config: SweepConfig, out: Path, run_it: Callable[..., SweepResult], *, as_json: bool, on_begun: Callable[[], None]
-) -> str:
-    """Run a sweep and return why it was stopped; empty if it was not."""
-    from typedrag.optimizers.sweep import SweepProgress
-    from typedrag.optimizers.sweep.report import counts, front_rows
-
-    with RunsProgress(lambda: True, "the same command continues the sweep") as display:
-
-        def on_trial(trial: FrozenTrial) -> None:
-            display.end()
-            say(_trial(trial, config))
-
-        watching = SweepProgress(begun=on_begun, trial=on_trial, progress=display.show, notice=say)
-        swept = run_it(config, out, watching=watching)
-    say(counts(swept.sweep))
-    if swept.stopped:
-        say(f"stopped: {swept.stopped}")
-    if as_json:
-        click.echo(json.dumps([_as_dict(t, swept.sweep) for t in swept.sweep.front], ensure_ascii=False, indent=1))
-    else:
-        from typedrag.cli.tables import draw_table
-
-        headings, *rows = front_rows(swept.sweep)
-        draw_table(headings, rows, title="the front")
-    return swept.stopped
-
-
-def _trial(trial: FrozenTrial, config: SweepConfig) -> str:
+def _describe_trial(trial: FrozenTrial, config: SweepConfig) -> str:
     from typedrag.optimizers.sweep.study import PROBLEM, mean_value, values_of_trial
 
     values = values_of_trial(trial)
     means = ((o.measure, mean_value(values, o.measure)) for o in config.objectives)
     measured = ", ".join(f"{measure} {mean:.4g}" for measure, mean in means if mean is not None)
     ended = f" (pruned: {trial.user_attrs[PROBLEM]})" if PROBLEM in trial.user_attrs else ""
-    return f"trial {trial.number}: {_point(trial.params)}: {measured}{ended}"
+    return f"trial {trial.number}: {_describe_point(trial.params)}: {measured}{ended}"
 
 
-def _point(point: Any) -> str:
+def _describe_point(point: Any) -> str:
     return ", ".join(f"{name}={value}" for name, value in point.items())
 
 
-def _as_dict(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
-    values = dict(zip((o.measure for o in sweep.parts.config.objectives), trial.values, strict=True))
-    return {"trial": trial.number, "knobs": trial.params, "values": values}
-
-
 def _draw_best(best: Best) -> None:
-    from typedrag.cli.tables import draw_table
     from typedrag.experiments.formats import format_estimate
     from typedrag.experiments.held_out import format_truth, format_verdict
     from typedrag.optimizers.sweep.report import measured_row

@@ -321,7 +321,7 @@ def read_pools(path: Path) -> list[Pool]:
     """Read the pools of a file."""
     pools = [parse(Pool, entry) for entry in read_rows(path)]
     if not pools:
-        raise InputError(f"{path} holds no pool", "Make some: typedrag ranker pools")
+        raise InputError(f"{path} holds no pool", "Make some: typedrag research ranker pools")
     ids: set[str] = set()
     for pool in pools:
         if pool.id in ids:

@@ -40,7 +40,7 @@ class LMConfig(BaseModel):
     """`embedded[:NAME]`, `vllm:MODEL`, `vllm-offline:MODEL` or a DSPy name; by default that of the environment.
     What follows an `@` in it, as in `vllm:MODEL@URL`, is its `api_base`."""
     api_base: str | None = None
-    """The address of an OpenAI-compatible server; for other LMs than the one that answers, by default that of the
+    """The address of an OpenAI-compatible server. For other LMs than the one that answers, it is by default that of the
     latter. Runs do not record it."""
     temperature: Annotated[NonNegativeFloat | None, Parameter(0.0, 1.0)] = None
     """The sampling temperature; by default 0."""
@@ -204,12 +204,11 @@ class SpendingCaps(BaseModel):
     model_config = CLOSED
 
     tokens: PositiveInt | None = None
-    """The most tokens, read and written by all LMs in all runs below `--out`, including earlier sessions."""
+    """The most tokens that all LMs read and write, in all runs below `--out` and earlier sessions."""
     lm_calls: PositiveInt | None = None
-    """The most LM calls, counted likewise."""
+    """The most LM calls, in all runs below `--out` and earlier sessions."""
     cost: PositiveFloat | None = None
-    """The same in dollars, for LMs whose prices are known: by LiteLLM's table or the one of `TYPEDRAG_PRICES`."""
-
+    """The most dollars, counted likewise, for LMs whose prices are known: by LiteLLM's table or `TYPEDRAG_PRICES`."""
     minutes: PositiveFloat | None = None
     """The most minutes of this session."""
 
@@ -285,7 +284,7 @@ class ExperimentConfig(BaseModel):
     scorer: LMConfig | None = None
     """The LM behind judges; not needed if no metric asks one."""
     index: Path | None = None
-    """The index of passages, for programs that retrieve; by default as for `typedrag ask`."""
+    """The index of passages, for programs that retrieve; by default `TYPEDRAG_INDEX`, else a sample corpus."""
     threads: PositiveInt = 16
     """Questions and judgments under way at once."""
     calls_in_flight: PositiveInt = 16

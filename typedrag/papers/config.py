@@ -109,7 +109,7 @@ class RankersConfig(BaseModel):
     model_config = CLOSED
 
     pools: Path
-    """The pools, see `typedrag ranker pools`."""
+    """The pools, see `typedrag research ranker pools`."""
     rankers: dict[str, RankerConfig]
     """The rankers, by the names of their rows."""
     lm: LMConfig = LMConfig()

@@ -94,7 +94,7 @@ def load_list_ranker(folder: Path) -> ListRanker:
     from transformers import AutoConfig, AutoTokenizer
 
     if not is_list_ranker(folder):
-        raise InputError(f"{folder} holds no list ranker", "Make one: typedrag ranker train")
+        raise InputError(f"{folder} holds no list ranker", "Make one: typedrag research ranker train")
     try:
         values = json.loads((folder / SETTINGS).read_text("utf-8"))
         settings = ListRankerSettings.model_validate(values["settings"])
@@ -231,8 +231,8 @@ def _scratch(texts: Iterable[str]) -> tuple[Any, Any]:
 class ListReranker(ModelReranker):
     """Ranks passages as a list, each in view of those before it (RichRAG, section 3.4).
 
-    Scores are 1 / place: only the places of a list mean something. Its name is a folder that `typedrag ranker train`
-    wrote.
+    Scores are 1 / place: only the places of a list mean something. Its name is a folder that
+    `typedrag research ranker train` wrote.
     """
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:

@@ -2,7 +2,7 @@
 `list:FOLDER`, `lm-pointwise`, `lm-listwise`.
 
 A NAME is a model that `typedrag models` knows, a folder, or a name on the Hugging Face hub; a
-FOLDER holds a ranker that `typedrag ranker train` made. The last two ask the LM in use. An installed package
+FOLDER holds a ranker that `typedrag research ranker train` made. The last two ask the LM in use. An installed package
 adds `KIND[:NAME]` by an entry point of `typedrag.rerankers`, a callable that takes NAME, which may be empty.
 """
 

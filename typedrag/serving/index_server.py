@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import Response
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
+from pydantic import TypeAdapter
 
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
@@ -39,30 +39,13 @@ from typedrag.serving.monitoring import Metrics, request_line
 from typedrag.serving.responses import STOPPING, Fault, Refused, busy_error
 from typedrag.serving.server import drain_before_exit
 from typedrag.serving.service import run_in_background, wait_until
-from typedrag.serving.settings import HTTPLimits
+from typedrag.serving.settings import IndexSettings
 
 T = TypeVar("T")
 
 _TUNED = 8
 """Retrievers that are kept open for settings of BM25 other than the index's."""
 _to_json = TypeAdapter(list[Passage]).dump_json
-
-
-class IndexSettings(HTTPLimits):
-    """The limits of an index server; some have other defaults than those of a server of programs."""
-
-    running: PositiveInt = 1
-    """Searches at once. Each takes all requests that wait, and one keeps all cores busy."""
-    queue: NonNegativeInt = 1024
-    """Requests that wait for their turn; more are refused with 429."""
-    deadline: PositiveFloat = 30.0
-    """Seconds from a request to its passages, the wait included; then it ends with 504."""
-    body_bytes: PositiveInt = 1_048_576
-    """Size of a request's body; a larger one is refused with 413."""
-    batch: PositiveInt = 256
-    """The most queries of a request."""
-    rate: PositiveInt = 1_000_000
-    """Requests a minute of a key that has no rate of its own; without keys, of a client's address."""
 
 
 class SearchService:

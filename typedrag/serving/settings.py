@@ -14,7 +14,7 @@ from typedrag.core.errors import InputError
 class QueueLimits(BaseModel):
     """The limits of whatever takes questions, with defaults for one process on a small machine."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     running: PositiveInt = 64
     """Questions answered at once."""
@@ -73,6 +73,23 @@ class Settings(HTTPLimits, Limits):
     """Whether there is a web page at `/`."""
 
 
+class IndexSettings(HTTPLimits):
+    """The limits of an index server; some have other defaults than those of a server of programs."""
+
+    running: PositiveInt = 1
+    """Searches at once. Each takes all requests that wait, and one keeps all cores busy."""
+    queue: NonNegativeInt = 1024
+    """Requests that wait for their turn; more are refused with 429."""
+    deadline: PositiveFloat = 30.0
+    """Seconds from a request to its passages, the wait included; then it ends with 504."""
+    body_bytes: PositiveInt = 1_048_576
+    """Size of a request's body; a larger one is refused with 413."""
+    batch: PositiveInt = 256
+    """The most queries of a request."""
+    rate: PositiveInt = 1_000_000
+    """Requests a minute of a key that has no rate of its own; without keys, of a client's address."""
+
+
 L = TypeVar("L", bound=QueueLimits)
 
 
@@ -82,7 +99,7 @@ def read_settings(values: Mapping[str, Any], kind: type[L]) -> L:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        known = f"Limits are: {', '.join(kind.model_fields)}"
+        known = f"Settings are: {', '.join(kind.model_fields)}"
         if name in Settings.model_fields and name not in kind.model_fields:
-            raise InputError(f"--limit {name} is one of typedrag serve", f"Leave it out. {known}") from None
-        raise InputError(f"--limit {name}: {first['msg']}", known) from None
+            raise InputError(f"--{name.replace('_', '-')} is one of typedrag serve", f"Leave it out. {known}") from None
+        raise InputError(f"--{name.replace('_', '-')}: {first['msg']}", known) from None

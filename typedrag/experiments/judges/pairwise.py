@@ -203,7 +203,7 @@ def write_pairwise(comparison: PairwiseComparison, file: Path) -> None:
 
 
 def read_pairwise(file: Path) -> PairwiseComparison:
-    make = "Make it: typedrag judges pairwise RUN RUN"
+    make = "Make it: typedrag research judges pairwise RUN RUN"
     try:
         return TypeAdapter(PairwiseComparison).validate_json(file.read_bytes())
     except OSError as error:

@@ -24,7 +24,7 @@ from typedrag.programs.compiled import CompiledAbout, Verdict
 from typedrag.sub_questions.coverage_judge import CoverageJudge
 from typedrag.sub_questions.decomposition import SubQuestionTyper
 
-_CHECK = "Check it by labels that it was not compiled on: typedrag judges check --compiled FOLDER"
+_CHECK = "Check it by labels that it was not compiled on: typedrag research judges check --compiled FOLDER"
 
 
 _KINDS: Mapping[str, tuple[type[dspy.Module], tuple[str, ...]]] = {

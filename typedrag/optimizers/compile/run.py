@@ -218,7 +218,7 @@ class _Compile:
         if names := lost_injection_guard(dump_state(before), dump_state(compiled)):
             self.watching.notice(
                 f"no longer told never to follow instructions in passages: {', '.join(names)}. "
-                "Read `typedrag diff` before strangers' texts get there"
+                "Read `typedrag research diff` before strangers' texts get there"
             )
         test = self._test(before, compiled)
         self._save(compiled, test)

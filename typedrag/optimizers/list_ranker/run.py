@@ -201,7 +201,7 @@ def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: S
         raise InputError(
             f"{len(shared):,} of the {len(validation):,} pools in {config.validation} are of questions that are "
             f"trained on, such as '{shared[0]}'",
-            "Make them of another split: typedrag ranker pools --split validation",
+            "Make them of another split: typedrag research ranker pools --split validation",
         )
     for pool in (*validation, *(pools if config.stage == "sft" or config.reward == "ncom" else ())):
         check_worth(pool)

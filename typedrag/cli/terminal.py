@@ -1,0 +1,263 @@
+"""The terminal, as commands and scripts use it: messages, tables, JSON, progress, errors with their exit statuses."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from unicodedata import category
+
+import click
+
+from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, TypedRAGError, Unavailable, path_error
+from typedrag.core.extras import name_missing_extras
+from typedrag.core.redaction import without_keys
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from typedrag.lms.cost import Spending
+    from typedrag.runs import Progress as RunProgress
+
+_SECONDS_BETWEEN_LINES = 60
+_ESTIMATE_SECONDS = 600.0
+"""The last seconds that the time left is estimated from: a question may take minutes."""
+
+
+class ExitCode(IntEnum):
+    """The exit statuses of commands."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    UNAVAILABLE = 3
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Turn typedrag's errors, and those of path_error files, into a message and an exit status."""
+    try:
+        with name_missing_extras():
+            yield
+    except TypedRAGError as error:
+        click.echo(f"Error: {error}", err=True)
+        if isinstance(error, InputError):
+            sys.exit(ExitCode.BAD_INPUT)
+        sys.exit(ExitCode.UNAVAILABLE if isinstance(error, Unavailable) else ExitCode.FAILED)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            with suppress(OSError):  # flushing stdout at exit would fail again
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with report_errors():
+            raise path_error(error.filename or "what was to be written", error) from error
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a script with the error messages and exit statuses of commands."""
+    with report_errors():
+        main()
+
+
+class _Lines(logging.Formatter):
+    """Log lines without keys, since those of libraries contain addresses; typedrag's warnings read like its errors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = without_keys(super().format(record))
+        own = record.name.startswith("typedrag.") and record.levelno == logging.WARNING
+        return f"Warning: {line.removeprefix(f'{record.name}: ')}" if own else line
+
+
+def log_to_stderr(*, verbose: bool = False, quiet: bool = False) -> None:
+    """Make this process log to stderr, without keys; quiet, only errors, and no messages or progress."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(_Lines("%(name)s: %(message)s"))
+    level = logging.ERROR if quiet else logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, handlers=[lines])
+    logging.getLogger("typedrag").setLevel(level)
+    # what it says while minutes pass
+    logging.getLogger("typedrag.lms.vllm").setLevel(logging.ERROR if quiet else logging.INFO)
+    if not verbose:
+        # it warns of each reply that was cut off, as answers do; the level of `dspy` itself is set by its import
+        for noisy in ("httpx", "dspy.clients.lm", "huggingface_hub", "sentence_transformers"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+
+
+def is_quiet() -> bool:
+    """True with `typedrag -q`."""
+    return logging.getLogger("typedrag").level >= logging.ERROR
+
+
+def say(message: str) -> None:
+    """Print a message to stderr, without keys."""
+    if not is_quiet():
+        click.echo(without_keys(message), err=True)
+
+
+def print_json(*objects: Any, **settings: Any) -> None:
+    """Print objects as JSON, one a line."""
+    for each in objects:
+        click.echo(json.dumps(each, ensure_ascii=False, **settings))
+
+
+def clean_text(text: str) -> str:
+    """A stranger's text without control characters, which could steer a terminal."""
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
+
+
+def claim(out: Path) -> None:
+    """Lock the file that this command writes, until it ends."""
+    context = click.get_current_context()
+    claimed: set[Path] = context.meta.setdefault("typedrag.claimed", set())
+    if out not in claimed:
+        from typedrag.files.locks import lock_file  # `typedrag --help` need not wait for it
+
+        context.with_resource(lock_file(out))
+        claimed.add(out)
+
+
+def claim_file(out: Path) -> Path:
+    """Lock the file of `--out` and return it; checked first, before hours are spent."""
+    if out.is_dir() or not out.resolve().parent.is_dir():
+        raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
+    claim(out)
+    return out
+
+
+def wide_console(width: int = 200, **settings: Any) -> Console:
+    """A console of stdout, as wide as its terminal, or of this width if it is none."""
+    from rich.console import Console
+
+    console = Console(highlight=False, **settings)
+    if not console.is_terminal:
+        console.width = width
+    return console
+
+
+def draw_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str = "",
+    left: Sequence[str] = (),
+    console: Console | None = None,
+) -> None:
+    """Print a table; all columns are aligned to the right, but the first and those whose headings are `left`."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=escape(title) or None, title_justify="left")
+    for n, heading in enumerate(headings):
+        table.add_column(escape(heading), justify="right" if n and heading not in left else "left")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    (console or wide_console()).print(table)
+
+
+class OnProgress(Protocol):
+    """A function of the number done so far, and perhaps a note."""
+
+    def __call__(self, done: float, note: str = "") -> None:
+        """Show the progress."""
+
+
+@contextmanager
+def counting(unit: str, total: int | None = None) -> Iterator[OnProgress]:
+    """Show the number done, the rate, and the time left if the total is known: a bar, or a line now and then.
+
+    The number at the first call of what this yields was done before, and is left out of the estimate of the time left.
+    """
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns: list[bars.ProgressColumn] = [
+        bars.TextColumn("{task.completed:,.0f} " + unit),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("{task.speed:,.0f} a second"),
+    ]
+    if total:
+        columns = [
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TextColumn(unit),
+            bars.TimeElapsedColumn(),
+            bars.TimeRemainingColumn(),
+            bars.TextColumn("{task.fields[note]}", style="dim"),
+        ]
+    console = Console(stderr=True)
+    hidden = not console.is_terminal or is_quiet()
+    with bars.Progress(*columns, console=console, disable=hidden, speed_estimate_period=_ESTIMATE_SECONDS) as progress:
+        task = progress.add_task("", total=total, note="")
+        last_line = time.monotonic()
+
+        def on_progress(done: float, note: str = "") -> None:
+            nonlocal last_line
+            progress.update(task, completed=done, note=note)
+            if hidden and time.monotonic() - last_line > _SECONDS_BETWEEN_LINES:
+                last_line = time.monotonic()
+                of_total = f" of {total:,}" if total else ""
+                say(f"{unit}: {done:,.0f}{of_total}{note and '; '}{note}")
+
+        yield on_progress
+
+
+class RunsProgress:
+    """Shows the progress of runs, or of stages of work, one after the other.
+
+    Args:
+        resumable: Tells whether anything is kept, after an error of LM or index or an interruption.
+        again: The hint on how to continue.
+        label: What is shown of a run, with {} for its name.
+    """
+
+    def __init__(
+        self,
+        resumable: Callable[[], bool] = lambda: False,
+        again: str = "continue with --resume",
+        *,
+        label: str = "questions: {}",
+    ) -> None:
+        self._resumable, self._again, self._label = resumable, again, label
+        self._stack = ExitStack()
+        self._run: str | None = None
+        self._bar: OnProgress | None = None
+
+    def show(self, progress: RunProgress) -> None:
+        """Show the progress of a run."""
+        if self._bar is None or self._run != progress.run:
+            self.end()
+            self._run = progress.run
+            self._bar = self._stack.enter_context(counting(self._label.format(progress.run), total=progress.planned))
+        self._bar(progress.done, in_words(progress.spent) + (f", {progress.failed} failed" if progress.failed else ""))
+
+    def end(self) -> None:
+        """Leave the bar of a run as it is."""
+        self._stack.close()
+        self._run = self._bar = None
+
+    def __enter__(self) -> RunsProgress:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.end()
+        if isinstance(error, LMUnavailable | RetrievalError | KeyboardInterrupt) and self._resumable():
+            say(f"what was done is kept: {self._again}")
+
+
+def in_words(spent: Spending) -> str:
+    """LM calls, tokens and their price where it is known."""
+    from typedrag.lms.cost import format_dollars
+
+    cost = "" if spent.cost is None else f", {format_dollars(spent.cost)}"
+    return f"{spent.usage.lm_calls:,} LM calls, {spent.tokens:,} tokens{spent.usage.without()}{cost}"
