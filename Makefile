@@ -4,7 +4,6 @@ BIN = $(VENV)/bin
 # uv is faster; pip finds torch's CPU build where it is configured, which uv does not read
 UV := $(shell command -v uv)
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
-INSTALL ?= $(PIP)
 
 .PHONY: ask test lint docs check bench examples results clean
 
@@ -54,7 +53,7 @@ $(VENV)/ask-ready: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/ready: pyproject.toml | $(BIN)/python
-	$(INSTALL) --quiet --editable '.[all,dev]'
+	$(PIP) --quiet --editable '.[all,dev]'
 	touch $@
 
 clean:
