@@ -221,3 +221,8 @@ def test_programs_record_what_is_counted(program: type[Program], cycles: int, sa
     with scripted():
         made = program(sample_retriever)(question="Why did the Roman Empire fall?")
     assert retrieval_cycles(made.steps) == cycles
+
+
+def test_what_two_passages_cover_counts_once() -> None:
+    """The third's weights are 1 - (0.6, 0.4): what is covered so far is the maximum, not the sum (eq. 13)."""
+    assert comprehensiveness([0, 1, 2], [[0.6, 0.2], [0.4, 0.4], [0.0, 1.0]]) == pytest.approx(0.8 + 0.4 + 0.6)
