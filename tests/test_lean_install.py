@@ -46,9 +46,9 @@ for name in typedrag.__all__:
 print(*sorted(set(refused)))
 """
 MAY_BE_REFUSED = re.compile(
-    r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator|trainer)|retrieval\.rerank\.list_ranker|lms\.postgresql"
+    r"typedrag\.(?:optimizers\.(?:list_ranker|sweep|compile|revelator|trainer)|retrieval\.list_(?:ranker|network)"
     r"|experiments\.(?:compare|evaluate|judges|report|tracking)"
-    r"|programs\.typed_rag\.type_classifiers\.nf_cats|papers|serving)(?:\.|$)"
+    r"|programs\.typed_rag\.nf_cats|cli\.(?:ranker|revelator)|papers|serving)(?:\.|$)"
 )
 """What measures, makes better, tracks, serves, or holds a network; all else must be importable without an extra."""
 ANSWER = """

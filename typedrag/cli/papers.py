@@ -143,7 +143,7 @@ def _table_flags(
     if unread:
         takes = ", ".join(max(p.opts, key=len) for p in known if (p.name or "").partition("__")[0] in fields)
         hint = "Leave that out" + (f"; it takes {takes}" if takes else "")
-        raise InputError(f"{table.name} does not take {', '.join(unread)}", hint)
+        raise InputError(f"{table.name} does not take {', '.join(sorted(unread))}", hint)
     if limit is not None and table.config.kind == "evaluation":
         own["dataset"] = {"limit": limit}
     elif limit is not None and "limit" in fields:

@@ -183,7 +183,7 @@ def word_diff(before: str, after: str) -> tuple[TextSpan, ...]:
         removed: 'short.'
         added: 'full.'
         >>> word_diff("", "Answer."), word_diff("Why?", "Why?")
-        ((Piece(kind='added', text='Answer.'),), (Piece(kind='same', text='Why?'),))
+        ((TextSpan(kind='added', text='Answer.'),), (TextSpan(kind='same', text='Why?'),))
     """
     spaced = [re.findall(r"\s*\S+\s*", text) for text in (before, after)]
     had, has = ([word.strip() for word in words] for words in spaced)

@@ -95,7 +95,7 @@ def flatten(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
     """Yield nested settings by dotted names; an empty mapping is a value.
 
     Example:
-        >>> dict(flattened({"options": {"top_k": 5}, "lm": "vllm:m", "bm25": {}}))
+        >>> dict(flatten({"options": {"top_k": 5}, "lm": "vllm:m", "bm25": {}}))
         {'options.top_k': 5, 'lm': 'vllm:m', 'bm25': {}}
     """
     for name, value in values.items():

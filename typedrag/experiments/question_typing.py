@@ -31,7 +31,7 @@ def balance_types(examples: Sequence[dspy.Example], seed: int = 0) -> list[dspy.
     Example:
         >>> of = lambda t, q: dspy.Example(question=q, question_type=t)
         >>> many = [of("reason", "Why a?"), of("reason", "Why b?"), of("reason", "Why c?"), of("debate", "Is d right?")]
-        >>> [e.question_type for e in balanced(many)]
+        >>> [e.question_type for e in balance_types(many)]
         ['debate', 'reason', 'reason', 'reason']
     """
     by_lot = sorted(examples, key=lambda e: text_hash(str(e.get("id") or e.question), seed))

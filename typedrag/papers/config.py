@@ -59,7 +59,7 @@ class CellRef(BaseModel):
         """The place of a cell in this row and a column.
 
         Example:
-            >>> Where(run="rag", measure="f1/f1").under(Where(variant="squad", scale=100)).run
+            >>> CellRef(run="rag", measure="f1/f1").under(CellRef(variant="squad", scale=100)).run
             'rag'
         """
         return CellRef(

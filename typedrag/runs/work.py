@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from typedrag.core.errors import CallFailed, InputError, NotMeasurable, StepFailed, TypedRAGError
-from typedrag.lms.asking import detect_refusals
 from typedrag.lms.cost import CostTracker, track_cost
 from typedrag.lms.threads import run_jobs
 from typedrag.runs.stop import Progress, Stopper
@@ -260,6 +259,8 @@ class Stages:
                 all of them.
         """
         results: dict[int, R | Failed] = {}
+        from typedrag.lms.asking import detect_refusals  # here, since whoever reads a run needs no DSPy
+
         before = self._begun[name]
         self._begun[name] += len(items)
 

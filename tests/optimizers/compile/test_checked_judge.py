@@ -68,7 +68,7 @@ def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
     write_antique(tmp_path / "data" / "linkage" / "antique.json", questions=32)
     dataset = load_dataset("antique", tmp_path / "data" / "linkage")
     assert LinkageJudgeTarget().examples(dataset, "test")
-    monkeypatch.setattr(judges_command, "_open", lambda *_: learning_lm())
+    monkeypatch.setattr(judges_command, "_open_scorer", lambda *_: learning_lm())
     better, same = tmp_path / "better", tmp_path / "same"
     save_judge(taught(), better)
     save_judge(LinkageJudge(), same)
@@ -84,7 +84,7 @@ def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
     ]
     done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--json"])
     assert done.exit_code == 0, done.output
-    [found] = json.loads(done.stdout)
+    found = json.loads(done.stdout)
     assert found["compiled"]["value"] > found["base"]["value"]
     assert SavedJudge.read(better).find_check("scripted/judge").is_better
     done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--compiled", str(same)])

@@ -111,7 +111,7 @@ def test_all_names_are_known():
         ("dspy:MIPROv2", {}, "dspy:MIPROv2 is mipro here. Use it: --optimizer mipro"),
         ("dspy:BetterTogether", {}, "takes optimizers as objects. Compile again from what came out"),
         ("dspy:KNNFewShot", {}, "replaces the program's forward, which no file can hold"),
-        ("bootstrap-finetune", {}, "dspy:BootstrapFinetune cannot be used in a compile: it trains an LM"),
+        ("dspy:BootstrapFinetune", {}, "dspy:BootstrapFinetune cannot be used in a compile: it trains an LM"),
         ("dspy:COPRO", {"width": 2}, "option width: it has no such option. Its options: breadth, depth"),
         ("dspy:BootstrapFewShotWithOptuna", {}, "needs option max_demos. Give it: max_demos=VALUE"),
     ],
