@@ -1,7 +1,5 @@
 """Calibration: do answers come true as often as their probabilities say?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

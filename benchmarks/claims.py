@@ -1,7 +1,5 @@
 """Claims about measurements, as ratios to a baseline of the same run, and their table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -14,8 +14,6 @@ cost     LM calls, tokens read and written, and wall time, with as many calls un
     python -m benchmarks.coverage_judge coverage.jsonl --cite cascade --scorer vllm:qwen --per-call 10
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Sequence

@@ -17,8 +17,6 @@ With --write the weights fitted on all labels replace typedrag's own.
     python -m benchmarks.coverage_similarity coverage.jsonl [--write]
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Hashable, Sequence
 from itertools import groupby

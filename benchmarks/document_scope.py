@@ -8,8 +8,6 @@ so), `both` (if they agree), and with --compiled the LM of a compiled program.
     python -m benchmarks.document_scope questions.jsonl --lm vllm:qwen --compiled compiled/program
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Sequence

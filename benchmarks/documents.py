@@ -7,8 +7,6 @@ The second command may run in an environment of its own, where `markitdown[all]`
 installed: it needs nothing else.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -15,8 +15,6 @@ name a real server, --dataset, --path and --index other questions.
     python -m benchmarks.evaluation --check
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

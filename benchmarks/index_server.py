@@ -9,8 +9,6 @@ k = 5.
     python -m benchmarks.index_server --check
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import statistics

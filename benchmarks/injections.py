@@ -15,8 +15,6 @@ The intervals are Wilson's, at 95 %: without any success a bootstrap would leave
     python -m benchmarks.injections --program typed_rag --lm vllm:qwen --api-base URL
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -16,8 +16,6 @@ not grow, and that the decoder's share is small.
     python -m benchmarks.list_ranker --check
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import sys

@@ -10,8 +10,6 @@ process of its own at least, which the folder's index is not. Both are built bef
     python -m benchmarks.milvus antique.json.gz my-index milvus:http://localhost:19530/antique
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import statistics

@@ -11,8 +11,6 @@ where recovery is measured; the questions are those of the sample corpus in seve
     python -m benchmarks.ray_workers --check
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

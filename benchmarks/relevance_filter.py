@@ -15,8 +15,6 @@ fits the weights of `score` on its train split, to the first ten passages of BM2
     python -m benchmarks.relevance_filter --on antique ANTIQUE.json INDEX --gates lm cascade --limit 40 --lm vllm:qwen
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

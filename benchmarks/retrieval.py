@@ -15,8 +15,6 @@ distribution, unless --corpus names another; queries are drawn from its passages
     python -m benchmarks.retrieval --check
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

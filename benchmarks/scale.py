@@ -17,8 +17,6 @@ search     Say the milliseconds of one query (median, 99th percentile, CPU) and 
 Each prints a line of JSON. What Java is told can be changed for a run: `_JAVA_OPTIONS=-XX:TieredStopAtLevel=4`.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import gzip

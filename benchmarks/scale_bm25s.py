@@ -5,8 +5,6 @@ The passages, k1, b and stemmer (Porter) are the same, and hits are texts too; i
     python benchmarks/scale_bm25s.py passages.tsv.gz queries.txt --passages 100000 --backend numba
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import gzip

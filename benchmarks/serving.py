@@ -19,8 +19,6 @@ those of the program alone in as many threads; memory, and what of it a client t
     python -m benchmarks.serving --soak 600
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextvars

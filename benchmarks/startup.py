@@ -8,8 +8,6 @@ the disk.
     python -m benchmarks.startup --check
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -7,8 +7,6 @@ served at once; the others wait, as at a real server. It is a process of its own
     python -m benchmarks.stub_server --delay 0.2
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -15,8 +15,6 @@ Spearman's correlation of truthfulness with the labels, beside that of the highe
     python -m benchmarks.support --wiki-nfqa FOLDER --antique ANTIQUE.json.gz
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from itertools import product

@@ -13,8 +13,6 @@ makes 8 at once. The questions are those of the sample corpus in several wording
     python -m benchmarks.sweep --check
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -14,8 +14,6 @@ which is started if no server is named:
     python -m benchmarks.throughput --lm vllm:MODEL [--api-base URL] --check
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import statistics

@@ -18,8 +18,6 @@ classifier that asks an LM sees --limit questions of each, drawn by hash.
     python -m benchmarks.type_classifiers --everyday questions.jsonl --compiled FOLDER --lm vllm:qwen
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

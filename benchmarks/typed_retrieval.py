@@ -15,8 +15,6 @@ types by id, such as those by hand in configs/question_types.json, the types are
     python -m benchmarks.typed_retrieval antique.json.gz INDEX --lm vllm:qwen --out rows.jsonl
 """
 
-from __future__ import annotations
-
 import argparse
 import contextvars
 import json

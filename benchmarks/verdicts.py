@@ -5,8 +5,6 @@ the rule that it replaced. An interval is measured by how often it holds the tru
 says "better" of nothing more often than 0.05, or an interval holds the truth less often than 0.93 or more than 0.97.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ python scripts/ask_samples.py                         the first question of each
 python scripts/ask_samples.py --page docs/examples.md  all 24, as a page, with the faults that can be seen in them
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import io

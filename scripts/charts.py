@@ -1,7 +1,5 @@
 """Charts of results: a row for each system, a dot where it was measured to be, a line over its interval."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

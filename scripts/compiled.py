@@ -6,8 +6,6 @@ Both are compiled on Wiki-NFQA and tested on its test split. On ANTIQUE, of whic
 evaluated as configs/antique.yaml describes. Finished work is kept: after a kill, the same command continues.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -9,8 +9,6 @@ and NCOM on the test split, beside BM25's order and the cosine of MiniLM. Finish
 after --minutes, the same command continues.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ replies and judgments: an optimizer does not pay for calls that another has made
 After a kill, the same command continues.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -5,8 +5,6 @@
 The answers are written in tests/serving/uniforms.py: no LM is asked. The index is that of the sample corpus.
 """
 
-from __future__ import annotations
-
 import base64
 import tempfile
 from pathlib import Path

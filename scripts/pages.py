@@ -1,7 +1,5 @@
 """Common parts of the scripts: their flags, how they compile, and the paragraph on how a page was made."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

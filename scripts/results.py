@@ -5,8 +5,6 @@ WIKI_NFQA=FOLDER WIKI_NFQA_INDEX=INDEX ANTIQUE=FILE ANTIQUE_INDEX=INDEX python s
 Finished work is kept: after a kill, the same command continues.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

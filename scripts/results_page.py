@@ -1,7 +1,5 @@
 """The results of runs as a page of Markdown, and a program's losses to a baseline, explained by its steps."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

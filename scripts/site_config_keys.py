@@ -1,7 +1,5 @@
 """The page of all keys of config files, out of their models."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args

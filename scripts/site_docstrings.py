@@ -1,7 +1,5 @@
 """Changes docstrings before mkdocstrings reads them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

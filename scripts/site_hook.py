@@ -1,7 +1,5 @@
 """A hook of MkDocs that adds to `mkdocs.yml` generated pages, links out of `docs/`, and `llms.txt`."""
 
-from __future__ import annotations
-
 import json
 import posixpath
 import re

@@ -1,7 +1,5 @@
 """The parts of generated pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """The reference pages of the site, out of the code: API, commands, environment variables, config keys and errors."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ Only what stands between the two marks of a page is written. The text around it 
 conclude.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The part of its full tables that each results page shows: the panels of its chart, and the rows of its table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

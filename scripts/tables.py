@@ -1,7 +1,5 @@
 """The tables of a page of Markdown, and the numbers in them: what a chart or a shorter table is made of."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ reference. With --scorer also those of LINKAGE's expected rank on a draw of both
 replies are kept in --replies.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path

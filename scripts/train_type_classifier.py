@@ -10,8 +10,6 @@ classifier may be depends on what is asked. Measure what comes out by `python -m
 `linear` takes a minute; `embedding`, a fine-tuning of MiniLM, a quarter of an hour on two cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence

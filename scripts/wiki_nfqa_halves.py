@@ -7,8 +7,6 @@ ten passages that BM25 finds for the question: anywhere in the collection, "iron
 is read like any of Wiki-NFQA: `typedrag evaluate --dataset wiki-nfqa --path halves.jsonl --split all`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Chromium without a window, for tests of pages."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """An OpenAI-compatible server within the tests, which remembers what it was asked."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

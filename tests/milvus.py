@@ -1,7 +1,5 @@
 """A real Milvus for tests: the engine that milvus-lite 2 brings, as a server."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Stores of MLflow, whose tables, which take seconds to make, are made once."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path

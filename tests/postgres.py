@@ -1,7 +1,5 @@
 """A real PostgreSQL server for tests, from Debian's packages."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -1,7 +1,5 @@
 """A Ray of several processes on this machine."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

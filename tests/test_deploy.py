@@ -1,7 +1,5 @@
 """The files that a server is deployed by: linted, checked against their schemas, and built where there is a builder."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

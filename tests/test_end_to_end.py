@@ -1,7 +1,5 @@
 """Real questions, a real index, real models."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.programs.ways import PUBLISHED

@@ -1,7 +1,5 @@
 """The core without any extra: what it does, and what it says of what it lacks."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The files that GitHub reads: each fits its schema, and says what the package says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """No option that does nothing."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

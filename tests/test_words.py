@@ -1,7 +1,5 @@
 """The package's own words: docstrings that begin with a verb or a noun, locals that are nouns."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterator

@@ -15,8 +15,6 @@ Each runs in a process of its own, in which all questions are asked one by one a
 The goal is to need at most what the better of the other two needs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

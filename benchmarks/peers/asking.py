@@ -1,7 +1,5 @@
 """Asks a system the same questions as all others, and prints what that took; needs the standard library alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import statistics

@@ -1,7 +1,5 @@
 """A Haystack pipeline that decomposes: sub-questions, passages for each, their answers in one call, and the answer."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

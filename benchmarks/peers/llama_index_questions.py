@@ -1,7 +1,5 @@
 """LlamaIndex's SubQuestionQueryEngine over its own BM25."""
 
-from __future__ import annotations
-
 from llama_index.core.query_engine import RetrieverQueryEngine, SubQuestionQueryEngine
 from llama_index.core.question_gen import LLMQuestionGenerator
 from llama_index.core.schema import TextNode

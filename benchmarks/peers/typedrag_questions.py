@@ -3,8 +3,6 @@
 The third argument names an index of the passages.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small files in the layouts that the revelator's sources are published in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.datasets.files import write_json, write_jsonl

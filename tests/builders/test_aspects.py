@@ -1,7 +1,5 @@
 """Long answers, divided by an LM (RichRAG, appendix A)."""
 
-from __future__ import annotations
-
 import json
 
 import dspy

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from typedrag.builders.wiki_nfqa import types_by_pattern

@@ -1,7 +1,5 @@
 """`typedrag ask`, on a server that replies at once; one question is put to the real 135M model."""
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack, contextmanager
 

@@ -1,7 +1,5 @@
 """`typedrag ask` and `typedrag evaluate` with compiled programs, on a stub of an LM server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`typedrag research cost`, over runs that were made."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

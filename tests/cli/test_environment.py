@@ -1,7 +1,5 @@
 """Every option is also an environment variable."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

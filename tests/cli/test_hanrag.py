@@ -1,7 +1,5 @@
 """HANRAG by name in every command that takes a program."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Commands over an index in a real Milvus."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`typedrag index serve` as a process of its own, and commands that ask it."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -1,7 +1,5 @@
 """`typedrag research judges`, on the real 135M model."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

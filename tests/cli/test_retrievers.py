@@ -1,7 +1,5 @@
 """`--retriever` of ask and evaluate, and PreQRAG by name."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """RichRAG's explorer, compiled by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from click.testing import CliRunner

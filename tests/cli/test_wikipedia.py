@@ -1,7 +1,5 @@
 """The commands of docs/wikipedia.md, on a few passages in the layout of DPR's file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """What each program makes of the sample questions, and what metrics that ask no LM say of it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress

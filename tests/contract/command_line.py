@@ -1,7 +1,5 @@
 """The commands of `typedrag` with their arguments and options."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any

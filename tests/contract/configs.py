@@ -1,7 +1,5 @@
 """The settings of config files, and those that each file in `configs/` sets."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What clients of the servers rely on: paths, events of streams, and tools."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

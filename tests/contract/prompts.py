@@ -1,7 +1,5 @@
 """The prompts of all programs, by default and as published."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections.abc import Iterator

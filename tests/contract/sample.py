@@ -1,7 +1,5 @@
 """The sample corpus as an index of its own."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

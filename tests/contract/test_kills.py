@@ -3,8 +3,6 @@
 Set TYPEDRAG_KILLS for more moments than two.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

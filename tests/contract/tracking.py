@@ -1,7 +1,5 @@
 """What MLflow is told of a tiny run of each kind: names alone, since values and ids change."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

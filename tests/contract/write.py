@@ -5,8 +5,6 @@
 After a change on purpose, its diff is the list of what users notice.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

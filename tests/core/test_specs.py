@@ -1,7 +1,5 @@
 """The grammar of specs, and what refuses one that has none of the forms."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -1,7 +1,5 @@
 """Small files in the layouts of real datasets, and refusals."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.builders.native import MUSIQUE, TWO_WIKI, publish

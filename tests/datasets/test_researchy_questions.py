@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.datasets.files import refusal, write_jsonl
 from typedrag.datasets import load_dataset
 

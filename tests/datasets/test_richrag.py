@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.datasets.files import refusal, write_jsonl

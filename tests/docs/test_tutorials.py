@@ -5,8 +5,6 @@ before it prints, with … for what may differ. A fence whose title is a file na
 another title is for readers alone. LMs write less than readers let them.
 """
 
-from __future__ import annotations
-
 import doctest
 import os
 import re

@@ -1,7 +1,5 @@
 """Compiles for tests that make none: their candidates, and what they say of themselves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Labels in the layouts of their authors, small enough to reckon by hand, and judges that know them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs made by hand, in which every number is known."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The report's page as a user meets it, in Chromium without a window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

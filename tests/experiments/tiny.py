@@ -1,7 +1,5 @@
 """Metrics that are small enough to count their calls, and the command line that knows them."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import dspy

@@ -1,7 +1,5 @@
 """Files on a disk that is full: what was there stays."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ It has a child, as vLLM has, writes what it was started with to the file of FAKE
 own: `--wait FILE` to start once a file is there, `--fail TEXT` to not start at all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

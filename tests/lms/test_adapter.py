@@ -1,7 +1,5 @@
 """What prompts show of strangers' texts, and what is read of replies, by each of the adapters."""
 
-from __future__ import annotations
-
 import json
 
 import dspy

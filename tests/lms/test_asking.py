@@ -1,7 +1,5 @@
 """Asking an LM over HTTP, where it says how much it wrote."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import dspy

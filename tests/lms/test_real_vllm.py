@@ -4,8 +4,6 @@ TYPEDRAG_TEST_VLLM names the folder with the command `vllm` (its `python` must h
 TYPEDRAG_TEST_VLLM_MODEL a model's folder, and TYPEDRAG_VLLM_OPTIONS what that machine needs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

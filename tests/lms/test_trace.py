@@ -1,7 +1,5 @@
 """The calls made in the threads of a question reach DSPy's trace, its usage and MLflow's spans."""
 
-from __future__ import annotations
-
 import random
 import time
 

@@ -1,7 +1,5 @@
 """Calls gathered into batches; vLLM itself is in `test_real_vllm.py`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """A scripted LM behind a judge, which keeps to a schema and perhaps gives token probabilities."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

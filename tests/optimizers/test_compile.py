@@ -1,7 +1,5 @@
 """Compiling parts of programs, and judges: from labels to a folder and a verdict."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import mlflow

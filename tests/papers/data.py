@@ -1,7 +1,5 @@
 """Small files of each dataset's real shape, on what the sample corpus holds, by the variables of the papers' tables."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import cycle
 from pathlib import Path

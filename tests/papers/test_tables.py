@@ -1,7 +1,5 @@
 """Every table of the papers is made, on small files of its data's real shape and by the smallest LM."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

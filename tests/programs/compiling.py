@@ -1,7 +1,5 @@
 """Programs changed as teleprompters change them, without one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dspy

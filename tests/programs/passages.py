@@ -1,7 +1,5 @@
 """A retriever that finds, for each query, passages named after it: control flow needs no index."""
 
-from __future__ import annotations
-
 from typedrag.core.records import Passage
 from typedrag.programs import program_class, program_names
 

@@ -1,7 +1,5 @@
 """What is answered where the passages hold no answer."""
 
-from __future__ import annotations
-
 import dspy
 import pytest
 

@@ -1,7 +1,5 @@
 """Adaptive-RAG's classifier: a T5 that was trained to write A, B or C."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The gate between retrieval and answer, as programs have it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Each option changes what a program does."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -1,7 +1,5 @@
 """Programs as their papers have them, and what is told where that cannot be had."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which options each program reads: another that is set is refused, and none is read that is not said."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.programs.passages import ASKING_PROGRAMS, Numbered

@@ -1,7 +1,5 @@
 """RichRAG against its paper's definitions (section 3), and its neighbour RAG-Fusion."""
 
-from __future__ import annotations
-
 import dspy
 import pytest
 

@@ -1,7 +1,5 @@
 """IRCoT and Adaptive-RAG."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.programs.passages import Numbered

@@ -1,7 +1,5 @@
 """Options of programs for tests: Typed-RAG's ways to answer, of which those as published name a model of the hub."""
 
-from __future__ import annotations
-
 from typedrag.programs import Options, SubQueryOptions
 
 _EACH = SubQueryOptions(combine="aggregate", search="sub-query")

@@ -1,7 +1,5 @@
 """Small BERTs, saved for models to be loaded from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun".split()

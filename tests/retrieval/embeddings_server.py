@@ -1,7 +1,5 @@
 """A server of embeddings by OpenAI's protocol, within the tests: each dimension counts one word."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

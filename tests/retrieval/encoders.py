@@ -1,7 +1,5 @@
 """Encoders for tests: one of random weights that is quick to load, and the real small one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

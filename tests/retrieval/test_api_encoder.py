@@ -1,7 +1,5 @@
 """Embeddings by an API, of a real server that speaks OpenAI's protocol."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

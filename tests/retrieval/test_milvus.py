@@ -1,7 +1,5 @@
 """Indexes in a real Milvus: their addresses, builds that are killed, and searches beside those over a folder."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The loop over the items of a run: what it begins, keeps, stops at and never does twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Scripts import one another as they do where they are started."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from scripts.results_page import Cause, Loss, Section, results_page
 from tests.experiments.runs import question, run, run_of
 from typedrag.core.question_types import QuestionType

@@ -1,7 +1,5 @@
 """The site is built without a warning, has all that it is to refer to, and needs nothing from elsewhere."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import json

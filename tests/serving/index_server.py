@@ -1,7 +1,5 @@
 """An index server within the tests: a real one, in a thread."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a server has counted, read as Prometheus reads it."""
 
-from __future__ import annotations
-
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serving.server import Server

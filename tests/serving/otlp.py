@@ -1,7 +1,5 @@
 """A receiver of OpenTelemetry's spans within the tests."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

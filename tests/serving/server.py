@@ -1,7 +1,5 @@
 """A server within the tests: a real one, in a thread, over an LM server that remembers what it was asked."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence

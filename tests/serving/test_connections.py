@@ -1,7 +1,5 @@
 """Clients that send, or take, a byte now and then: real sockets."""
 
-from __future__ import annotations
-
 import json
 import socket
 import time

@@ -1,7 +1,5 @@
 """What strangers see where the LM or the index fails: a clear status, never an empty answer, and then answers again."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

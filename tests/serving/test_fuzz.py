@@ -3,8 +3,6 @@
 `TYPEDRAG_FUZZ` says how many there are together.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import socket

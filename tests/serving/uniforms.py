@@ -1,7 +1,5 @@
 """What an LM might say on a question of the sample corpus, so that a page has something to show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.lm_server import Call

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from dspy.adapters.json_adapter import _get_structured_outputs_response_format
 from pydantic import TypeAdapter, ValidationError

@@ -4,8 +4,6 @@ The authors let GPT-4 copy out the parts of an answer. Here an LM names where ea
 are the answer, whole and in its order, whatever LM divides it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import ClassVar, Literal

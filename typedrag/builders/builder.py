@@ -1,7 +1,5 @@
 """The base of builders: their settings, what they make, and the dealing out of questions."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The compound benchmark: questions about one entity, joined by an LM (HANRAG, appendix C.1)."""
 
-from __future__ import annotations
-
 import re
 from bisect import insort
 from collections import Counter, defaultdict

@@ -3,8 +3,6 @@
 A judge that ranks a fabrication above the right answer rewards a program for making things up.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict

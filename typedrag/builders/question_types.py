@@ -1,7 +1,5 @@
 """Questions as people type them, by type and form, for classifiers of question types."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The revelator's training set, made from the files of other datasets (HANRAG, section 4.2, appendix C)."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 The LMs and their temperatures are in appendices B.4 and B.5 of the paper, the prompts in A.1 and A.2.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

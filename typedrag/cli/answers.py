@@ -1,7 +1,5 @@
 """An answer at the terminal: drawn while it is made, and its steps as a tree."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """`typedrag doctor` and `typedrag models`: what is installed, reachable and usable on this machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The command `typedrag`: the table of its commands, and the handling of signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

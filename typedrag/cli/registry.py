@@ -1,7 +1,5 @@
 """`typedrag registry`: list and promote compiled programs registered in MLflow."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 Modules stay stateless, and strategies need not pass it on. Threads see it that run a function by `carry`.
 """
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from collections.abc import Callable, Mapping

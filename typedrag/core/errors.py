@@ -5,8 +5,6 @@ fallback inside the program, and only reaches a caller if there is none. A fault
 of the system (`Unavailable`) is always raised, never turned into an empty answer.
 """
 
-from __future__ import annotations
-
 import copyreg
 import errno
 from typing import Any

@@ -5,8 +5,6 @@ travels with the call, as steps do, so that events also come from its threads; D
 (stanfordnlp/dspy, issue 9154).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass

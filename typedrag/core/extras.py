@@ -1,7 +1,5 @@
 """Packages that come with an extra, and the error if one is not installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec

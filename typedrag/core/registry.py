@@ -1,7 +1,5 @@
 """The things that users name: classes of a registry, specs `KIND:ARGUMENT` to be opened, and packages' entry points."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -1,7 +1,5 @@
 """Datasets with their splits, the loaders that are found by their names, and datasets from rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter, defaultdict

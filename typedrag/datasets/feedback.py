@@ -1,7 +1,5 @@
 """Users' feedback on a server's answers, and a dataset made from it, to compile on real questions."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Questions in a user's own file, under any field names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

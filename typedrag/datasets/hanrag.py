@@ -1,7 +1,5 @@
 """The datasets of HANRAG: compound questions, and questions for each role of the revelator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Questions with short answers: the six open-domain sets that HANRAG evaluates on (section 4.1), and a user's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial

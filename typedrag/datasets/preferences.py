@@ -1,7 +1,5 @@
 """Answers that are known to be better than others: by people, or as they were made for a test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum

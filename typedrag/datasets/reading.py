@@ -3,8 +3,6 @@
 A source declares the layout of its rows as a pydantic model; `parse` checks a row against it.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

@@ -1,7 +1,5 @@
 """Reasoning chains, and the passages that MuSiQue, HotpotQA and 2WikiMultihopQA publish with questions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The datasets of RichRAG: its own files, WikiAsp and WikiPassageQA (appendix A), and pools of passages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The sample corpus that typedrag ships, with questions and labelled passages."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path

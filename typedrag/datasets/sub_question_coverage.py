@@ -1,7 +1,5 @@
 """The datasets of sub-question coverage: people's labels of sub-questions, and Researchy Questions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The datasets of Typed-RAG: Wiki-NFQA, LINKAGE's, NF-CATS, and questions as people type them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain

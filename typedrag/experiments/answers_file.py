@@ -1,7 +1,5 @@
 """Answers that were made elsewhere: by answer engines, other frameworks, or earlier runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

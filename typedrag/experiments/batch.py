@@ -1,7 +1,5 @@
 """Answer many questions at once; a killed batch can be continued."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compare runs with a first one, question by question: differences, their sizes and their significance."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Read settings from a YAML file; flags override the file, and `PATH=VALUE` settings override both."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

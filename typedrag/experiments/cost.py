@@ -1,7 +1,5 @@
 """The cost of runs, and what planned ones will cost, estimated from three questions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass

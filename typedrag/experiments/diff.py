@@ -1,7 +1,5 @@
 """The differences of two programs: options, and each predictor's instructions, descriptions and demonstrations."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

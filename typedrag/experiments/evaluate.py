@@ -1,7 +1,5 @@
 """Evaluate programs: answers and judgments are written as they come, and never made twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass

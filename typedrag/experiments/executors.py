@@ -1,7 +1,5 @@
 """The places where a run's questions are answered: in this process, or by jobs that workers of a Ray cluster set up."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Format numbers, tables and self-contained pages, the same way in pages and the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

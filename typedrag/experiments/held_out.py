@@ -5,8 +5,6 @@ It is decided here alone: compiles, sweeps, comparisons, checks of judges and ra
 resampled, so intervals show the uncertainty over other questions, not over another seed of the LM.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace

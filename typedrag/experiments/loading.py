@@ -1,7 +1,5 @@
 """Programs by a name, the folder of a compiled program, or a model or run of MLflow."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """The question types by which questions are drawn, balanced and reported: the same for all programs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext

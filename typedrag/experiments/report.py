@@ -1,7 +1,5 @@
 """Runs as a self-contained HTML page, without network or other files."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Tables, charts and details of questions of the report's page."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Locks, which keep other processes out of a place; the system releases those of a killed process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files: those of users read as text, ours written whole or not at all, and their digests."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import hashlib

@@ -4,8 +4,6 @@ All of them pass on text that strangers wrote as text only (`as_data`), and find
 a reply (`typedrag.lms.adapter`). `SchemaAdapter` is for LMs whose server constrains decoding by a JSON schema.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Asking an LM through a predictor: retries, the budget, three kinds of failure, and the probabilities of choices."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

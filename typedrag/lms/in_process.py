@@ -5,8 +5,6 @@ calls that are made at once are answered as one. A call is what it would be over
 the same JSON schemas.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

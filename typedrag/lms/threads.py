@@ -1,7 +1,5 @@
 """Work on many things at once, in threads that carry the context."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -3,8 +3,6 @@
 Both belong to the call, not to the module, which stays stateless; see `typedrag.core.call_context`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait

@@ -5,8 +5,6 @@ exclude each other if they have the same words, but one is negated, has another 
 also if each of two things is said to be more than the other, or one to be both more and less.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import combinations

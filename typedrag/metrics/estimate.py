@@ -5,8 +5,6 @@ that each observation belongs to; observations of one question are resampled tog
 None if it is undefined, such as the correlation of a judge whose scores are all the same.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace

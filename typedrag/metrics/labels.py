@@ -1,7 +1,5 @@
 """Predicted labels and queries against right ones: question types, routes, sub-question types, sub-queries."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence

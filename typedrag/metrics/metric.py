@@ -4,8 +4,6 @@ A metric has DSPy's five arguments and returns a score from 0 to 1 with feedback
 one metric serves `dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna and MLflow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field

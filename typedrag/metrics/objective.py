@@ -1,7 +1,5 @@
 """Objectives of compiles: weighted means of metrics, with feedback for each predictor."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

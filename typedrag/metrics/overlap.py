@@ -4,8 +4,6 @@ Texts are compared as in SQuAD, normalized by `dspy.evaluate.metrics.normalize_t
 punctuation and English articles, and with composed accents.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import datetime

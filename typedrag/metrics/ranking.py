@@ -4,8 +4,6 @@ cycles of a search (HANRAG, section 5).
 Measures by labels come from ir-measures, which takes them from trec_eval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -5,8 +5,6 @@ and digits; here they may have letters of all scripts, which changes nothing for
 embeddings is a baseline: a judge should do better.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -5,8 +5,6 @@ Training is that of HANRAG, section 4.2 and appendix E, with LoRA, on chats: the
 right replies. Measures are those of appendix D.
 """
 
-from __future__ import annotations
-
 from typedrag.core.extras import require
 
 require("accelerate", "peft", "torch", "transformers")

@@ -1,7 +1,5 @@
 """Trainings by transformers' Trainer: one process, one device, whole checkpoints."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

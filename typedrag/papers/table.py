@@ -1,7 +1,5 @@
 """A table that was made: each cell beside the published one, as a page and as JSON."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace

@@ -4,8 +4,6 @@ Adaptive-RAG, which retrieves not at all, once, or again and again (Jeong et al.
 Classifiers of complexity are modules that take a `question` and return a `dspy.Prediction` with `route`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar

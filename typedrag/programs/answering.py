@@ -1,7 +1,5 @@
 """Searching, reranking, and answers written from passages, with citations that can be followed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial

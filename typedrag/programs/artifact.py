@@ -13,8 +13,6 @@ Nothing in a folder is ever executed, and it names neither keys nor addresses: i
 given to one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Baselines: the LM alone, RAG, RAG-Fusion, and the dataset's own answers."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import dspy

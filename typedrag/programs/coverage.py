@@ -1,8 +1,6 @@
 """Core sub-questions in RAG: four ways to use them, and rounds that search for what an answer leaves open
 (sub-question coverage, sections 3.1, 5 and 6)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -3,8 +3,6 @@
 Routers are modules that take a `question` and return a `dspy.Prediction` with `route`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Programs before they are built: by their name, or from the folder of a compiled one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

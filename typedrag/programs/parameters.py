@@ -1,7 +1,5 @@
 """Parameters of a sweep: marks on settings, with the values that are worth trying."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin

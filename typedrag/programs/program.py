@@ -1,7 +1,5 @@
 """The base of all programs, their registry by name, and the questions of conversations."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress

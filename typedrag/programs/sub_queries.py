@@ -1,7 +1,5 @@
 """The sub-queries of a decomposition, those worth a search, and the parts of a question with their answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches

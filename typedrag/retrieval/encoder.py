@@ -1,7 +1,5 @@
 """Embeddings of queries and passages: by a sentence-transformers model with the prompts that it needs, or by an API."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

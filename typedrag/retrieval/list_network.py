@@ -18,8 +18,6 @@ matter, and an untrained sentence encoder ranks by cosine.
 Needs torch and transformers: import this only where it is used, so that other code does not wait for these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 

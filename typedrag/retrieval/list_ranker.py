@@ -1,7 +1,5 @@
 """A list ranker: made from an encoder, saved as a folder without pickles, loaded, and used as a `Reranker`."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

@@ -2,8 +2,6 @@
 them: RichRAG's point-wise and list-wise baselines (section 4.2; Sun et al. 2023, https://arxiv.org/abs/2304.09542).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ analyzer reads another text; `dense`, its embedding; and the metadata to filter 
 finished one, which is replaced at once: not every Milvus has aliases.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

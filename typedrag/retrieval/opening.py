@@ -9,8 +9,6 @@ what the entry point KIND of the group `typedrag.retrievers` gives for REST. Set
 `b`, if it takes them; the retriever's attribute `bm25` then has those in use.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os

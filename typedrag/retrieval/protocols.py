@@ -1,7 +1,5 @@
 """The contracts of retrievers and rerankers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 

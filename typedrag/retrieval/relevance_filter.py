@@ -1,7 +1,5 @@
 """Relevance filters, which drop irrelevant passages between retrieval and answer (the option `relevance`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

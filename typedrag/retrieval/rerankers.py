@@ -6,8 +6,6 @@ FOLDER holds a ranker that `typedrag research ranker train` made. The last two a
 adds `KIND[:NAME]` by an entry point of `typedrag.rerankers`, a callable that takes NAME, which may be empty.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

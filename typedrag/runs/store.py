@@ -3,8 +3,6 @@
 A process that is killed at any moment loses work under way, but no result that was added.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import threading

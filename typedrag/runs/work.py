@@ -1,7 +1,5 @@
 """The loop over the items of a run: in threads, with results that are kept as they come."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A server of an index over HTTP, for programs on other machines; searches that wait are made together in one call."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

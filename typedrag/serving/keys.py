@@ -1,7 +1,5 @@
 """API keys, stored as hashes in a file that only its owner may read; a server follows its changes."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import logging

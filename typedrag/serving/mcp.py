@@ -1,7 +1,5 @@
 """The served programs as tools of the Model Context Protocol, for agents: `ask` and `search`."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial

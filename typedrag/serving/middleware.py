@@ -1,7 +1,5 @@
 """The middleware between strangers and the programs: ids, log, headers, keys, rates, sizes and times of requests."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """`/v1/chat/completions` and `/v1/models` in the shapes of OpenAI, for its chat clients and libraries."""
 
-from __future__ import annotations
-
 import json
 import time
 import uuid

@@ -1,7 +1,5 @@
 """Programs that are served, the specs that they are opened from, and reloading them without interrupting questions."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """Replies that all paths share: errors that show a stranger no path, key or traceback, and streams of events."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

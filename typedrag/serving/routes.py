@@ -1,7 +1,5 @@
 """`/v1/answer`, `/v1/coverage`, `/v1/support` and `/v1/feedback`: answers, checks of them, and people's ratings."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncGenerator

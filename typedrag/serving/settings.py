@@ -1,7 +1,5 @@
 """The settings and limits of a server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """`/healthz`, `/readyz`, `/metrics`, `/v1/program` and the web page: the state of the server, and what it serves."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -3,8 +3,6 @@
 They go to the endpoint of OpenTelemetry's standard variables: a collector, or MLflow's server.
 """
 
-from __future__ import annotations
-
 import os
 import time
 

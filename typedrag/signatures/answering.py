@@ -7,8 +7,6 @@ the same reason a comparison's findings come before its text, which may otherwis
 turn the better one. All call the passages quoted material, since anybody may have written them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import dspy

@@ -5,8 +5,6 @@ these demonstrations by their own. Those of sub-questions show many at once, so 
 in the paper (section 3.1, appendix A).
 """
 
-from __future__ import annotations
-
 import dspy
 
 from typedrag.core.question_types import SubQuestionType

@@ -3,8 +3,6 @@
 A small LM that must name the key before each value keeps to the right one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args

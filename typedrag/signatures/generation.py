@@ -4,8 +4,6 @@ Fabrications have one form, so that no judge can tell them apart by length or ma
 wrote are quoted material: they can hold whatever their writer put in.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import dspy

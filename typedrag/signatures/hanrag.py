@@ -1,7 +1,5 @@
 """The prompts of HANRAG's revelator (section 4.1, tables 10 to 13), and of its baselines IRCoT and Adaptive-RAG."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import dspy

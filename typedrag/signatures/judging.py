@@ -5,8 +5,6 @@ of a prompt reuse it; the candidate comes last. It is quoted material, since an 
 passages held. Passages go by keys, since a small LM that is asked for a list of numbers lists all of them.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any, Literal
 

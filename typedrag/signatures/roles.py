@@ -3,8 +3,6 @@
 It is stored with the output fields, since compiling derives signatures with other instructions or types from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar

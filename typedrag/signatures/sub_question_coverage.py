@@ -1,7 +1,5 @@
 """Sub-questions that an answer should cover, those that a text covers, and answers that cover them."""
 
-from __future__ import annotations
-
 import dspy
 
 from typedrag.core.question_types import SubQuestionType

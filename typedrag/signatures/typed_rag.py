@@ -5,8 +5,6 @@ and A.4): an answer is text alone, and the LM neither cites passages nor may say
 One sentence is ours, that passages are quoted material, since anybody may have written them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import dspy

@@ -4,8 +4,6 @@ They are an LM, similarity, or an LM where similarity is unsure. An LM quotes th
 sentence: a number costs a few tokens, a quotation fifty, and a small LM that quotes runs on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sub-questions that an answer should cover, with their types (sub-question coverage, section 3.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import dspy

@@ -1,7 +1,5 @@
 """Evidence, without an LM, that a text answers a sub-question, and the place of the fragment that answers it."""
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

@@ -1,7 +1,5 @@
 """The language of a text, by py3langid, which knows 139 of them; it is loaded at the first question."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache

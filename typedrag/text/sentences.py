@@ -1,7 +1,5 @@
 """The sentences of a text in any script: their repetitions, and the passages that they use."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

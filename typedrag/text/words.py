@@ -1,7 +1,5 @@
 """The words that tell what a text is about; texts are compared by them without an LM."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """A Haystack pipeline of the same calls as typedrag's `rag`: BM25 over the same passages, then one LM call."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

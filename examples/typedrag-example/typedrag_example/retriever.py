@@ -1,7 +1,5 @@
 """A retriever over the lines of a text file."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conditions that read what a dataset says of the question."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 import pytest

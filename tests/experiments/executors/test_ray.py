@@ -1,7 +1,5 @@
 """The executor `ray`, on a real Ray of several processes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A store of MLflow's that several begin at once, where one was killed before."""
 
-from __future__ import annotations
-
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """What holds for each optimizer."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

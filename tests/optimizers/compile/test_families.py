@@ -1,7 +1,5 @@
 """What is particular to some optimizers."""
 
-from __future__ import annotations
-
 import threading
 
 import dspy

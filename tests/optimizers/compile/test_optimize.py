@@ -1,7 +1,5 @@
 """What becomes of scores, failures and the best so far."""
 
-from __future__ import annotations
-
 import json
 import threading
 

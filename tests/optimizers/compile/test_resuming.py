@@ -1,7 +1,5 @@
 """A compile that was killed goes on where it stood and pays for nothing twice."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import random

@@ -1,7 +1,5 @@
 """Pools out of graded passages and of judged runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dspy

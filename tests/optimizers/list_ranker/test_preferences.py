@@ -1,7 +1,5 @@
 """Rewards and US³ (RichRAG, section 3.4.2)."""
 
-from __future__ import annotations
-
 import pytest
 from dspy.utils.exceptions import LMTimeoutError
 

@@ -1,7 +1,5 @@
 """A training in its folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

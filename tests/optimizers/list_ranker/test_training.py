@@ -1,7 +1,5 @@
 """Small trainings: what they are to show they show within seconds."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Pools that a tiny ranker can learn: a passage is good if it names what the question is about."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

@@ -1,7 +1,5 @@
 """A causal LM of a few thousand random weights, with a tokenizer for the prompts it is to learn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Workers whose study, and whose LM replies, are in a real PostgreSQL: they share no folder."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

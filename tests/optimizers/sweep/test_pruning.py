@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typedrag.optimizers.sweep import SweepConfig
 from typedrag.optimizers.sweep.study import is_behind
 

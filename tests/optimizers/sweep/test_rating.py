@@ -1,7 +1,5 @@
 """The weights of the rating and what a program does are searched in one study."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

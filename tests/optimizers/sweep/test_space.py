@@ -1,7 +1,5 @@
 """Each knob turns what it says, and has its range beside the setting."""
 
-from __future__ import annotations
-
 import optuna
 import pytest
 

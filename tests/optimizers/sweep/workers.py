@@ -1,7 +1,5 @@
 """Workers of a sweep as processes of their own, which can be killed; they are quick to start."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

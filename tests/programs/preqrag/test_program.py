@@ -1,7 +1,5 @@
 """PreQRAG's control flow, by a scripted LM over real retrievers."""
 
-from __future__ import annotations
-
 import dspy
 import pytest
 from dspy.utils.exceptions import LMTransportError

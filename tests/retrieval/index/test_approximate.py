@@ -1,7 +1,5 @@
 """Approximate indexes over generated embeddings, and dense parts that have one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

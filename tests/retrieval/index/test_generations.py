@@ -1,7 +1,5 @@
 """Generations of an index: two processes, names, and kills at moments that tests must choose."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

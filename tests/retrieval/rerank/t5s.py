@@ -1,7 +1,5 @@
 """Small T5s, saved as the hub has monoT5, RankT5 and LiT5."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 WORDS = "bread dough yeast oven steam crust flour water".split()

@@ -1,7 +1,5 @@
 """Rerankers made of a T5, against the model called by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import AutoTokenizer, T5ForConditionalGeneration

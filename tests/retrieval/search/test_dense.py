@@ -1,7 +1,5 @@
 """Dense retrieval for real: MiniLM over the sample corpus, and a quick encoder for what a build survives."""
 
-from __future__ import annotations
-
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor

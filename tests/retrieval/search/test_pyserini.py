@@ -3,8 +3,6 @@
 `tests/test_lean_install.py` runs this file alone in an environment of its own: it uses no other file of the tests.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

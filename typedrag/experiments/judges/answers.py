@@ -4,8 +4,6 @@ For each question with labelled answers, one of each label is drawn as LINKAGE's
 some of the others are candidates, which every judge scores. Fabrications are put beside right answers.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Check all judges on all labels that there are, and the page of such a check."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime

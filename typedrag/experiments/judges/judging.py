@@ -1,7 +1,5 @@
 """Ask judges about many things at once; the settings and results of their checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field

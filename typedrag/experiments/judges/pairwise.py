@@ -1,7 +1,5 @@
 """Pairwise comparison of finished runs: a judge prefers one answer of each pair (sub-question coverage, section 5)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

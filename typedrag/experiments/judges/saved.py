@@ -3,8 +3,6 @@
 It is loaded only for an LM with which it was shown to agree better than its base.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Check judges of sub-questions, of their types and their coverage by an answer, and type classifiers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby, islice, product

@@ -1,7 +1,5 @@
 """Compiled programs in MLflow: as models of runs, as versions of registered models, and one of those as champion."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

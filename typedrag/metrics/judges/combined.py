@@ -4,8 +4,6 @@ A logistic regression combines what an answer shares with good references, with 
 `scripts/train_combined_judge.py` trains it on labels and fabrications.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence

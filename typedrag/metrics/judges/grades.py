@@ -5,8 +5,6 @@ PreQRAG and LiveRAG share the scale of faithfulness. LiveRAG's correctness combi
 equivalence and relevance; LiveRAG reads the first 300 words of an answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -5,8 +5,6 @@ by. Its `Agreement` is the metric of a test: it looks at all examples of a quest
 nothing by saying the same of all.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ paper, where it can come after all of them. Ranks of the two conventions do not 
 ranks need not be whole.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

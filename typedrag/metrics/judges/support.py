@@ -5,8 +5,6 @@ matter; whether they agree is decided by words. Names and negations are found as
 were set on half of the questions of Wiki-NFQA: `benchmarks/support.py` measures them on the other half.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher

@@ -3,8 +3,6 @@
 An answer that only sounds right gains nothing, and one that says that it does not know is better than a wrong one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Configuration of a compile, from flags or a YAML file; unknown keys are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """Compare what was compiled with its base, on questions that were used neither to compile nor to choose it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -1,7 +1,5 @@
 """Modules and judges as targets of their own, each with labels made for it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

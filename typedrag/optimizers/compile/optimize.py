@@ -5,8 +5,6 @@ evaluated candidates, `best.json` the best so far, `spending.jsonl` a line for e
 replies of LMs (unless several compiles share a file elsewhere), and `optimizer.log` DSPy's output.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

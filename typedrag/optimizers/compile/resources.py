@@ -1,7 +1,5 @@
 """The objects of a compile, built from its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace

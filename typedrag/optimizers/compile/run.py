@@ -6,8 +6,6 @@ compile resumes; `test`, the runs of base and compiled program over the test spl
 program that was tested; and `result.json`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Targets of compiles: a program end to end, some of its modules, or only its search."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """Utility of a pool's passages, silver lists (RichRAG, section 3.4.1), and measures of rankers (appendix C)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median

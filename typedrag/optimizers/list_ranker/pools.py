@@ -1,7 +1,5 @@
 """Build pools from graded passages, from answers to sub-aspects, or from runs whose passages were judged."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Pairs are chosen by unilateral significance sampling, US³, or at random, as in the paper's ablation (section 4.4).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Train a list ranker in a folder; a killed training resumes from its last reward or checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 transformers' Trainer does the work, so the same training runs on a CPU or on a GPU, in one process.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ chose it (the winner's curse). To show how much of the gain remains, the best an
 are both measured on both sets of questions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """A sweep as a page of Markdown and as Optuna's figures: the front, the knobs' importances, and the best on other
 questions."""
 
-from __future__ import annotations
-
 import base64
 import io
 import logging

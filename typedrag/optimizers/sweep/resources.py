@@ -1,7 +1,5 @@
 """The objects that a sweep's trials share, built from its configuration."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The points of a sweep: the values of each knob, and the program that a point stands for."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

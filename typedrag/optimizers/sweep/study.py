@@ -1,7 +1,5 @@
 """The Optuna study of a sweep, what trials note in it, and how they compare by the same questions."""
 
-from __future__ import annotations
-
 import math
 import random
 import warnings

@@ -1,7 +1,5 @@
 """A trial: the program of its parameters answers growing sets of the sweep's questions until it falls behind others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

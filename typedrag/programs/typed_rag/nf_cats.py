@@ -1,7 +1,5 @@
 """The architecture of `Lurunchik/nf-cats`, which transformers does not have. Imports torch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

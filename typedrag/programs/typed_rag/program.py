@@ -1,7 +1,5 @@
 """Typed-RAG: the type of the question decides how it is answered (paper 1, figure 2)."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import dspy

@@ -4,8 +4,6 @@ Each returns `answer`, `passages`, `citations` and, if not from passages, `answe
 collection does not say, and `StepFailed` if a step fails that it cannot do without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """The BM25 part of an index: the folder `lucene/` of a generation, and the manifest of its contents."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """Building an index and adding to it: with a BM25 part, a dense part, or both."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext

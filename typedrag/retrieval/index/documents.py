@@ -1,7 +1,5 @@
 """Readers of documents: the title and the blocks of text, HTML, Markdown, EPUB, Word, PowerPoint and PDF files."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 import tomllib

@@ -5,8 +5,6 @@ Then `current` is replaced in one step, and the old generation is deleted. So an
 it was before or as it is after. A generation is a run, which one process makes and another can continue.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

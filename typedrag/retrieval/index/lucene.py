@@ -5,8 +5,6 @@ An analyzer turns texts and queries into terms. English keeps Anserini's. Script
 Java runtime has no dictionary, are indexed by pairs of letters, as Lucene itself does with Chinese and Korean.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import os

@@ -1,7 +1,5 @@
 """The stream of passages into an index: in batches, each id once, with a fingerprint over all of them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

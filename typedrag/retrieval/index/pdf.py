@@ -1,7 +1,5 @@
 """PDF files, read with PDFium: columns in reading order, and words joined that a line break splits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache

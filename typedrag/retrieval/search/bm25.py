@@ -1,7 +1,5 @@
 """BM25 over a Lucene index, and the passages that a dataset labels in the place of what is found."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

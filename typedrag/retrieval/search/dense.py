@@ -1,7 +1,5 @@
 """Dense retrieval: the passages whose embeddings are closest to the query's."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

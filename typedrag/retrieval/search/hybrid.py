@@ -1,7 +1,5 @@
 """BM25 and dense retrieval together, and the fusion of several ranked lists into one."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ A spec is `KIND:INDEX?OPTION=VALUE&OPTION=VALUE`. INDEX is a folder, or the name
 downloads once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A retriever without Lucene: enough where it does not matter what is found."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from typedrag.core.records import Passage

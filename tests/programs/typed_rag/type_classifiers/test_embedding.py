@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.programs.typed_rag.type_classifiers.test_linear import ASKED, assert_right

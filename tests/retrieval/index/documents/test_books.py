@@ -1,7 +1,5 @@
 """Word documents, slides and EPUB books: those of the benchmark of readers."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.documents import write_documents

@@ -1,7 +1,5 @@
 """The network against slow references, one place and one passage at a time."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

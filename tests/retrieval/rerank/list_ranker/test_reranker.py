@@ -1,7 +1,5 @@
 """The list ranker as a reranker, and as a folder."""
 
-from __future__ import annotations
-
 import copy
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What the encoder reads (RichRAG, eq. 5)."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.retrieval.rerank.list_ranker.tiny import WORDS

@@ -1,7 +1,5 @@
 """List rankers of a few thousand random weights, with and without a decoder of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

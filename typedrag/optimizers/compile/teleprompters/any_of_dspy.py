@@ -4,8 +4,6 @@ DSPy gets own copies of signatures, which some teleprompters change in place. Wh
 examples is recorded; the best of that, or what came out, is the result.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

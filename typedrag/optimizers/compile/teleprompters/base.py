@@ -1,7 +1,5 @@
 """The base class of optimizers, their requests and options, and their registry by name."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@
 where a newer version has changed one: read the new source then, and give the new digest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """Demonstrations, balanced over question types, and the optimizers that choose them, MIPROv2 with instructions."""
 
-from __future__ import annotations
-
 import logging
 import random
 from collections import Counter, defaultdict

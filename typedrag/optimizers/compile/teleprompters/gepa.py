@@ -1,8 +1,6 @@
 """GEPA: instructions rewritten by reflection on feedback, with what it lacks for programs whose predictors serve
 different question types and whose steps never fail."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict, deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Optimizers that choose among instructions that people wrote."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import ClassVar

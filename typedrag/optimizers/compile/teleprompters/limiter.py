@@ -5,8 +5,6 @@ DSPy's optimizers run programs in threads, and take most exceptions for a failed
 in whatever thread it is raised, and the limiter that raises it lets no further LM call pass.
 """
 
-from __future__ import annotations
-
 import threading
 from copy import copy
 from functools import partial

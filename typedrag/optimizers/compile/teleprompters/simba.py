@@ -1,7 +1,5 @@
 """SIMBA: rules and demonstrations out of runs that vary."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Callable
