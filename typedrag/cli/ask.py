@@ -246,9 +246,9 @@ def follow(program: Program, question: str, question_type: str | None, console: 
         return Answer.from_prediction(program(question=question, question_type=question_type))
     drawing = Drawing(question)
 
-    async def draw(told: AsyncIterator[events.Event]) -> Answer:
+    async def draw(stream: AsyncIterator[events.Event]) -> Answer:
         answer = None
-        async for event in told:
+        async for event in stream:
             drawing.add(event)
             live.update(drawing.render())
             if isinstance(event, events.AnswerEnded):
