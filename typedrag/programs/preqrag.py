@@ -196,25 +196,24 @@ class PreQRAG(Program):
             self.combine = dspy.Predict(answer_signature(AnswerFromSubAnswers, options, may_be_phrase=True))
 
     def respond(self, question: str) -> dspy.Prediction:
-        classified = self.classifier(question=question)
-        emit(Classified, route=classified.scope.value)
-        rewritten = self.rewriter(question=question, scope=classified.scope)
+        scope = self.classifier(question=question).scope.value
+        emit(Classified, route=scope)
+        rewritten = self.rewriter(question=question, scope=DocumentScope(scope))
         rankings = self.search.each(rewritten.needs)
+        answer = None
         try:
-            answer = self._answer(question, rewritten, rankings)
+            if rewritten.get("split") and self.options.preqrag.generation > 1:
+                try:
+                    answer = self._in_two_steps(question, rewritten.needs, rankings)
+                except NotAnswered:
+                    raise
+                except StepFailed as failure:
+                    record_fallback(failure, "answered from the passages of both sub-questions")
+            if answer is None:
+                answer = self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
         except NotAnswered as failure:
             answer = self.not_answered(question, failure)
-        return dspy.Prediction(**{**answer.toDict(), "route": classified.scope.value})
-
-    def _answer(self, question: str, rewritten: dspy.Prediction, rankings: Sequence[list[Passage]]) -> dspy.Prediction:
-        if rewritten.get("split") and self.options.preqrag.generation > 1:
-            try:
-                return self._in_two_steps(question, rewritten.needs, rankings)
-            except NotAnswered:
-                raise
-            except StepFailed as failure:
-                record_fallback(failure, "answered from the passages of both sub-questions")
-        return self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
+        return dspy.Prediction(**{**answer.toDict(), "route": scope})
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""

@@ -14,21 +14,13 @@ from typedrag.core.records import Answer, Estimate
 from typedrag.core.redaction import Redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import question_group, sample
+from typedrag.experiments import results
 from typedrag.experiments.compare import ALL, COSTS, Difference, RunComparison, compare
 from typedrag.experiments.held_out import SCORE, TRUTH, check_enough, combine_verdicts, with_objective
 from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check
 from typedrag.experiments.question_typing import infer_type
-from typedrag.experiments.results import (
-    ANSWERS,
-    KIND,
-    MetricResult,
-    PlannedQuestion,
-    Run,
-    metric_value,
-    question_items,
-    read_run,
-)
+from typedrag.experiments.results import ANSWERS, Run
 from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
@@ -164,7 +156,9 @@ def run_module(
     """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program."""
     by_id = {str(example.id): example for example in examples}
     predictions: dict[str, dspy.Prediction] = {}
-    questions = [PlannedQuestion(i, e.question, infer_type(e), str(e.get("subset") or "")) for i, e in by_id.items()]
+    questions = [
+        results.PlannedQuestion(i, e.question, infer_type(e), str(e.get("subset") or "")) for i, e in by_id.items()
+    ]
 
     def do(item: str, step: str, _: Any) -> Any:
         example, watch = by_id[item], Stopwatch()
@@ -172,7 +166,7 @@ def run_module(
             prediction = predictions.pop(item, None) or module(**example.inputs())
         if step != ANSWERS:
             scored = metric(example, prediction)
-            return metric_value(MetricResult(scored.score, measures={"score": scored.score}))
+            return results.metric_value(results.MetricResult(scored.score, measures={"score": scored.score}))
         predictions[item] = prediction
         values = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
         text = json.dumps(values, ensure_ascii=False)
@@ -181,7 +175,7 @@ def run_module(
     settings = {"module": fingerprint(dump_state(module)), "metric": metric.name}
     with (
         RunFolder.open(
-            folder, settings, kind=KIND, resume=True, items=question_items(questions), redact=redact
+            folder, settings, kind=results.KIND, resume=True, items=results.question_items(questions), redact=redact
         ) as opened,
         use_lm(track_calls(lm)),
         dspy.context(trace=None),
@@ -189,7 +183,7 @@ def run_module(
         work(
             by_id, do, opened.store, steps=(ANSWERS, metric.name), threads=threads, listener=listener, name=folder.name
         )
-    return read_run(folder)
+    return results.read_run(folder)
 
 
 def check_saved_judge(

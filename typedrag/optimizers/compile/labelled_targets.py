@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 from pydantic import TypeAdapter, ValidationError
@@ -16,16 +16,8 @@ from typedrag.metrics import LabelMatch, Metric, QuestionTypeMatch
 from typedrag.metrics.judges import human_labels
 from typedrag.metrics.judges.linkage import Convention, LinkageJudge
 from typedrag.metrics.labels import QueryMatch
-from typedrag.optimizers.compile.targets import (
-    MODULES,
-    ProgramTarget,
-    SearchTarget,
-    Target,
-    check_kind,
-    copy_unmarked,
-    require_program,
-    transfer,
-)
+from typedrag.optimizers.compile import targets
+from typedrag.optimizers.compile.targets import MODULES, ProgramTarget, SearchTarget, Target
 from typedrag.programs import HANRAG, Options, PreQRAG, Program, RichRAG, TypedRAG
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES, RevelatorModule
 from typedrag.programs.preqrag import LMScopeClassifier
@@ -42,23 +34,30 @@ class PartTarget(Target):
     program: type[Program]
     kind: type[dspy.Module]
     lack: str  # what other programs lack, for errors
+    lm_options: ClassVar[Mapping[str, Any]] = {}  # the options with which a program has this module
 
     def student(self, program: Program | None = None) -> dspy.Module:
         """A copy of the program's module; a new one without a program, or if the program's is of another class."""
         if program and (own := self.find_part(self.check_program(program))):
-            return copy_unmarked(own)
-        return self.new(program.options if program else Options())
+            return targets.copy_unmarked(own)
+        return self.kind(program.options if program else Options())
 
     def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        program = self.check_program(require_program(program, self.name))
-        copy = copy_unmarked(program)
+        program = self.check_program(targets.require_program(program, self.name))
+        copy = targets.copy_unmarked(program)
         if self.find_part(copy) is None:  # it works in another way, and asks the LM from now on
-            copy = type(program)(program.retriever, program.reranker, self.lm_options(program.options))
-            transfer(program, copy)
+            options = program.options.with_given(self.lm_options)
+            copy = type(program)(program.retriever, program.reranker, options)
+            targets.transfer(program, copy)
         part = self.find_part(copy)
         assert part is not None, "it is asked"
-        transfer(check_kind(compiled, self.kind, self.name), part)
+        targets.transfer(targets.check_kind(compiled, self.kind, self.name), part)
         return copy
+
+    def tested(self, module: dspy.Module) -> dspy.Module:
+        program: Any = self.check_program(targets.require_program(module, self.name))
+        part = self.find_part(program)
+        return program.classifier if part is None else part  # only a classifier may be of another class
 
     def check_program(self, program: Program) -> Program:
         if not isinstance(program, self.program):
@@ -68,23 +67,8 @@ class PartTarget(Target):
     def find_part(self, program: Program) -> dspy.Module | None:
         return next((module for _, module in program.named_sub_modules(self.kind)), None)
 
-    def new(self, options: Options) -> dspy.Module:
-        return self.kind(options)
 
-    def lm_options(self, options: Options) -> Options:
-        """The options with which a program has this module."""
-        return options
-
-
-class ClassifierTarget(PartTarget):
-    """A classifier that asks the LM; a program may have another kind of classifier."""
-
-    def tested(self, module: dspy.Module) -> dspy.Module:
-        classifier: dspy.Module = self.check_program(require_program(module, self.name)).classifier
-        return classifier
-
-
-class TypeClassifierTarget(ClassifierTarget):
+class TypeClassifierTarget(PartTarget):
     """The module that asks the LM for a question's type, on labelled questions."""
 
     name = "type-classifier-alone"
@@ -92,12 +76,10 @@ class TypeClassifierTarget(ClassifierTarget):
     datasets = ("nf-cats", "sample", "file")
     program, kind, lack = TypedRAG, LMTypeClassifier, "has no type classifier"
     metric = QuestionTypeMatch()
-
-    def lm_options(self, options: Options) -> Options:
-        return options.model_copy(update={"type_classifier": "lm"})
+    lm_options: ClassVar[Mapping[str, Any]] = {"type_classifier": "lm"}
 
 
-class ScopeClassifierTarget(ClassifierTarget):
+class ScopeClassifierTarget(PartTarget):
     """PreQRAG's classifier that asks the LM, on questions whose subset is their scope (paper 3, table 1)."""
 
     name = "scope-classifier-alone"
@@ -105,13 +87,11 @@ class ScopeClassifierTarget(ClassifierTarget):
     datasets = ("file",)
     program, kind, lack = PreQRAG, LMScopeClassifier, "does not classify by documents"
     metric = LabelMatch(field="scope")
+    lm_options: ClassVar[Mapping[str, Any]] = {"preqrag": {"classifier": "lm"}}
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         self.check_dataset(dataset)
         return labelled_scopes(dataset, split)
-
-    def lm_options(self, options: Options) -> Options:
-        return options.model_copy(update={"preqrag": options.preqrag.model_copy(update={"classifier": "lm"})})
 
 
 def labelled_scopes(dataset: Dataset, split: str = "all") -> list[dspy.Example]:
@@ -160,8 +140,8 @@ class RevelatorTarget(PartTarget):
         self.name = f"{role}-alone"
         self.about = f"HANRAG's {role}: alone, by the revelator's training set"
 
-    def new(self, options: Options) -> RevelatorModule:
-        return RevelatorModule(self.role, options)
+    def student(self, program: Program | None = None) -> dspy.Module:
+        return super().student(program) if program else RevelatorModule(self.role, Options())
 
     def check_program(self, program: Program) -> Program:
         if not isinstance(program, HANRAG) or self.role not in program.revelator():
@@ -224,7 +204,7 @@ class JudgeTarget(Target):
         return self.kind(**self.options)
 
     def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        return copy_unmarked(check_kind(compiled, self.kind, self.name))
+        return targets.copy_unmarked(targets.check_kind(compiled, self.kind, self.name))
 
     @property
     def test_metric(self) -> Metric:
@@ -289,11 +269,9 @@ class CoverageJudgeTarget(JudgeTarget):
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Examples of an answer with as many sub-questions as one call judges; see `Target.examples`."""
         self.check_dataset(dataset)
-        texts: dict[str, list[dspy.Example]] = defaultdict(list)
-        for row in _in_split(dataset.examples, split):
-            texts[row.answer].append(row)
+        texts = _group_rows(dataset.examples, split, "answer")
         size = self.student().sub_questions_per_call
-        parts = [rows[start : start + size] for rows in texts.values() for start in range(0, len(rows), size)]
+        parts = [rows[start : start + size] for rows in texts for start in range(0, len(rows), size)]
         return [
             dspy.Example(
                 id=rows[0].id,
@@ -318,18 +296,15 @@ class SubQuestionTyperTarget(JudgeTarget):
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Examples of a question with the sub-questions on whose types people agree; see `Target.examples`."""
         self.check_dataset(dataset)
-        questions: dict[str, list[dspy.Example]] = defaultdict(list)
-        for row in _in_split(dataset.examples, split):
-            if human_labels.majority(row.annotated_types):
-                questions[row.question].append(row)
+        agreed = [row for row in dataset.examples if human_labels.majority(row.annotated_types)]
         return [
             dspy.Example(
                 id=rows[0].id,
-                question=question,
+                question=rows[0].question,
                 sub_questions=add_keys([row.sub_question for row in rows]),
                 types=add_keys(human_labels.majority(row.annotated_types) for row in rows),
             ).with_inputs("question", "sub_questions")
-            for question, rows in questions.items()
+            for rows in _group_rows(agreed, split, "question")
         ]
 
 
@@ -350,20 +325,24 @@ class _OfQuestion(dspy.Module):
         return dspy.Prediction(judgments=[self.judge(**case.inputs()) for case in cases])
 
 
-def _in_split(rows: Sequence[dspy.Example], split: str) -> list[dspy.Example]:
-    """The rows of a split that keeps the rows of a question together; it needs at least three questions."""
-    if split == "all":
-        return list(rows)
-    if split not in SPLITS:
+def _group_rows(rows: Sequence[dspy.Example], split: str, column: str) -> list[list[dspy.Example]]:
+    """The rows of a split by a column; a split has all rows of a question, and needs at least three questions."""
+    if split not in ("all", *SPLITS):
         raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
-    by_group = {question_group(row): row.question for row in sorted(rows, key=lambda row: row.question, reverse=True)}
-    questions = sorted(by_group.items(), key=lambda q: text_hash(q[1]))
-    quarter = max(1, len(questions) // 4)
-    if len(questions) < 3:
-        raise InputError(f"labels of {len(questions)} questions cannot be split in three", "Give labels of more")
-    bounds = {"test": questions[:quarter], "validation": questions[quarter : 2 * quarter]}
-    chosen = {group for group, _ in bounds.get(split, questions[2 * quarter :])}
-    return [row for row in rows if question_group(row) in chosen]
+    if split != "all":
+        first = sorted(rows, key=lambda row: row.question, reverse=True)
+        by_group = {question_group(row): row.question for row in first}
+        questions = sorted(by_group, key=lambda group: text_hash(by_group[group]))
+        quarter = max(1, len(questions) // 4)
+        if len(questions) < 3:
+            raise InputError(f"labels of {len(questions)} questions cannot be split in three", "Give labels of more")
+        bounds = {"test": questions[:quarter], "validation": questions[quarter : 2 * quarter]}
+        chosen = set(bounds.get(split, questions[2 * quarter :]))
+        rows = [row for row in rows if question_group(row) in chosen]
+    grouped: dict[str, list[dspy.Example]] = defaultdict(list)
+    for row in rows:
+        grouped[row[column]].append(row)
+    return list(grouped.values())
 
 
 _SEARCHING = ("keyword-extractor", "comparison-frame", "reason-sub-queries", "instruction-sub-queries", "debate-frame")

@@ -142,14 +142,10 @@ MODULES: Mapping[str, ModuleKind] = {
     "reasoner": ModuleKind("reasons a sentence at a time, each the next query"),
     "relevance": ModuleKind("judges whether a passage is relevant"),
     "ending": ModuleKind("judges whether a complex question is answered"),
-    "core-sub-questions": ModuleKind(
-        "writes and types sub-questions, of which the core ones are searched for",
-    ),
+    "core-sub-questions": ModuleKind("writes and types sub-questions, of which the core ones are searched for"),
     "gate": ModuleKind("judges which of the passages found are of use, where the LM does so"),
     "answer": ModuleKind("writes answers, or parts of one, from passages"),
-    "sub-answer-combiner": ModuleKind(
-        "writes an answer out of the answers to a question's parts",
-    ),
+    "sub-answer-combiner": ModuleKind("writes an answer out of the answers to a question's parts"),
     "aggregator": ModuleKind(
         "writes an answer out of the answers to sub-queries",
         (QuestionType.REASON, QuestionType.INSTRUCTION),
@@ -166,14 +162,7 @@ MODULES: Mapping[str, ModuleKind] = {
 """The modules that can be compiled, in the order in which questions pass them; each signature names its module."""
 
 _WITHIN = "program."
-_BY_SIGNATURES = (
-    "type-classifier",
-    "core-sub-questions",
-    "aggregator",
-    "debate-mediator",
-    "coverage-judge",
-    "reviser",
-)
+_BY_SIGNATURES = "type-classifier core-sub-questions aggregator debate-mediator coverage-judge reviser".split()
 """Modules that `typed_rag` has by the option `modules=signatures`, and not by default."""
 
 
@@ -221,12 +210,12 @@ class _NoOpPredictor(dspy.Module):
 def mute_writers(module: dspy.Module) -> dspy.Module:
     """A copy of a module whose answer-writing predictors write nothing."""
 
-    def writes(predictor: dspy.Predict) -> bool:
+    def mute(predictor: dspy.Predict) -> dspy.Module:
         role = signature_role(predictor.signature)
-        return role is not None and role.writes
+        return _NoOpPredictor() if role is not None and role.writes else predictor
 
     silent = copy_unmarked(module)
-    silent.map_named_predictors(lambda predictor: _NoOpPredictor() if writes(predictor) else predictor)
+    silent.map_named_predictors(mute)
     return silent
 
 
@@ -239,12 +228,6 @@ class ProgramTarget(Target):
         self.modules = tuple(dict.fromkeys(modules))
         self.name = ",".join(self.modules) or "program"
         self.about = "; ".join(MODULES[m].about for m in self.modules) or "the whole program, end to end"
-
-    @property
-    def types(self) -> tuple[QuestionType, ...]:
-        """The question types that reach one of its modules; empty if all do."""
-        types = [MODULES[module].types for module in self.modules]
-        return tuple(t for t in QuestionType if any(t in some for some in types)) if all(types) else ()
 
     def student(self, program: Program | None = None) -> dspy.Module:
         program = require_program(program, self.name)
@@ -263,7 +246,9 @@ class ProgramTarget(Target):
         return tuple(name for module in self.modules for name in there[module])
 
     def cases(self, example: dspy.Example) -> Iterable[dspy.Example]:
-        return (example,) if not self.types or infer_type(example) in self.types else ()
+        types = [MODULES[module].types for module in self.modules]
+        reached = not types or not all(types) or any(infer_type(example) in some for some in types)
+        return (example,) if reached else ()
 
     def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
         program = require_program(program, self.name)

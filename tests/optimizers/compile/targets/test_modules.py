@@ -63,7 +63,7 @@ def test_the_whole_program_is_compiled_by_default():
     assert {name.removeprefix("program.") for name, _ in student.named_predictors()} == set(
         named_predictors(PROGRAMS[0])
     )
-    assert target.metric is None and target.types == ()
+    assert target.metric is None
 
 
 def test_modules_are_compiled_while_others_stay():
