@@ -77,8 +77,8 @@ def _wiki_nfqa_rows(path: Path | None, subset: str | None) -> Iterable[Entry]:
         rows = hub_rows(WIKI_NFQA_HUB, {"test": "test"}, config="reference_answer_list")
         return (row for each in rows if (row := each._replace(subset=_hub_subset(each))).subset in subsets)
     if path.is_file():
-        told = [(row, row.value.get("subset") if isinstance(row.value, dict) else None) for row in read_rows(path)]
-        named = [row._replace(subset=name if isinstance(name, str) else "") for row, name in told]
+        known = [(row, row.value.get("subset") if isinstance(row.value, dict) else None) for row in read_rows(path)]
+        named = [row._replace(subset=name if isinstance(name, str) else "") for row, name in known]
         if named and all(row.subset for row in named):
             subsets = choose_subsets(sorted({row.subset for row in named}), subset)
             return [row for row in named if row.subset in subsets]
@@ -108,7 +108,7 @@ def _wiki_nfqa_example(entry: Entry) -> dspy.Example | str:
 
 
 def _hub_subset(entry: Entry) -> str:
-    """The dataset that a question comes from, told by the form of the id in the hub's row."""
+    """The dataset that a question comes from, known by the form of the id in the hub's row."""
     identifier = parse(_WikiNfqaRow, entry).question_id
     if identifier.startswith("single_"):
         return identifier.split("_")[1]
@@ -227,8 +227,8 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
 
     def to_example(entry: Entry) -> dspy.Example:
         row = parse(_NfCatsRow, entry)
-        told = {"question": row.question, "question_type": row.category, "annotated_by": row.annotated_by}
-        return example(id=make_id(entry.subset, row.question), subset=entry.subset, **told)
+        known = {"question": row.question, "question_type": row.category, "annotated_by": row.annotated_by}
+        return example(id=make_id(entry.subset, row.question), subset=entry.subset, **known)
 
     entries = chain.from_iterable(read_rows(file, part, kind=".csv") for part, file in files)
     return build_dataset("nf-cats", entries, to_example, source=str(path or NF_CATS_HOME))
@@ -260,8 +260,8 @@ def load_everyday(path: Path | None = None) -> Dataset:
 
     def to_example(entry: Entry) -> dspy.Example:
         row = parse(_EverydayRow, entry)
-        told = {"question": row.question, "question_type": row.type, "source": row.source}
-        return example(id=make_id(row.form, row.question), subset=row.form, **told)
+        known = {"question": row.question, "question_type": row.type, "source": row.source}
+        return example(id=make_id(row.form, row.question), subset=row.form, **known)
 
     rows = read_rows(path or EVERYDAY_QUESTIONS)
     return build_dataset("everyday", rows, to_example, source=str(path or "the package"))
