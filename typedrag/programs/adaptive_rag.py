@@ -16,27 +16,13 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, calls_left, record_fallback
 from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
 from typedrag.programs.options import COMPLEXITY_CLASSIFIERS, Options
-from typedrag.programs.program import RETRIEVING, Program, RoutedProgram, program
+from typedrag.programs.program import RETRIEVING, RoutedProgram, StrategyProgram, program
 from typedrag.programs.typed_rag.strategies import EvidenceBased
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.retrieval.local_models import loading, local_model
 from typedrag.signatures import AnswerFromPassages
 from typedrag.signatures.fields import number_passages
 from typedrag.signatures.hanrag import JudgeComplexity, ReasonOneStep
-
-
-@program
-class IRCoT(Program):
-    """question ─► (retrieve ─► one sentence of reasoning) again and again ─► answer"""
-
-    name: ClassVar[str] = "ircot"
-    reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
-
-    def build(self, retriever: Retriever) -> None:
-        self.strategy = InterleavedReasoning(retriever, self.reranker, self.options)
-
-    def respond(self, question: str) -> dspy.Prediction:
-        return self.strategy(question=question)
 
 
 class InterleavedReasoning(Retrieving):
@@ -78,6 +64,15 @@ class InterleavedReasoning(Retrieving):
                 break
             thoughts.append(query)
         return self.final_answer(self.answer, question, list(collected.values()))
+
+
+@program
+class IRCoT(StrategyProgram):
+    """question ─► (retrieve ─► one sentence of reasoning) again and again ─► answer"""
+
+    name: ClassVar[str] = "ircot"
+    reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
+    strategy_class = InterleavedReasoning
 
 
 _LETTERS = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}

@@ -12,7 +12,7 @@ from typedrag.core.records import Passage, Step, SubQuestion
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, reserve_calls, run_concurrently
 from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, answer_signature, is_final
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.program import RETRIEVING, StrategyProgram, program
 from typedrag.programs.sub_queries import copyable_prompt, is_copied
 from typedrag.programs.typed_rag.strategies import DecomposingStrategy, Decomposition, EvidenceBased
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
@@ -258,19 +258,18 @@ class _EndToEnd(_Core):
     strategy_options = SubQueryOptions(combine="aggregate", search="sub-query")
 
 
-class _CoverageProgram(Program):
+class _CoverageProgram(StrategyProgram):
     """A program that answers in one of these ways, or by plain RAG if it gets no core sub-questions."""
 
-    strategy_class: ClassVar[type[Retrieving]]
     reads = (RETRIEVING - {"answer_prompt"}) | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
-        self.strategy = self.strategy_class(retriever, self.reranker, self.options)
+        super().build(retriever)
         self.plain = EvidenceBased(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
         try:
-            return self.strategy(question=question)
+            return super().respond(question)
         except StepFailed as failure:
             if is_final(failure):
                 raise

@@ -264,27 +264,24 @@ class QuestionRewriter(dspy.Module):
 
     def forward(self, question: str, scope: DocumentScope) -> dspy.Prediction:
         """A prediction with `needs`, and `split` if they are the question's two parts."""
-        return self._rewrite(question) if scope is DocumentScope.SINGLE else self._split(question)
+        if scope is DocumentScope.MULTI:
+            return self._split(question)
 
-    def _rewrite(self, question: str) -> dspy.Prediction:
-        rewriters = [(p, field) for part, p, field in (
-            (self._has.sparse, self.for_sparse, "sparse_query"),
-            (self._has.dense, self.for_dense, "dense_query"),
-        ) if part]  # fmt: skip
-
-        def rewrite(pair: tuple[dspy.Predict, str]) -> tuple[str, str]:
+        def rewrite(pair: tuple[dspy.Predict, str]) -> str:
             predict, field = pair
             try:
                 reply = ask("rewrite", predict, retries=self._options.retries, question=question)
             except StepFailed as failure:
                 record_fallback(failure, AS_IT_STANDS)
-                return field, question
+                return question
             query = " ".join(reply.prediction[field].root.split()) or question
             add_step(Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage))
-            return field, query
+            return query
 
-        queries = dict(run_concurrently(rewrite, rewriters, self._options.threads))
-        need = Need(question, queries.get("sparse_query", question), queries.get("dense_query", question))
+        pairs = {"sparse": (self.for_sparse, "sparse_query"), "dense": (self.for_dense, "dense_query")}
+        searched = [part for part in pairs if getattr(self._has, part)]
+        queries = run_concurrently(rewrite, [pairs[part] for part in searched], self._options.threads)
+        need = Need(question, question, question)._replace(**dict(zip(searched, queries, strict=True)))
         return dspy.Prediction(needs=[need])
 
     def _split(self, question: str) -> dspy.Prediction:

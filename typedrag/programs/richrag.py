@@ -12,32 +12,12 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
 from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
 from typedrag.programs.options import Options
-from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.program import RETRIEVING, StrategyProgram, program
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
 from typedrag.retrieval.search.hybrid import reciprocal_rank_fusion, round_robin
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.richrag import AnswerByAspects, AnswerRichly, ExploreSubAspects
 from typedrag.text.words import content_words
-
-
-@program
-class RichRAG(Program):
-    """question ─► sub-aspects ─► retrieve for each, joined to the question ─► pool ─► rank ─► answer
-
-    A list ranker (`list:FOLDER`) reads which sub-aspects each passage was found for; any other
-    reranker ranks by the question; with none, the first passages of all sub-aspects come first.
-
-    Options `aspects`, `search`, `merge` and `tell_aspects` of `richrag` make what the paper compares it with.
-    """
-
-    name: ClassVar[str] = "richrag"
-    reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_prompt"}) | {"richrag"}
-
-    def build(self, retriever: Retriever) -> None:
-        self.strategy = _MultiFaceted(retriever, self.reranker, self.options)
-
-    def respond(self, question: str) -> dspy.Prediction:
-        return self.strategy(question=question)
 
 
 class SubAspectExplorer(dspy.Module):
@@ -98,6 +78,21 @@ class _MultiFaceted(Retrieving):
             ranked = self.rerank(question, pool.passages, k)
         inputs = {"sub_aspects": aspects} if options.tell_aspects else {}
         return self.final_answer(self.answer, question, ranked, **inputs)
+
+
+@program
+class RichRAG(StrategyProgram):
+    """question ─► sub-aspects ─► retrieve for each, joined to the question ─► pool ─► rank ─► answer
+
+    A list ranker (`list:FOLDER`) reads which sub-aspects each passage was found for; any other
+    reranker ranks by the question; with none, the first passages of all sub-aspects come first.
+
+    Options `aspects`, `search`, `merge` and `tell_aspects` of `richrag` make what the paper compares it with.
+    """
+
+    name: ClassVar[str] = "richrag"
+    reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_prompt"}) | {"richrag"}
+    strategy_class = _MultiFaceted
 
 
 def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, ...]]:
