@@ -159,8 +159,8 @@ def command(
             from typedrag.experiments.executors import AskJob
             from typedrag.experiments.ray_pool import RayPool
 
-            asked = LMConfig(spec=spec, api_base=address or lm["api_base"], **opened)
-            job = AskJob(source, program_options, retriever, index, identity, reranker, asked).with_environment()
+            worker_lm = LMConfig(spec=spec, api_base=address or lm["api_base"], **opened)
+            job = AskJob(source, program_options, retriever, index, identity, reranker, worker_lm).with_environment()
             answering = stack.enter_context(closing(RayPool(job, number, threads=threads, calls=calls)))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,
