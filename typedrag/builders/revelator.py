@@ -94,11 +94,7 @@ class RevelatorData(Builder):
 
 
 def build_revelator(settings: RevelatorData) -> Built:
-    """Build the rows of all roles, in the layout of dataset `revelator`.
-
-    A row is left out if the role's signature does not allow its output, if an earlier row has the same inputs,
-    or if its question is excluded.
-    """
+    """Build the rows of all roles, in the layout of dataset `revelator`."""
     rows_of_sources = list(
         chain(
             *(_straightforward_rows(path) for path in [settings.straightforward] if path),

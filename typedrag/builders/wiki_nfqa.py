@@ -118,12 +118,8 @@ def build_wiki_nfqa(
 ) -> Built:
     """Build questions with labelled references in the layout of dataset `wiki-nfqa`.
 
-    As in the paper, the ground truth, a list if a question has several answers, is labelled with the others, and
-    illegible answers of an LM are missing while the question stays: nine questions of ten have eleven answers there.
-    So here a reference that cannot be read, is blank or repeats another is left out and counted. A question is left
-    out only if its answers cannot be labelled or all have one label, so that no answer is better than another. The
-    annotator sees the answers in an order drawn by hash: in the order of their authors it could tell the good ones by
-    their places.
+    As in the paper, a missing reference leaves the question in: nine questions of ten have eleven answers there. The
+    annotator sees the answers in an order drawn by hash: in that of their authors it could tell the good ones by place.
     """
     if not lms.writers:
         raise InputError("no LM is to write references", "Name one or more; the paper has three")
@@ -143,7 +139,6 @@ def build_wiki_nfqa(
     answered = list(zip(questions, written, strict=True))
 
     def label(answered: tuple[dspy.Example, dict[str, list[str]]]) -> list[int]:
-        """The label of each answer, in the order of their authors (figure 7)."""
         question, answers = answered[0], _answers(answered[1])
         order = sorted(range(len(answers)), key=lambda n: text_hash(f"{question.id} {n}", settings.seed))
         shown = add_keys([answers[n] for n in order], "a")
@@ -223,12 +218,8 @@ def _name_authors(lms: ReferenceLMs, settings: WikiNFQA) -> Iterator[_Author]:
 
 
 def _ground_truth(question: dspy.Example) -> str:
-    """A question's answer; several as one written list, as in Wiki-NFQA's rows: it is labelled as a whole (figure 7).
-
-    Example:
-        >>> _ground_truth(dspy.Example(answers=("pitot tube", "Pitot probe")))
-        "['pitot tube', 'Pitot probe']"
-    """
+    """A question's answer; several as one written list, as in Wiki-NFQA's rows: it is labelled as a whole (figure
+    7)."""
     answers = list({folded(text): text for text in reversed(question.answers)}.values())[::-1]
     return str(answers) if len(answers) > 1 else str(answers[0])
 
@@ -270,11 +261,8 @@ def select_non_factoid(
     stages: Stages,
     settings: WikiNFQA,
 ) -> tuple[list[dspy.Example], Built]:
-    """Select the non-factoid questions, with all that is needed to write references for them.
-
-    The paper classifies first and then looks for patterns. Here patterns come first, since they cost nothing;
-    the same questions are left.
-    """
+    """Select the non-factoid questions. The paper classifies first and then looks for patterns; here patterns come
+    first, since they cost nothing, and the same questions are left."""
     report = Built()
     candidates = _find_candidates(questions, settings, report)
 
@@ -384,14 +372,7 @@ They may be anywhere in a question."""
 
 
 def types_by_pattern(question: str) -> tuple[QuestionType, ...]:
-    """The types with a pattern that a question has; possibly several, or none.
-
-    Example:
-        >>> [t.value for t in types_by_pattern("How does judo fare against boxing?")]
-        ['evidence-based', 'comparison']
-        >>> types_by_pattern("Who wrote Carmen?")
-        ()
-    """
+    """The types with a pattern that a question has; possibly several, or none."""
     words = " ".join(_WORD.findall(question.lower().replace("’", "'")))
     return tuple(t for t, patterns in PATTERNS.items() if any(_compiled(p).search(words) for p in patterns))
 

@@ -30,14 +30,8 @@ from typedrag.datasets.reasoning_chains import WithContexts
 
 @dataclass(frozen=True)
 class SingleHop:
-    """A question with one short answer.
-
-    Attributes:
-        answer: The first of its gold answers; empty if the file has none.
-        entity: The entity that it is about; empty if the file does not tell.
-        relevant: Passages that answer it; empty if they are not known.
-        noise: Passages that were retrieved for it and do not answer it.
-    """
+    """A question with the first of its gold answers, the entity that it is about, the passages that answer it, and
+    `noise`, those that were retrieved and do not; each empty if the file does not tell."""
 
     question: str
     answer: str
@@ -127,13 +121,8 @@ _SHORT: Mapping[str, str] = {"natural-questions": "nq", "triviaqa": "trivia"}
 
 
 class QuestionSet(NamedTuple):
-    """Questions of one origin.
-
-    Attributes:
-        name: The dataset's name in Wiki-NFQA, or the file's name up to its first dot.
-        examples: Each with `id` and `question`, and with `answers` or `references` if it has any.
-        skipped: The number of examples that the loader left out.
-    """
+    """Questions of one origin, by its name in Wiki-NFQA or the file's up to its first dot, and the number of those left
+    out."""
 
     name: str
     examples: tuple[dspy.Example, ...]

@@ -192,8 +192,6 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MadeAnswer:
-    """An answer that was made for a test, with its kind."""
-
     kind: AnswerKind
     text: str
 
@@ -220,11 +218,7 @@ class _FabricationsRow(Layout):
     home="",
 )
 def load_fabrications(path: Path | None = None) -> Dataset:
-    """Read the fabrications that a builder made.
-
-    An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
-    `references` those of the question's own dataset. `sub_questions` are those of the row, if it has any.
-    """
+    """Read the fabrications that a builder made. An example's `candidates` are `MadeAnswer`s, the right one first."""
     problem = "fabrications are read from a file"
     file = given_path(path, problem, "Build them: typedrag datasets build fabrications")
 

@@ -15,13 +15,7 @@ PASSAGES = FOLDER / "passages.jsonl"
 
 @dataclass(frozen=True)
 class SampleQuestion:
-    """A question over the sample corpus.
-
-    Attributes:
-        id: Its type and a number.
-        question_type: The type it was written for.
-        passage_ids: The passages that a good answer needs.
-    """
+    """A question over the sample corpus, and the passages that a good answer needs."""
 
     id: str
     question: str
