@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
-from typedrag.datasets.dataset import Dataset, build_dataset, example, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example
 from typedrag.datasets.reading import Entry
 
 FOLDER = Path(__file__).with_name("sample")
@@ -31,12 +31,6 @@ def sample_questions() -> list[SampleQuestion]:
     ]
 
 
-@source(
-    "sample",
-    about="24 questions over the sample corpus, four of each non-factoid type, with the passages they need",
-    licence="Apache-2.0",
-    home="the package",
-)
 def load_sample(path: Path | None = None) -> Dataset:
     """The sample questions, with `question_type` and `passage_ids`."""
     if path:
