@@ -36,6 +36,8 @@ _ADD = (
 
 
 class Rating(StrEnum):
+    """A user's judgment of an answer."""
+
     UP = "up"
     DOWN = "down"
 
