@@ -113,7 +113,7 @@ def command(
     )
     source.check_unlabelled(program_options, retriever)
     reranker = source.choose_reranker(how["reranker"], as_published=as_published)
-    searched = source.open_retriever(index, retriever)
+    searched = source.open_retriever(index, retriever, as_published=as_published)
     program = source.build(searched, open_reranker(reranker), program_options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
@@ -146,6 +146,7 @@ def command(
 
             job = ask_job(
                 source, program_options, retriever=retriever, index=index, identity=identity, reranker=reranker,
+                as_published=as_published,
                 lm=LMConfig(spec=spec, api_base=address or lm["api_base"], **opened),
             )  # fmt: skip
             answering = stack.enter_context(closing(RayPool(job, number, threads=threads, calls=calls)))

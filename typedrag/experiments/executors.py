@@ -70,10 +70,19 @@ def ask_job(
     identity: Mapping[str, Any],
     reranker: str,
     lm: LMConfig,
+    as_published: bool = False,
 ) -> JobSpec:
     """The job of answering a file of questions; `identity` is that of the retriever here, empty without one."""
     return partial(
-        _open_asking, source, options, retriever, shared_index(retriever, index), identity, reranker, _fill_in(lm)
+        _open_asking,
+        source,
+        options,
+        retriever,
+        shared_index(retriever, index),
+        as_published,
+        identity,
+        reranker,
+        _fill_in(lm),
     )
 
 
@@ -83,13 +92,14 @@ def _open_asking(
     options: Options,
     retriever: str | None,
     index: Path | None,
+    as_published: bool,
     identity: Mapping[str, Any],
     reranker: str,
     lm: LMConfig,
     tables: Tables,
     worker: str,
 ) -> Iterator[Executor]:
-    searched = source.open_retriever(index, retriever)
+    searched = source.open_retriever(index, retriever, as_published=as_published)
     _check_same(searched, identity)
     program = source.build(searched, open_reranker(reranker), options)
     with use_lm(open_metered(lm)):

@@ -297,15 +297,17 @@ class HANRAG(RoutedProgram):
             if query is None:
                 break
             parts += self.anrag.answer_parts([query])
+        if not parts:
+            return self.answer_from_lm(question)
         answers = [p.answer.answer for p in parts if p.answer]
         return self._compose(question, parts, otherwise=answers[-1] if answers else "")
 
     def _needs_step(self, question: str, parts: Sequence[Part]) -> bool:
         """True if another step is needed, allowed, and affordable in LM calls."""
         hanrag = self.options.hanrag
-        if not parts:
+        if not parts and not hanrag.end_before_first_step:
             return True
-        if len(parts) == hanrag.max_steps or parts[-1].answer is None:
+        if parts and (len(parts) == hanrag.max_steps or parts[-1].answer is None):
             return False
         if calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
             add_step(Step("ending", question, "no LM calls left for another step"))

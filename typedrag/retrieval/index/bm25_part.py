@@ -25,7 +25,7 @@ from typedrag.text.language import ENGLISH, detect_main_language
 
 LUCENE = "lucene"
 K1, B = 0.9, 0.4
-"""BM25's default parameters: Anserini's, which the papers' baselines use."""
+"""BM25's default parameters, which are Anserini's. Elasticsearch, OpenSearch and Lucene have 1.2 and 0.75."""
 _BATCH = 2_000
 _FLUSH_ROWS = 200_000
 """Passages that Lucene holds in memory at most: Anserini's writer would wait for 2 GB of them."""
