@@ -1,4 +1,4 @@
-"""Writes docs/systems/as-published.md: each item of the five papers, what typedrag does, where, and what shows it.
+"""Writes docs/systems/as-published.md: each item of the papers, whether typedrag has it, where, and what shows it.
 
 The items are docs/systems/items/PAPER.yaml, a list of items with these keys:
 
@@ -32,9 +32,9 @@ PAPERS = {
 VERDICTS = ("as published", "differs", "missing")
 _ABOUT = """# As published, item by item
 
-Each row is an item of a paper: a step of an algorithm, a setting, a prompt, a metric, a dataset, a baseline or a table. It
-says whether typedrag has it as published, with `--as-published` or the files of [`configs/papers`](../../configs/papers),
-and how it differs otherwise. *Shown by* names the test, the benchmark or the page that shows it.
+Each row is an item of a paper: a step of an algorithm, a setting, a prompt, a metric, a dataset, a baseline or a
+table. It says whether typedrag has it as published, with `--as-published` or the files of
+[`configs/papers`](../../configs/papers), and how it differs otherwise. *Shown by* names the test, the benchmark or the page that shows it.
 
 The table is made by `python -m scripts.as_published` from [`items/`](items), and a test checks that all that it names
 exists. Two other people would draw other lines between items, so the counts are no grade.

@@ -9,6 +9,7 @@ import click
 
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, in_words, print_json, say, wide_console
+from typedrag.experiments.formats import format_estimate, format_p, format_value
 from typedrag.optimizers.compile.config import CompileConfig
 
 if TYPE_CHECKING:
@@ -154,7 +155,6 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 
 def _draw(test: HeldOut, result: CompileResult) -> None:
     from typedrag.experiments.compare import ALL
-    from typedrag.experiments.formats import format_estimate, format_p, format_value
     from typedrag.experiments.held_out import format_truth, format_verdict
     from typedrag.optimizers.compile.run import JUDGE
 

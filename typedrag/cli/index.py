@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -178,7 +179,6 @@ def search(
 
     INDEX is a folder, or an address, which says itself how it is searched.
     """
-    from dataclasses import asdict
 
     from typedrag.retrieval import open_retriever, retriever_parts
     from typedrag.retrieval.opening import brings_index

@@ -12,7 +12,13 @@ from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.artifact import has_file
 from typedrag.programs.compiled import PROGRAM, Compiled, build_without_index
-from typedrag.programs.options import PUBLISHED_BM25, PUBLISHED_LANGUAGE, PUBLISHED_RERANKERS, TYPE_CLASSIFIERS
+from typedrag.programs.options import (
+    COMPLEXITY_CLASSIFIERS,
+    PUBLISHED_BM25,
+    PUBLISHED_LANGUAGE,
+    PUBLISHED_RERANKERS,
+    TYPE_CLASSIFIERS,
+)
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever
 from typedrag.retrieval.index.bm25_part import Manifest
 from typedrag.retrieval.opening import brings_index
@@ -170,13 +176,14 @@ def external_options(options: Options) -> list[tuple[str, str]]:
         >>> external_options(Options(type_classifier="hub:Lurunchik/nf-cats"))
         [('type_classifier', 'hub:Lurunchik/nf-cats')]
     """
-    named = {
-        "type_classifier": (options.type_classifier, bool(TYPE_CLASSIFIERS.parse(options.type_classifier).argument)),
-        "relevance": (options.relevance, bool(RELEVANCE_FILTERS.parse(options.relevance).argument)),
-        "hanrag.revelator_lm": (options.hanrag.revelator_lm, bool(options.hanrag.revelator_lm)),
-        "adaptive.classifier": (options.adaptive.classifier, options.adaptive.classifier != "lm"),
-    }
-    return [(name, value) for name, (value, is_external) in named.items() if is_external]
+    specs = (
+        ("type_classifier", TYPE_CLASSIFIERS, options.type_classifier),
+        ("relevance", RELEVANCE_FILTERS, options.relevance),
+        ("adaptive.classifier", COMPLEXITY_CLASSIFIERS, options.adaptive.classifier),
+    )
+    external = [(name, spec) for name, grammar, spec in specs if grammar.parse(spec).argument]
+    revelator = options.hanrag.revelator_lm
+    return [*external, ("hanrag.revelator_lm", revelator)] if revelator else external
 
 
 def without_external_models(options: Options) -> Options:

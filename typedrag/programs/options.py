@@ -27,6 +27,7 @@ from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")
+COMPLEXITY_CLASSIFIERS = SpecGrammar("classifier of complexity", "lm", "hub:NAME")
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -223,9 +224,14 @@ class AdaptiveRAGOptions(BaseModel):
 
     model_config = _CLOSED
 
-    classifier: str = Field(default="lm", pattern="^(lm|hub:.+)$")
+    classifier: str = "lm"
     """What tells how much retrieval a question takes: the LM, or `hub:NAME`, a T5 of the Hugging Face hub or a folder
     that was trained to write A, B or C, as the authors' code trains it (Jeong et al. 2024)."""
+
+    @field_validator("classifier")
+    @classmethod
+    def _is_complexity_classifier(cls, text: str) -> str:
+        return _that_passes(COMPLEXITY_CLASSIFIERS.parse, text)
 
 
 class Options(BaseModel):

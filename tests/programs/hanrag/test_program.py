@@ -14,7 +14,7 @@ from typedrag.metrics import LabelMatch, Steps
 from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import HANRAG, HANRAGOptions, Options, build_program
 from typedrag.programs.compiled import Compiled, save_compiled
-from typedrag.programs.hanrag import RuleRouter
+from typedrag.programs.hanrag import Router
 from typedrag.signatures import predictor
 
 COMPOUND = "When was the Forth Bridge opened, and how long is it?"
@@ -348,7 +348,7 @@ def test_a_route_can_be_fixed():
     ],
 )
 def test_the_rule_goes_by_the_wording(question, expected):
-    assert RuleRouter()(question=question).route == expected
+    assert Router()(question=question).route == expected
 
 
 def test_routes_steps_and_short_answers_fit_the_metrics():

@@ -366,9 +366,6 @@ ALONE: dict[str, Target] = {
 def find_target(spec: str) -> Target:
     """The target that a spec names: empty for the whole program, modules with commas between, or a name of `ALONE`.
 
-    Raises:
-        InputError: If there is no such target.
-
     Example:
         >>> find_target("answer,debate-mediator").name
         'answer,debate-mediator'

@@ -30,7 +30,13 @@ from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters.base import Compilation, CompileRequest, Optimizer
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Scoring, find_best
+from typedrag.optimizers.compile.teleprompters.candidates import (
+    Candidate,
+    CandidateLog,
+    Scoring,
+    best_so_far,
+    find_best,
+)
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
@@ -100,7 +106,8 @@ def compile_module(
             stopped = f"the prompt model gave the optimizer nothing it could use: {first_line(error)}"
         except LMError as error:
             raise unavailable_error(error) or error from error
-    return CompileOutcome(run.log.best_program, tuple(run.log.candidates), run.limiter.account.spent, stopped)
+    best = best_so_far(request.log_dir, request.student) or request.student.deepcopy()
+    return CompileOutcome(best, tuple(run.log.candidates), run.limiter.account.spent, stopped)
 
 
 def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stopper | None = None) -> CompileEstimate:

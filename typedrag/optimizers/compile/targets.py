@@ -30,20 +30,13 @@ class Target(ABC):
 
     @abstractmethod
     def student(self, program: Program | None = None) -> dspy.Module:
-        """Make a new module for a teleprompter to compile.
-
-        Raises:
-            InputError: If it needs a program and has none, or that program has no such part.
-        """
+        """Make a new module for a teleprompter to compile."""
 
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """A dataset's examples with the student's inputs and the labels of its metric.
 
         The split is `train`, `validation`, `test` or `all`. Examples that belong together, such as answers to one
         question, are in one split.
-
-        Raises:
-            InputError: If the dataset has no such labels, or there is no such split.
         """
         self.check_dataset(dataset)
         return [case for example in dataset.split(split) for case in self.cases(example)]
@@ -63,11 +56,7 @@ class Target(ABC):
 
     @abstractmethod
     def merge_into(self, program: Program | None, compiled: dspy.Module) -> dspy.Module:
-        """The module to save: a copy of the program with the compiled student in its place, or the judge.
-
-        Raises:
-            InputError: If the compiled module is not of the student's class.
-        """
+        """The module to save: a copy of the program with the compiled student in its place, or the judge."""
 
     def tested(self, module: dspy.Module) -> dspy.Module:
         """The module to test: of a program the one in the student's place, which may be of another class."""

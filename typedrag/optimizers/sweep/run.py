@@ -76,12 +76,7 @@ class SweepResult:
 
 @contextmanager
 def open_sweep(config: SweepConfig, out: Path) -> Iterator[Sweep]:
-    """Begin or join a sweep; within the context, LM replies are stored and reused.
-
-    Raises:
-        InputError: If the configuration cannot be used, or the folder or the study is of another sweep.
-        Unavailable: If the study's database cannot be used.
-    """
+    """Begin or join a sweep; within the context, LM replies are stored and reused."""
     parts = SweepResources(config, out)
     parts.check()
     parts.base.check_measurable(parts.measures)

@@ -37,10 +37,8 @@ _CLASSES = {
     "sr": "sr.Serbian", "sv": "sv.Swedish", "ta": "ta.Tamil", "te": "te.Telugu", "tr": "tr.Turkish",
     "uk": "uk.UkrainianMorfologik", "wuu": "cjk.CJK", "yue": "cjk.CJK", "zh": "cjk.CJK",
 }  # fmt: skip
-_STANDARD = "standard.Standard"
-"""Lucene's analyzer for other languages, and for `STANDARD`: words in lower case, without stems."""
-STANDARD = "standard"
-"""The language of an index whose words stay as they are, as in Elasticsearch's standard analyzer."""
+_STANDARD = "standard.Standard"  # Lucene's analyzer for other languages: words in lower case, without stems
+STANDARD = "standard"  # the language of an index whose words stay as they are, as in Elasticsearch's standard analyzer
 _BY_PAIRS = frozenset(("dz", "km", "lo", "my", "th"))
 _UNSPACED = regex.compile(r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]+")
 _BY_PAIRS_IN_CJK = frozenset(("ja", "ko", "wuu", "yue", "zh"))
