@@ -2,7 +2,7 @@
 
 The items are docs/systems/items/PAPER.yaml, a list of items with these keys:
 
-id, kind, where     a stable name; algorithm, setting, prompt, metric, dataset, baseline or table; the place in the paper
+id, kind, where     a stable name; algorithm, setting, prompt and so on; the place in the paper
 item                one sentence on what the paper has
 verdict, how        as published, differs or missing; how it differs, or why it is missing
 code                the class, function, option or constant that does it, as a dotted path, or a file
@@ -33,11 +33,11 @@ VERDICTS = ("as published", "differs", "missing")
 _ABOUT = """# As published, item by item
 
 Each row is an item of a paper: a step of an algorithm, a setting, a prompt, a metric, a dataset, a baseline or a
-table. It says whether typedrag has it as published, with `--as-published` or the files of
-[`configs/papers`](../../configs/papers), and how it differs otherwise. *Shown by* names the test, the benchmark or the page that shows it.
+table. *As published* means with `--as-published`, or in the files of [`configs/papers`](../../configs/papers); else the
+row says how typedrag differs. *Shown by* names a test, a benchmark or a page.
 
-The table is made by `python -m scripts.as_published` from [`items/`](items), and a test checks that all that it names
-exists. Two other people would draw other lines between items, so the counts are no grade.
+`python -m scripts.as_published` makes this page from [`items/`](items), and a test checks that all code and tests that
+it names exist. Somebody else would divide the papers into other items, so the counts are no grade.
 """
 
 
@@ -70,9 +70,9 @@ def find_code(name: str) -> Path | None:
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         place = ROOT.joinpath(*parts[:end])
-        path = next((p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()), None)
-        if path:
-            return path if _defines(ast.parse(path.read_text()), parts[end:]) else None
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.is_file():
+                return file if _defines(ast.parse(file.read_text()), parts[end:]) else None
     return None
 
 
@@ -113,7 +113,7 @@ def render_page() -> str:
     lines = [_ABOUT, f"| paper | items | {' | '.join(VERDICTS)} |", "|---|---|---|---|---|"]
     total: Counter[str] = Counter()
     for paper, rows in items.items():
-        counts = Counter(item.verdict for item in rows)
+        counts: Counter[str] = Counter(item.verdict for item in rows)
         total += counts
         lines.append(f"| [{PAPERS[paper]}](#{paper}) | {len(rows)} | {' | '.join(str(counts[v]) for v in VERDICTS)} |")
     lines.append(f"| all | {total.total()} | {' | '.join(str(total[v]) for v in VERDICTS)} |")

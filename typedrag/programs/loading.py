@@ -61,7 +61,7 @@ class ProgramSource:
             return spec or self.reranker
         if self.name == "richrag":
             raise InputError(
-                "richrag as published orders passages by its list ranker, and the authors published none that can be loaded",
+                "richrag as published orders passages by its list ranker, and the authors' cannot be loaded",
                 "Train one (typedrag research ranker train) and name it: --reranker list:FOLDER, or --reranker none",
             )
         return PUBLISHED_RERANKERS.get(self.name, "none")

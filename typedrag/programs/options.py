@@ -529,7 +529,7 @@ PUBLISHED_RERANKERS = {
 PUBLISHED_BM25: Mapping[str, tuple[float, float]] = dict.fromkeys(
     ("typed_rag", "rag", "preqrag", "hanrag", "ircot", "adaptive_rag"), (1.2, 0.75)
 )
-"""BM25's k1 and b of a program as published, in the place of the index's. No paper prints them: they are the defaults of
+"""BM25's k1 and b of a program as published, instead of the index's. No paper prints them: they are the defaults of
 Elasticsearch, which the code of Typed-RAG and of Adaptive-RAG (HANRAG's setup) has, and of OpenSearch (PreQRAG)."""
 PUBLISHED_LANGUAGE: Mapping[str, str] = dict.fromkeys(("typed_rag", "rag"), STANDARD)
 """The `--language` of the index that a program as published searches. Typed-RAG's code has Elasticsearch's standard
