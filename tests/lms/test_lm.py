@@ -207,6 +207,7 @@ def test_files_of_one_name_are_two_lms(monkeypatch, tmp_path):
     assert all(name.startswith("typedrag-local/model-") for name in names)
 
 
+@pytest.mark.lm
 def test_an_embedded_model_is_served_once_and_behind_a_key():
     import httpx
 
@@ -225,6 +226,7 @@ def test_an_embedded_model_is_served_once_and_behind_a_key():
     assert httpx.post(f"{base}/chat/completions", json=body, headers=headers, timeout=30).status_code == 200
 
 
+@pytest.mark.lm
 def test_an_embedded_model_does_not_repeat_itself_until_its_tokens_are_used_up():
     models.fetch("smollm2-135m")
     lm = open_lm("embedded:smollm2-135m", max_tokens=300, cache=False)

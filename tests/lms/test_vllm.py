@@ -140,7 +140,7 @@ def here(machine: Machine, monkeypatch: pytest.MonkeyPatch, options: str = "") -
     for name in ("PATH", "FAKE_VLLM_STARTS", "TYPEDRAG_CACHE"):
         monkeypatch.setenv(name, machine.environment[name])
     monkeypatch.setenv("TYPEDRAG_VLLM_OPTIONS", options)
-    monkeypatch.setattr(lm_module, "DEFAULT", machine.default)
+    monkeypatch.setattr(vllm, "DEFAULT", machine.default)
     yield
 
 

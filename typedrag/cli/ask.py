@@ -156,13 +156,11 @@ def command(
             return
         answering: Program | Executor = program
         if number := stack.enter_context(connect(executor, values["workers"], threads=threads, calls=calls)):
-            from typedrag.experiments.executors import ask_job
+            from typedrag.experiments.executors import AskJob
             from typedrag.experiments.ray_pool import RayPool
 
-            job = ask_job(
-                source, program_options, retriever=retriever, index=index, identity=identity, reranker=reranker,
-                lm=LMConfig(spec=spec, api_base=address or lm["api_base"], **opened),
-            )  # fmt: skip
+            worker_lm = LMConfig(spec=spec, api_base=address or lm["api_base"], **opened)
+            job = AskJob(source, program_options, retriever, index, identity, reranker, worker_lm).with_environment()
             answering = stack.enter_context(closing(RayPool(job, number, threads=threads, calls=calls)))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,

@@ -72,7 +72,7 @@ class _TolerantAdapter(dspy.Adapter):
 
 
 class JSONAdapter(_TolerantAdapter, dspy.JSONAdapter):
-    """DSPy's JSON adapter."""
+    pass
 
 
 class ChatAdapter(_TolerantAdapter, dspy.ChatAdapter):
@@ -91,8 +91,7 @@ class ChatAdapter(_TolerantAdapter, dspy.ChatAdapter):
 class SchemaAdapter(JSONAdapter):
     """DSPy's JSON adapter with a prompt that leaves the reply's form to the schema.
 
-    DSPy describes the form by a template with placeholders and by the schema's text. Where decoding is
-    constrained anyway both only cost tokens, and small LMs copy the placeholders into their reply.
+    DSPy's template with placeholders and the schema's text only cost tokens, and small LMs copy the placeholders.
     """
 
     def __init__(self) -> None:
@@ -146,8 +145,7 @@ _THOUGHTS = re.compile(
 _BEGINNINGS = ("{", "[[ ##", "```")
 _CLOSING = {"{": "}", "[": "]"}
 _DECODER = json.JSONDecoder(strict=False)
-_MOST_OBJECTS = 50
-"""Objects tried in a reply: examples in its text may come before the real one."""
+_MOST_OBJECTS = 50  # objects tried in a reply: examples in its text may come before the real one
 
 
 def without_thoughts(reply: str) -> str:
@@ -218,24 +216,18 @@ def finish(text: str) -> str:
             return text
     if not first_list:
         return text
-    whole = text[item:].strip()
-    if not _is_whole(whole):
-        text = f"{text[:item].rstrip()} null" if text[:item].rstrip().endswith(",") else f"{text[:item].rstrip()}null"
+    try:
+        if text[-1] not in '"}]':  # a number may have had more digits
+            raise ValueError
+        json.loads(text[item:], strict=False)
+    except ValueError:
+        begun = text[:item].rstrip()
+        text = f"{begun} null" if begun.endswith(",") else f"{begun}null"
     return text + "".join(_CLOSING[sign] for sign in reversed(open_[:first_list]))
 
 
 _SIGNS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{},]', re.DOTALL)
 """Strings, and the signs between them that give JSON its structure."""
-
-
-def _is_whole(item: str) -> bool:
-    if item[-1:] not in ('"', "}", "]"):
-        return False  # a number may have had more digits
-    try:
-        json.loads(item, strict=False)
-    except ValueError:
-        return False
-    return True
 
 
 def _fields(value: Any, names: Sequence[str]) -> dict[str, Any]:

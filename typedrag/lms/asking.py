@@ -6,6 +6,7 @@ import math
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import dspy
@@ -16,7 +17,7 @@ from typedrag.core.errors import CallFailed, LMUnavailable, StepFailed, first_li
 from typedrag.core.records import CUT_OFF, Step, Usage
 from typedrag.core.redaction import Redactor, lm_keys, without_keys
 from typedrag.lms.client import stream_answer
-from typedrag.lms.lm import lm_role
+from typedrag.lms.lm import ROLE
 from typedrag.lms.replies import forget_unreadable
 from typedrag.lms.trace import CallCounter, CallTracker, NoCallsLeft, Stopwatch, add_step, count_tokens, record_fallback
 from typedrag.text.sentences import without_repetitions
@@ -25,12 +26,9 @@ from typedrag.text.words import beginning, printable
 logger = logging.getLogger(__name__)
 
 _RETRY_TEMPERATURE = 0.7
-_SHOWN = 300
-"""Characters shown of a reply that cannot be read."""
-_SHOWN_WORDS = 20
-"""Words shown of a repeated text."""
-_NO_PROVIDER = "LLM Provider NOT provided"
-"""LiteLLM's words for a name that begins with no known provider."""
+_SHOWN = 300  # characters shown of a reply that cannot be read
+_SHOWN_WORDS = 20  # words shown of a repeated text
+_NO_PROVIDER = "LLM Provider NOT provided"  # LiteLLM's words for a name that begins with no known provider
 _OF_SCHEMA = ("response_format", "grammar", "schema")
 """Words by which a server shows that it refuses the requested form of a reply."""
 _OF_ALL_CALLS = (
@@ -43,8 +41,7 @@ _OF_ALL_CALLS = (
 
 
 _COUNTER = CallCounter()
-MOST_ALTERNATIVES = 20
-"""Alternatives that servers give to a token: the limit of OpenAI, and vLLM's default."""
+MOST_ALTERNATIVES = 20  # alternatives that servers give to a token: the limit of OpenAI, and vLLM's default
 
 
 class Reply(NamedTuple):
@@ -63,18 +60,21 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
     usage and the beginnings of its unreadable replies. Also recorded are a reply that was cut off, the items of its
     lists that were dropped, and repeated text that was removed from the ends of its texts.
     """
-    watch = Stopwatch()
-    unread: list[Step] = []
+    watch, unread = Stopwatch(), list[Step]()
     question = str(inputs.get("question") or next((v for v in inputs.values() if isinstance(v, str)), ""))
-    with _count_calls() as calls:
-        try:
-            with forget_unreadable():
-                prediction = _predict(step, predictor, retries, inputs, unread)
-        except StepFailed as failure:
-            count_tokens(calls.usage)
-            failed = Step(step, question, str(failure), usage=calls.usage, seconds=watch.seconds, steps=tuple(unread))
-            add_step(failed)
-            raise
+    calls, around, callbacks = CallTracker(), dspy.settings.usage_tracker, dspy.settings.callbacks
+    if not getattr(dspy.settings.lm, "counts_calls", False):
+        callbacks = [_COUNTER, *callbacks]  # first: what others begin for a call that is not made would not end
+    try:
+        with forget_unreadable(), dspy.context(usage_tracker=calls, callbacks=callbacks):
+            prediction = _predict(step, predictor, retries, inputs, unread)
+    except StepFailed as failure:
+        add_step(Step(step, question, str(failure), usage=calls.usage, seconds=watch.seconds, steps=tuple(unread)))
+        raise
+    finally:
+        count_tokens(calls.usage)
+        for lm, entry in calls.entries if around is not None else ():
+            around.add_usage(lm, entry)
     dropped = []
     for name, value in prediction.items():
         dropped += [printable(f"{name}: {item}") for item in getattr(value, "dropped", ())]
@@ -87,21 +87,19 @@ def ask(step: str, predictor: dspy.Module, *, retries: int, **inputs: Any) -> Re
         add_step(Step(step, question, dropped=tuple(dropped)))
     if tokens := calls.tokens_when_cut_off:
         record_fallback(f"step '{step}': {CUT_OFF}, {tokens}", "it is taken as far as it goes")
-    usage = calls.usage
-    count_tokens(usage)
-    return Reply(prediction, usage, watch.seconds)
+    return Reply(prediction, calls.usage, watch.seconds)
 
 
 def _predict(
     step: str, predictor: dspy.Module, retries: int, inputs: dict[str, Any], unread: list[Step]
 ) -> dspy.Prediction:
-    problem = ""
+    problem, outcome = "", call_context().outcome or CallOutcome()
     for attempt in range(retries + 1):
         again = {"config": {"rollout_id": attempt, "temperature": _RETRY_TEMPERATURE}} if attempt else {}
         try:
             with stream_answer(predictor):
                 prediction = predictor(**inputs, **again)
-            _note_outcome(answered=True)
+            outcome.any = True
             # a predictor may leave its answer blank if it finds the question unanswerable
             answer = prediction.get("answer") if prediction.get("answered", True) else None
             if prediction.completions is None or not isinstance(answer, str) or answer.strip():
@@ -122,12 +120,12 @@ def _predict(
                 continue
             if isinstance(error, dspy_errors.LMInvalidRequestError):
                 problem = f"the LM refused the request ({_error_words(error)})"
-                _note_outcome(refusal=problem)
+                outcome.refusal = problem
                 if call_context().discreet:
                     logger.warning("%s", problem)
                     problem = "the LM refused the request"
                 break
-            _note_outcome(answered=True)
+            outcome.any = True
             problem = f"the LM's reply could not be read ({_error_words(error)})"
             if isinstance(error, dspy_errors.AdapterParseError):
                 words = printable(" ".join(str(error.lm_response).split())[:_SHOWN])
@@ -138,23 +136,16 @@ def _predict(
 
 
 def hide_server_messages() -> AbstractContextManager[None]:
-    """Leave a server's words out of the report that it refused a request: they may name paths and addresses."""
+    """Leave a server's words out of reports that it refused a request: they may name paths and addresses."""
     return use_context(discreet=True)
 
 
+@dataclass
 class CallOutcome:
     """The outcome of a question's LM calls: if any was answered, and the last refusal."""
 
-    def __init__(self) -> None:
-        self.any = False
-        self.refusal = ""
-
-
-def _note_outcome(*, answered: bool = False, refusal: str = "") -> None:
-    calls: CallOutcome | None = call_context().outcome
-    if calls is not None:
-        calls.any = calls.any or answered
-        calls.refusal = refusal or calls.refusal
+    any: bool = False
+    refusal: str = ""
 
 
 @contextmanager
@@ -172,7 +163,7 @@ def detect_refusals() -> Iterator[CallOutcome]:
         hint = (
             "Let its server take a JSON schema, or set the LM's adapter to chat" if of_schema else "Mend what it says"
         )
-        raise CallFailed(f"LM '{_lm()}' cannot be used: {calls.refusal}", hint) from failure
+        raise CallFailed(f"LM '{dspy.settings.lm.model}' cannot be used: {calls.refusal}", hint) from failure
     if failure is not None:
         raise failure
 
@@ -181,7 +172,8 @@ def unavailable_error(error: Exception) -> LMUnavailable | None:
     """The system's fault behind an error of a call; None if only the request or the reply is bad."""
     if not isinstance(error, dspy_errors.LMError):
         return None
-    lm, words = f"{lm_role(dspy.settings.lm)} '{_lm()}'", _error_words(error)
+    role, name = getattr(dspy.settings.lm, ROLE, "LM"), getattr(dspy.settings.lm, "model", "the LM")
+    lm, words = f"{role} '{name}'", _error_words(error)
     if isinstance(error, dspy_errors.LMInvalidRequestError):
         if not isinstance(error, dspy_errors.LMUnsupportedModelError) and _NO_PROVIDER not in str(error):
             return None
@@ -207,24 +199,6 @@ def unavailable_error(error: Exception) -> LMUnavailable | None:
 def _error_words(error: Exception) -> str:
     """The first line of an error, without the key that a server may have put into it."""
     return without_keys(first_line(error), dspy.settings.lm)
-
-
-@contextmanager
-def _count_calls() -> Iterator[CallTracker]:
-    calls, around, callbacks = CallTracker(), dspy.settings.usage_tracker, dspy.settings.callbacks
-    if not getattr(dspy.settings.lm, "counts_calls", False):
-        callbacks = [_COUNTER, *callbacks]  # first: what others begin for a call that is not made would not end
-    try:
-        with dspy.context(usage_tracker=calls, callbacks=callbacks):
-            yield calls
-    finally:
-        if around is not None:
-            for lm, entry in calls.entries:
-                around.add_usage(lm, entry)
-
-
-def _lm() -> str:
-    return str(getattr(dspy.settings.lm, "model", "the LM"))
 
 
 def with_settings(predictor: dspy.Module, settings: Mapping[str, Any]) -> Callable[..., dspy.Prediction]:
@@ -262,13 +236,6 @@ def number_probabilities(logprobs: Any, chosen: int, allowed: Collection[int]) -
     is the number that was read from the reply, and each allowed one is a token long. Servers that constrain decoding
     report the probabilities before the constraint, so a share of them can lie on other tokens. None if the number is
     not a token by itself, or the server gave no alternatives to it.
-
-    Example:
-        >>> half, token = math.log(0.5), {"token": "2", "logprob": math.log(0.5)}
-        >>> two = {**token, "top_logprobs": [token, {"token": " 1", "logprob": math.log(0.25)}]}
-        >>> brace = {"token": "}", "logprob": 0.0, "top_logprobs": []}
-        >>> {n: round(p, 3) for n, p in number_probabilities({"content": [two, brace]}, 2, (1, 2, 3)).items()}
-        {1: 0.333, 2: 0.667, 3: 0.0}
     """
     written = [token for token in _get(logprobs, "content") or () if _number(_get(token, "token")) == chosen]
     alternatives = (_get(written[-1], "top_logprobs") or ()) if written else ()
@@ -286,13 +253,6 @@ def label_probabilities(logprobs: Any, chosen: str, labels: Collection[str]) -> 
 
     An alternative counts for the label that it begins, but not if it begins several. None if the reply does not hold
     the label, or the server gave no alternatives to its first token.
-
-    Example:
-        >>> written = {"token": "deb", "top_logprobs": [
-        ...     {"token": "deb", "logprob": math.log(0.6)}, {"token": "re", "logprob": math.log(0.2)}]}
-        >>> reply = {"content": [{"token": '{"type": "', "top_logprobs": []}, written, {"token": 'ate"}'}]}
-        >>> {t: round(p, 2) for t, p in label_probabilities(reply, "debate", ("debate", "reason")).items()}
-        {'debate': 0.75, 'reason': 0.25}
     """
     tokens = _get(logprobs, "content") or ()
     start = "".join(_get(token, "token") for token in tokens).rfind(chosen)

@@ -39,7 +39,7 @@ from typedrag.core.redaction import Redactor, lm_keys
 from typedrag.core.registry import NoDeepcopy
 from typedrag.lms.adapter import without_thoughts
 from typedrag.lms.cost import charge_call
-from typedrag.lms.replies import in_event_loop
+from typedrag.lms.replies import CALL_OBSERVER, in_event_loop
 from typedrag.lms.threads import await_call, stop_if_cancelled
 from typedrag.lms.trace import CallTracker, count_call
 from typedrag.text.words import printable
@@ -49,16 +49,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RETRIES = 3
-"""Tries that follow a fault of the network or the server, unless an LM's settings say otherwise."""
-RETRIES_AFTER_TIMEOUT = 1
-"""Tries that follow a timeout: what hangs once mostly hangs again."""
-LONGEST_WAIT = 60.0
-"""Seconds between two tries, even if a server asks for more."""
-CALLS_IN_FLIGHT = 16
-"""LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise."""
-_DSPY_TIMEOUT = 600.0
-"""Seconds that DSPy's client waits for a reply where an LM has no timeout."""
+RETRIES = 3  # tries that follow a fault of the network or the server, unless an LM's settings say otherwise
+RETRIES_AFTER_TIMEOUT = 1  # tries that follow a timeout: what hangs once mostly hangs again
+LONGEST_WAIT = 60.0  # seconds between two tries, even if a server asks for more
+CALLS_IN_FLIGHT = 16  # LM calls of a process that run at once, unless `limit_calls_in_flight` says otherwise
+_DSPY_TIMEOUT = 600.0  # seconds that DSPy's client waits for a reply where an LM has no timeout
 _NOTICE_EVERY = 10.0
 _TELL_EVERY = 0.05
 """Seconds between two events of a reply: reading it at each of its tokens would cost more than anything else."""
@@ -71,12 +66,6 @@ class RetryAfter:
     """Pauses that LM servers ask for by `Retry-After`: what one call is asked, all calls of the process keep.
 
     `on_set` is called with each pause that a server asks this process for; workers tell each other of them.
-
-    Example:
-        >>> pauses = RetryAfter()
-        >>> pauses.set("a", 60)
-        >>> round(pauses.remaining("a")), pauses.remaining("b")
-        (60, 0.0)
     """
 
     def __init__(self) -> None:
@@ -97,8 +86,7 @@ class RetryAfter:
         return {server: left for server in list(self._until) if (left := self.remaining(server))}
 
 
-RETRY_AFTER = RetryAfter()
-"""The pauses of this process."""
+RETRY_AFTER = RetryAfter()  # the pauses of this process
 
 
 class _CallsInFlight(NoDeepcopy, BaseCallback):
@@ -120,8 +108,7 @@ class _CallsInFlight(NoDeepcopy, BaseCallback):
         self._held[call_id] = slots
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
-        slots = self._held.pop(call_id, None)
-        if slots:
+        if slots := self._held.pop(call_id, None):
             slots.release()
 
 
@@ -183,22 +170,21 @@ class LM(dspy.LM):
         return copied
 
     def dump_state(self) -> dict[str, Any]:
-        """The state from which DSPy can make an LM of its own class."""
         plain = dspy.LM(self.engine.lm.model, num_retries=0, cache=self.cache)
         plain.kwargs = dict(self.kwargs)
         state: dict[str, Any] = plain.dump_state()
         return state
 
 
-def is_carried(settings: Mapping[str, Any]) -> bool:
-    """True if an `LM` can have these settings; some, such as `extra_body`, only LiteLLM carries."""
-    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"takes_sampling", "in_process", "slots"}
+def make_lm(model: str, settings: Mapping[str, Any], *, takes_sampling: bool = True) -> dspy.LM:
+    """An `LM`, or DSPy's own where only LiteLLM carries the settings, such as `extra_body`."""
+    own = set(inspect.signature(dspy.LM.__init__).parameters) | CLIENT_KEYS | {"in_process", "slots"}
     parameters = {name: value for name, value in settings.items() if name not in own}
     try:
         request_from_openai_chat({"model": "m", "messages": [{"role": "user", "content": "?"}], **parameters})
     except UnsupportedFeatureError:
-        return False
-    return True
+        return dspy.LM(model, callbacks=[CALL_OBSERVER, IN_FLIGHT], **settings)
+    return LM(model, takes_sampling=takes_sampling, callbacks=[CALL_OBSERVER], **settings)
 
 
 class Caller(NoDeepcopy):
@@ -210,9 +196,7 @@ class Caller(NoDeepcopy):
     def __init__(
         self, lm: dspy.LM, retries: int, *, takes_sampling: bool, slots: threading.Semaphore | None = None
     ) -> None:
-        self.lm = lm
-        self.retries = retries
-        self.takes_sampling = takes_sampling
+        self.lm, self.retries, self.takes_sampling = lm, retries, takes_sampling
         self.slots = slots or nullcontext()
         self.server = f"{lm.model} at {lm.kwargs.get('api_base')}"
         self.noticed = -_NOTICE_EVERY
@@ -377,11 +361,8 @@ class AnswerText:
     """
 
     def __init__(self, lm: dspy.LM | None, emit: Callable[..., None] = emit, every: float = _TELL_EVERY) -> None:
-        self._hide = Redactor(lm_keys(lm))
-        self._emit = emit
-        self._every = every
-        self._reply = ""
-        self._emitted = ""
+        self._hide, self._emit, self._every = Redactor(lm_keys(lm)), emit, every
+        self._reply = self._emitted = ""
         self._last = 0.0
 
     async def send(self, piece: Any) -> None:

@@ -20,10 +20,8 @@ from typedrag.core.records import Usage
 if TYPE_CHECKING:
     import dspy
 
-LEDGER = "spending.jsonl"
-"""The file in which a compile keeps what it spends, a line for each LM call."""
-PRICES = "TYPEDRAG_PRICES"
-"""The environment variable that names the file of prices."""
+LEDGER = "spending.jsonl"  # the file in which a compile keeps what it spends, a line for each LM call
+PRICES = "TYPEDRAG_PRICES"  # the environment variable that names the file of prices
 
 _TRACKERS = "typedrag_cost_trackers"
 """A key of DSPy's settings, which reach threads that carry the context, and also those that DSPy makes, which
@@ -45,12 +43,7 @@ class Price(BaseModel):
     """The price of tokens that it writes."""
 
     def of(self, usage: Usage) -> float:
-        """The price of these tokens, in dollars.
-
-        Example:
-            >>> Price(prompt=0.5, completion=1.5).of(Usage(3, 1_000_000, 2_000_000))
-            3.5
-        """
+        """The price of these tokens, in dollars."""
         return (usage.prompt_tokens * self.prompt + usage.completion_tokens * self.completion) / _MILLION
 
 
@@ -60,9 +53,7 @@ _given: Mapping[str, Price] | None = None
 
 
 def find_price(model: str) -> Price | None:
-    """The user's price of a model `PROVIDER/MODEL`, looked up with and without the provider, then by the specs that
-    open it; None if there is none.
-    """
+    """The user's price of a model `PROVIDER/MODEL`, with or without the provider, or of the specs that open it."""
     prices = read_prices()
     names = (model, model.partition("/")[2], *_specs.get(model, ()))
     return next((prices[name] for name in names if name in prices), None)
@@ -144,14 +135,7 @@ class Spending:
         return Spending(usage, self.dollars * factor, round(self.unpriced * factor))
 
     def priced(self, price: Price) -> Spending:
-        """The same, with a price for the calls that have none: their share of the tokens is that of the calls.
-
-        Calls whose tokens are not reported stay without one.
-
-        Example:
-            >>> Spending(Usage(2, 1_000_000, 0), unpriced=2).priced(Price(prompt=0.5, completion=1.5)).dollars
-            0.5
-        """
+        """The same, with a price for the calls without one that report tokens: a share as of the calls."""
         if not self.unpriced:
             return self
         share = self.unpriced / self.usage.lm_calls
@@ -207,16 +191,15 @@ def track_cost(tracker: CostTracker) -> Iterator[CostTracker]:
     """
     import dspy  # not above: reading a run does without
 
-    with dspy.context(**{_TRACKERS: (*_trackers(), tracker)}):
+    with dspy.context(**{_TRACKERS: (*dspy.settings.get(_TRACKERS, ()), tracker)}):
         yield tracker
 
 
 def track_calls(lm: dspy.LM) -> dspy.LM:
-    """The LM, changed so that its calls are charged.
+    """The LM, changed so that its calls are charged; those of `open_lm` charge themselves.
 
-    An LM of `open_lm` charges each call itself. Of any other LM, DSPy tells the cost of a call only where it writes the
-    call's history, so this charges there. The LM then keeps no history: in a long run it would hold thousands of
-    prompts.
+    Of others DSPy tells a call's cost only where it writes the history, which is then not kept: it would hold thousands
+    of prompts.
     """
 
     def charge_uncached(call: Mapping[str, Any]) -> None:
@@ -238,11 +221,7 @@ def charge_call(call: Mapping[str, Any]) -> None:
 
 
 def charge(spending: Spending) -> None:
-    for tracker in _trackers():
-        tracker.add(spending)
-
-
-def _trackers() -> tuple[CostTracker, ...]:
     import dspy
 
-    return dspy.settings.get(_TRACKERS, ())
+    for tracker in dspy.settings.get(_TRACKERS, ()):
+        tracker.add(spending)

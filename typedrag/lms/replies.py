@@ -38,11 +38,9 @@ from typedrag.lms.trace import CallTracker, add_replay
 
 logger = logging.getLogger(__name__)
 
-REPLIES = "replies.sqlite"
-"""The name of the file that holds the replies, if a file does."""
+REPLIES = "replies.sqlite"  # the name of the file that holds the replies, if a file does
 HELD = "LM replies"
-CAPACITY = 50_000
-"""Replies that the user's cache holds; the oldest are dropped first. One takes some 4 KB."""
+CAPACITY = 50_000  # replies that the user's cache holds; the oldest are dropped first. One takes some 4 KB.
 TABLES = (
     "CREATE TABLE IF NOT EXISTS typedrag_replies"
     " (id VARCHAR(64) PRIMARY KEY, reply TEXT NOT NULL, seconds DOUBLE PRECISION NOT NULL)",
@@ -64,10 +62,8 @@ _RELEASE = "DELETE FROM typedrag_leases WHERE id = :id AND worker = :worker"
 RELEASE_ALL = "DELETE FROM typedrag_leases WHERE worker = :worker"
 """The statement that gives up all leases of a worker, such as one that is lost."""
 _MISSED_BEATS = 3
-_LOOK_AGAIN = 0.02
-"""Seconds between two looks at the lease of another worker."""
-_WAIT = 0.5
-"""Seconds between two looks at whether a call of another thread is still waited for."""
+_LOOK_AGAIN = 0.02  # seconds between two looks at the lease of another worker
+_WAIT = 0.5  # seconds between two looks at whether a call of another thread is still waited for
 SOURCE = "typedrag_source"
 """The attribute of an LM with what tells it from others of its model's name: its spec, addresses and options."""
 _NO_PART_OF_KEY = ["api_key", "api_base", "base_url", "timeout"]
@@ -93,19 +89,16 @@ def lm_address(model: str, settings: Mapping[str, Any]) -> str:
 
 @dataclass
 class _Call:
-    """An LM call under way, and the key of its reply.
-
-    Attributes:
-        in_loop: True in an event loop, where waiting for another call would hold the threads that its reply needs.
-        began: When the call was found to have no reply.
-        release: Gives up the claim to make the call; None while there is no claim.
-    """
+    """An LM call under way, and the key of its reply."""
 
     source: Any
     in_loop: bool
+    """True in an event loop, where waiting for another call would hold the threads that its reply needs."""
     key: str = ""
     began: float = 0.0
+    """When it was found to have no reply."""
     release: Callable[[], None] | None = None
+    """Gives up the claim to make the call; None while there is no claim."""
 
     def end(self) -> None:
         release, self.release = self.release, None
@@ -113,8 +106,7 @@ class _Call:
             release()
 
 
-_calls: dict[str, _Call] = {}
-"""The calls under way of LMs with `CALL_OBSERVER`, by DSPy's id."""
+_calls: dict[str, _Call] = {}  # the calls under way of LMs with `CALL_OBSERVER`, by DSPy's id
 
 
 class _CallObserver(NoDeepcopy, BaseCallback):
@@ -128,8 +120,7 @@ class _CallObserver(NoDeepcopy, BaseCallback):
             call.end()
 
 
-CALL_OBSERVER = _CallObserver()
-"""A callback of each LM that `open_lm` opens."""
+CALL_OBSERVER = _CallObserver()  # a callback of each LM that `open_lm` opens
 
 
 def in_event_loop() -> bool:
@@ -143,13 +134,9 @@ def in_event_loop() -> bool:
 class ReplyStore(NoDeepcopy, Cache):
     """DSPy's cache in tables of JSON. A call that threads make at the same time is made once: the others wait for it.
 
-    Args:
-        tables: Those of `TABLES`.
-        of_run: True if a kept reply counts with the calls, tokens and seconds that it first took, so that the costs of
-            a program are the same whoever asked first; nothing is spent on it.
-        capacity: Replies to hold; None for all.
-        leases: Where other workers share the tables.
-        keep_unreadable: True if what cannot be read is kept too, so that whoever replays its calls fails as before.
+    If it is `of_run`, a kept reply counts with the calls, tokens and seconds that it first took, so that the costs of a
+    program are the same whoever asked first; nothing is spent on it. It holds `capacity` replies, by default all; other
+    workers share its tables by `leases`. If it can `keep_unreadable` replies, a replay fails as before.
     """
 
     def __init__(
@@ -182,11 +169,19 @@ class ReplyStore(NoDeepcopy, Cache):
             call.release = self._claim(key)
             row = self._find(key)  # it may have come in between
         if row is not None:
+            reply, seconds = row
             if call is not None:
                 call.end()
-            self._count(request, *row)
-            _note(key)
-            return row[0]
+            tracker = dspy.settings.usage_tracker
+            if self.of_run:
+                add_replay(seconds)
+                if tracker:
+                    tracker.add_usage(str(request.get("model", "")), dict(reply.get("usage") or {}))
+            if isinstance(tracker, CallTracker) and (responses := reply.get("responses")):
+                tracker.finish_reason = responses[-1].get("finish_reason")
+            if (used := call_context().replies) is not None:
+                used.append(key)
+            return reply
         if (permit := call_context().permit) is not None:
             permit(request.get("n") or 1)
         if call is not None:
@@ -199,7 +194,8 @@ class ReplyStore(NoDeepcopy, Cache):
         reply = value if isinstance(value, dict) else value.model_dump()  # LiteLLM's are pydantic's
         key = self.cache_key(request)
         self._tables.run(_KEEP, id=key, reply=json.dumps(reply), seconds=seconds)
-        _note(key)
+        if (used := call_context().replies) is not None:
+            used.append(key)
         if call is not None:
             call.end()
         if self._capacity is not None:
@@ -248,22 +244,13 @@ class ReplyStore(NoDeepcopy, Cache):
         if release and self._leases is not None:
             self._leases.release(key)
 
-    def _count(self, request: Mapping[str, Any], reply: Mapping[str, Any], seconds: float) -> None:
-        tracker = dspy.settings.usage_tracker
-        if self.of_run:
-            add_replay(seconds)
-            if tracker:
-                tracker.add_usage(str(request.get("model", "")), dict(reply.get("usage") or {}))
-        if isinstance(tracker, CallTracker) and (responses := reply.get("responses")):
-            tracker.finish_reason = responses[-1].get("finish_reason")
-
 
 class Leases:
     """Claims of calls in tables that several workers share. Those of a lost worker lapse after three heartbeats, which
     come every `heartbeat` seconds."""
 
     def __init__(self, tables: Tables, heartbeat: float, worker: str = "") -> None:
-        self._tables, self._heartbeat = tables, heartbeat
+        self._tables, self._heartbeat, self._lapse = tables, heartbeat, _MISSED_BEATS * heartbeat
         self._worker = worker or uuid.uuid4().hex
         self._held = set[str]()  # a lease that is not known here, as its answer was lost, must lapse
         self._closed = threading.Event()
@@ -271,7 +258,8 @@ class Leases:
         self._beating.start()
 
     def take(self, key: str) -> bool:
-        rows = self._tables.run(_LEASE, id=key, worker=self._worker, until=self._until, now=time.time())
+        now = time.time()
+        rows = self._tables.run(_LEASE, id=key, worker=self._worker, until=now + self._lapse, now=now)
         if rows:
             self._held.add(key)
         return bool(rows)
@@ -286,25 +274,19 @@ class Leases:
         with suppress(TypedRAGError):  # they lapse by themselves
             self._tables.run(RELEASE_ALL, worker=self._worker)
 
-    @property
-    def _until(self) -> float:
-        return time.time() + _MISSED_BEATS * self._heartbeat
-
     def _beat(self) -> None:
         while not self._closed.wait(self._heartbeat):
             with suppress(TypedRAGError):  # the next one may get through, before the leases lapse
                 for key in self._held.copy():
-                    self._tables.run(_RENEW, id=key, worker=self._worker, until=self._until)
+                    self._tables.run(_RENEW, id=key, worker=self._worker, until=time.time() + self._lapse)
 
 
 class _UserFile:
     """The file of the user's cache. If it fails, this warns once and keeps nothing."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
+        self._path, self._lock, self._failed = path, threading.Lock(), False
         self._file: SQLite | None = None
-        self._failed = False
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -334,11 +316,6 @@ def set_user_store() -> None:
     """Answer from the user's cache in this process, unless its author has set DSPy's cache otherwise."""
     if "cache" not in vars(dspy):  # DSPy makes its own only where it is asked for
         dspy.cache = ReplyStore(_UserFile(replies_file()), of_run=False, capacity=CAPACITY)
-
-
-def _note(key: str) -> None:
-    if (replies := call_context().replies) is not None:
-        replies.append(key)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from typedrag.core.call_context import call_context, carry, use_context
 
 T = TypeVar("T")
 
-
 GRACE = 5.0
 """Seconds in which jobs under way may end after a signal that ends the process: an LM's calls may hang for minutes."""
 _LOOK_AGAIN = 0.2
@@ -96,11 +95,6 @@ def run_jobs(next_job: Callable[[], Callable[[], T] | None], threads: int) -> It
     `next_job` returns the next job; None if there is none now. It is called again as long as jobs are under way, since
     a result may lead to further jobs. A signal that ends the process, such as Ctrl-C, waits until the jobs under way
     have ended and been yielded, for `GRACE` seconds at most; a second one does not wait.
-
-    Example:
-        >>> jobs = iter([lambda: 1, lambda: 2])
-        >>> sorted(run_jobs(lambda: next(jobs, None), threads=2))
-        [1, 2]
     """
     running: set[Future[T]] = set()
     fault: BaseException | None = None

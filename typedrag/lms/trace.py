@@ -47,10 +47,7 @@ def record_fallback(failure: StepFailed | str, instead: str) -> None:
 
 
 class NoCallsLeft(BaseException):
-    """Stops an LM call that a budget does not allow; `ask` makes a `StepFailed` of it.
-
-    It is no `Exception`, as DSPy only logs those of a callback.
-    """
+    """Stops an LM call that a budget does not allow; no `Exception`, as DSPy only logs those of a callback."""
 
 
 def limit_calls(calls: int) -> AbstractContextManager[None]:
@@ -117,14 +114,12 @@ class CallTracker(UsageTracker):
     @property
     def tokens_when_cut_off(self) -> int:
         """The tokens of the last reply if it was cut off; else 0."""
-        if self.finish_reason not in (None, "length"):
-            return 0
         settings = getattr(dspy.settings.lm, "kwargs", {})
         limit = int(settings.get("max_tokens") or settings.get("max_completion_tokens") or 0)
         written = self.entries[-1][1].get("completion_tokens") if self.entries else None
         if self.finish_reason is None:  # of an LM that was not opened here
             return limit if written == limit else 0
-        return written or limit
+        return (written or limit) if self.finish_reason == "length" else 0
 
 
 def count_replays() -> AbstractContextManager[None]:
@@ -138,15 +133,7 @@ def add_replay(seconds: float) -> None:
 
 
 class Stopwatch:
-    """Seconds since this was created.
-
-    Example:
-        >>> with count_replays():
-        ...     watch = Stopwatch()
-        ...     add_replay(60)
-        ...     60 <= watch.seconds < 61
-        True
-    """
+    """Seconds since this was created, with those that kept replies first took, within `count_replays`."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()

@@ -33,14 +33,10 @@ from typedrag.lms.models import cache_dir
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("vllm", "vllm-offline")
-"""What specs of vLLM begin with: a server, and this process."""
-DEFAULT = "http://localhost:8000/v1"
-"""The address that `vllm serve` has by default."""
-OPTIONS = "TYPEDRAG_VLLM_OPTIONS"
-"""The variable with options of `vllm serve`."""
-START_SECONDS = 3600.0
-"""Seconds that a server may take to start; it may have to fetch its weights."""
+KINDS = ("vllm", "vllm-offline")  # what specs of vLLM begin with: a server, and this process
+DEFAULT = "http://localhost:8000/v1"  # the address that `vllm serve` has by default
+OPTIONS = "TYPEDRAG_VLLM_OPTIONS"  # the variable with options of `vllm serve`
+START_SECONDS = 3600.0  # seconds that a server may take to start; it may have to fetch its weights
 _ALWAYS = ("--enable-prompt-tokens-details",)
 """Options that are always given. Prefix caching and structured outputs are on by default."""
 _STOP_SECONDS = 30.0
@@ -65,17 +61,11 @@ class VLLMSpec(NamedTuple):
 
     @classmethod
     def parse(cls, spec: str) -> VLLMSpec:
-        """The parts of a spec without an address.
-
-        Example:
-            >>> VLLMSpec.parse("vllm:org/model+cooking=org/adapter")
-            VLLMSpec(model='org/model', adapter='cooking', path='org/adapter')
-        """
+        """The parts of a spec without an address, such as `vllm:org/model+cooking=org/adapter`."""
         kind, _, rest = spec.partition(":")
-        match = _FORM.fullmatch(rest)
-        if match is None:
+        if (match := _FORM.fullmatch(rest)) is None:
             raise InputError(f"the LM spec '{kind}:' names no model", f"Write {kind}:MODEL[+ADAPTER=PATH]")
-        return cls(**{name: part or "" for name, part in match.groupdict().items()})
+        return cls(**match.groupdict(""))
 
     @property
     def name(self) -> str:
@@ -123,12 +113,6 @@ def served_models(api_base: str, api_key: str, timeout: float = 10.0) -> list[st
             f"no vLLM server answers at {api_base} ({reason})",
             "Start one (vllm serve MODEL), or say where it is: --api-base URL or TYPEDRAG_API_BASE",
         ) from error
-
-
-def check_server(api_base: str, api_key: str, model: str) -> None:
-    if model not in (served := served_models(api_base, api_key)):
-        others = f"It serves: {', '.join(served) or 'nothing'}"
-        raise NoServer(f"the server at {api_base} does not serve '{model}'", others)
 
 
 def given_options() -> list[str]:
@@ -185,41 +169,17 @@ def _start(spec: VLLMSpec, options: list[str]) -> _Server:
     key = secrets.token_urlsafe(16)  # no web page in a browser can use it
     name = sha256(json.dumps(command).encode()).hexdigest()[:12]
     log = cache_dir() / "vllm" / f"{name}-{os.getpid()}.log"
-    try:
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in sorted(log.parent.glob("*.log"), key=lambda file: file.stat().st_mtime)[:-_LAST_LINES]:
-            old.unlink(missing_ok=True)
-        process = _run([*command, "--host", "127.0.0.1", "--port", str(port)], key, log)
-    except OSError as error:
-        raise path_error(log.parent, error) from error
-    try:
-        _wait_until_ready(f"http://127.0.0.1:{port}/health", spec.model, process, log)
-        endpoint = f"http://127.0.0.1:{port}/v1", key
-        models = served_models(*endpoint)
-        if spec.name not in models:
-            served = f"It serves: {', '.join(models)}"
-            raise LMUnavailable(f"vLLM started, but does not serve '{spec.name}'", f"{served}; look at {OPTIONS}")
-    except BaseException:
-        _stop(process)
-        raise
-    return _Server(process, spec, options, endpoint, models)
+    libc, started = ctypes.CDLL(None), Future[subprocess.Popen[bytes]]()
 
-
-def _run(command: list[str], key: str, log: Path) -> subprocess.Popen[bytes]:
-    """Run a server that is stopped when this process ends, in whichever way where the system can (Linux)."""
-    libc = ctypes.CDLL(None)
-
-    def end_with_parent() -> None:
+    def end_with_parent() -> None:  # however that ends, where the system can (Linux)
         with suppress(OSError, AttributeError):
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    started: Future[subprocess.Popen[bytes]] = Future()
 
     def run() -> None:
         try:
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    command,
+                    [*command, "--host", "127.0.0.1", "--port", str(port)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -233,11 +193,27 @@ def _run(command: list[str], key: str, log: Path) -> subprocess.Popen[bytes]:
         started.set_result(process)
         process.wait()
 
-    # Linux takes the end of the thread that has started it for that of the parent: this one lives as long as the server
-    threading.Thread(target=run, name="typedrag-vllm-server", daemon=True).start()
-    process, owner = started.result(), os.getpid()
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in sorted(log.parent.glob("*.log"), key=lambda file: file.stat().st_mtime)[:-_LAST_LINES]:
+            old.unlink(missing_ok=True)
+        # Linux takes the end of the thread that has started it for that of the parent: this lives as long as the server
+        threading.Thread(target=run, name="typedrag-vllm-server", daemon=True).start()
+        process, owner = started.result(), os.getpid()
+    except OSError as error:
+        raise path_error(log.parent, error) from error
     atexit.register(lambda: _stop(process) if os.getpid() == owner else None)  # no child that is forked stops it
-    return process
+    try:
+        _wait_until_ready(f"http://127.0.0.1:{port}/health", spec.model, process, log)
+        endpoint = f"http://127.0.0.1:{port}/v1", key
+        models = served_models(*endpoint)
+        if spec.name not in models:
+            served = f"It serves: {', '.join(models)}"
+            raise LMUnavailable(f"vLLM started, but does not serve '{spec.name}'", f"{served}; look at {OPTIONS}")
+    except BaseException:
+        _stop(process)
+        raise
+    return _Server(process, spec, options, endpoint, models)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -16,17 +16,14 @@ from typedrag.retrieval.local_models import LocalModel, loading, locate_model
 
 E5_PROMPTS = ("query: ", "passage: ")
 """The prompts of E5's training (Wang et al. 2022, section 3.2); most E5 models do not name them in their files."""
-NAMED = "TYPEDRAG_ENCODER"
-"""The environment variable by which a user names the model of an index's dense part."""
-API = "api:"
-"""The prefix of encoders that are an API, as in `api:text-embedding-ada-002`."""
+NAMED = "TYPEDRAG_ENCODER"  # the environment variable by which a user names the model of an index's dense part
+API = "api:"  # the prefix of encoders that are an API, as in `api:text-embedding-ada-002`
 API_BASE = "TYPEDRAG_ENCODER_API_BASE"
 """The environment variable with the address of an OpenAI-compatible server, if it is not a provider's own."""
 API_KEY = "TYPEDRAG_ENCODER_API_KEY"
 """The environment variable with that server's key, if it asks for one; providers' keys have names of their own."""
 
-Embeddings = NDArray[np.float32]
-"""[texts, dimensions]"""
+Embeddings = NDArray[np.float32]  # [texts, dimensions]
 
 
 class Encoder(NoDeepcopy):

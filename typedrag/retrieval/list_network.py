@@ -32,10 +32,8 @@ from torch.nn import functional  # noqa: E402
 
 SEPARATORS = ("[D]", "[Q]", "[E]", "[S]")
 """The docid token, and the ends of the question, of a sub-aspect and of all sub-aspects of a candidate (eq. 5)."""
-AT_ONCE = {"cpu": 8, "cuda": 256}
-"""Sequences encoded at the same time: few on a CPU, which they fill already."""
-NOTHING = -1
-"""The filler of a list that is shorter than others beside it."""
+AT_ONCE = {"cpu": 8, "cuda": 256}  # sequences encoded at the same time: few on a CPU, which they fill already
+NOTHING = -1  # the filler of a list that is shorter than others beside it
 
 
 class ListRankerSettings(BaseModel):

@@ -32,8 +32,7 @@ logger = logging.getLogger(__name__)
 
 SETTINGS = "ranker.json"
 WEIGHTS = "model.safetensors"
-SCRATCH = "scratch"
-"""The start for tests: an untrained encoder of a few thousand weights."""
+SCRATCH = "scratch"  # the start for tests: an untrained encoder of a few thousand weights
 _SCRATCH_WORDS = 4000
 
 

@@ -19,8 +19,7 @@ from typedrag.signatures.judging import GradePassage, OrderPassages
 
 UNGRADED = -1.0
 _GRADE, _ORDER = "grade", "order"
-_PASSAGE_WORDS = 200
-"""Words of a passage that an LM sees where no program says how many."""
+_PASSAGE_WORDS = 200  # words of a passage that an LM sees where no program says how many
 
 
 class LMReranker:

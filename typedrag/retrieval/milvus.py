@@ -38,12 +38,9 @@ from typedrag.retrieval.search.hybrid import HybridRetriever
 from typedrag.text.language import ENGLISH, detect_main_language
 
 T = TypeVar("T")
-TOKEN = "MILVUS_TOKEN"
-"""The environment variable of the server's key: a token, or `USER:PASSWORD`."""
-MAX_PASSAGES = 16_384
-"""Passages that Milvus gives for a query, and that one call asks for: they are about 16 MiB."""
-_MAX_BYTES = 65_535
-"""Bytes of a text in Milvus."""
+TOKEN = "MILVUS_TOKEN"  # the environment variable of the server's key: a token, or `USER:PASSWORD`
+MAX_PASSAGES = 16_384  # passages that Milvus gives for a query, and that one call asks for: they are about 16 MiB
+_MAX_BYTES = 65_535  # bytes of a text in Milvus
 _SPARSE, _DENSE, _TEXTS = "sparse", "dense", ["contents", "passage"]
 _INDEXES = "typedrag_indexes"
 _HOST = r"(?:[\w.-]+|\[[\da-fA-F:]+\])(?::[1-9]\d*)?"
@@ -52,14 +49,10 @@ _STEMMERS = (
     "arabic danish dutch finnish french german greek hungarian italian norwegian portuguese romanian russian spanish "
     "swedish tamil turkish"
 )
-_CONNECT_FAILED = 2
-"""Milvus's code: it closes idle connections, and the next attempt may still meet the closed one."""
-_NOW: dict[str, Any] = {"consistency_level": "Strong", "timeout": 60.0}
-"""Reads what was written a moment ago."""
-_ROWS, _QUERIES = 512, 64
-"""Passages that are sent, and queries that are asked, by one call."""
-_DIGITS = 5
-"""Digits of a score: further ones vary with the rows that are searched together, and would decide ties."""
+_CONNECT_FAILED = 2  # Milvus's code: it closes idle connections, and the next attempt may still meet the closed one
+_NOW: dict[str, Any] = {"consistency_level": "Strong", "timeout": 60.0}  # reads what was written a moment ago
+_ROWS, _QUERIES = 512, 64  # passages that are sent, and queries that are asked, by one call
+_DIGITS = 5  # digits of a score: further ones vary with the rows that are searched together, and would decide ties
 
 
 class MilvusOptions(BaseModel, extra="forbid", frozen=True):

@@ -26,8 +26,7 @@ RELEVANCE_FILTERS = SpecGrammar(
 Probability = float | None
 """The probability that a passage is relevant to a question; None if unknown, in which case the passage is kept."""
 WEIGHTS = Path(__file__).with_name("relevance.json")
-_MOST_WORDS = 200
-"""Words of a passage that count: about as many as MiniLM reads."""
+_MOST_WORDS = 200  # words of a passage that count: about as many as MiniLM reads
 _TOKENS_A_VERDICT = 12
 
 

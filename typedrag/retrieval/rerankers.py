@@ -27,10 +27,8 @@ RERANKERS = SpecGrammar(
     group="rerankers",
 )  # fmt: skip
 BI_ENCODER = "all-minilm-l6-v2"
-KEPT_EMBEDDINGS = 4096
-"""Embeddings that a bi-encoder keeps: those of MiniLM take 6 MB."""
-CROSS_ENCODER = "BAAI/bge-reranker-large"
-"""The reranker of Typed-RAG (appendix B.3)."""
+KEPT_EMBEDDINGS = 4096  # embeddings that a bi-encoder keeps: those of MiniLM take 6 MB
+CROSS_ENCODER = "BAAI/bge-reranker-large"  # the reranker of Typed-RAG (appendix B.3)
 _BATCH = 16
 
 

@@ -12,8 +12,7 @@ _SURE = 10
 """The factor by which another language must be likelier than English. Then three of 1,918 questions of NF-CATS valid
 are taken for another language; and four of 85 in 38 other languages, like most texts of a word or two, for English."""
 _NO_LANGUAGE = "zxx"
-_PIECE = 1_000
-"""Characters of a text that are read: more do not change the result."""
+_PIECE = 1_000  # characters of a text that are read: more do not change the result
 
 _LATIN = regex.compile(r"\p{Latin}")
 _LETTER = regex.compile(r"\p{L}")
@@ -37,24 +36,17 @@ def detect_language(text: str) -> str:
 
 
 def is_english(text: str) -> bool:
-    """True if a text is English, as far as can be told."""
     return detect_language(text) == ENGLISH
 
 
 def detect_main_language(texts: Iterable[str]) -> str:
-    """The code of the language of more than half of some texts; `en` if there is no such language.
-
-    Example:
-        >>> detect_main_language(["Warum geht Brot auf?", "Warum ist der Himmel blau?", "Why does bread rise?"])
-        'de'
-    """
+    """The code of the language of more than half of some texts; `en` if there is no such language."""
     counts = Counter(detect_language(text) for text in texts)
     most, number = max(counts.items(), key=lambda pair: pair[1], default=(ENGLISH, 0))
     return most if 2 * number > counts.total() else ENGLISH
 
 
 def known_languages() -> frozenset[str]:
-    """The codes that `detect_language` can return."""
     return frozenset({*_identifier().labels} - {_NO_LANGUAGE})
 
 

@@ -36,21 +36,12 @@ def sentences(text: str) -> list[str]:
 
 
 def without_item_number(sentence: str) -> str:
-    """A sentence without its number in a list.
-
-    Example:
-        >>> without_item_number("2. Bake it."), without_item_number("2.5 cups of flour.")
-        ('Bake it.', '2.5 cups of flour.')
-    """
     return _ITEM_NUMBER.sub("", sentence, concurrent=False)
 
 
-_SENTENCE_WORDS = 4
-"""The words of a sentence that may not be repeated, at least; shorter ones may: "Let it dry." """
-_ROUNDS = 8
-"""Rounds of the same characters that make a loop at the end of a text; rows of tables have fewer."""
-_ROUND_CHARACTERS = 4
-"""Characters of a round, at least; shorter ones are counted as this long: "hahaha"."""
+_SENTENCE_WORDS = 4  # the words of a sentence that may not be repeated, at least; shorter ones may: "Let it dry."
+_ROUNDS = 8  # rounds of the same characters that make a loop at the end of a text; rows of tables have fewer
+_ROUND_CHARACTERS = 4  # characters of a round, at least; shorter ones are counted as this long: "hahaha"
 
 
 def repeated_sentences(text: str) -> list[str]:
@@ -58,10 +49,6 @@ def repeated_sentences(text: str) -> list[str]:
 
     The number of a list's item makes no difference, nor do case and marks. Sentences of fewer than
     `_SENTENCE_WORDS` words do not count, except the last of a text that broke off among repeated ones.
-
-    Example:
-        >>> repeated_sentences("Yeast makes gas in dough. It rises. Yeast makes gas in dough! Yeast makes")
-        ['Yeast makes gas in dough!', 'Yeast makes']
     """
     parts = sentences(text)
     return [sentence for sentence, repeated in zip(parts, _repeated(parts), strict=True) if repeated]
@@ -138,11 +125,6 @@ def cited_sentences(answer: str, cited: Sequence[Passage], question: str) -> lis
     """The sentences of an answer that use something of each passage it cites, see `used_passages`.
 
     A cited passage that no sentence uses counts as support for the whole answer.
-
-    Example:
-        >>> passages = [Passage("yeast", "Old yeast makes little gas."), Passage("cats", "Cats make noise at night.")]
-        >>> cited_sentences("It is dense. Old yeast makes little gas.", passages, "Why is bread dense?")
-        [Support(start=13, end=40, passage_id='yeast'), Support(start=0, end=40, passage_id='cats')]
     """
     supports = []
     end = 0
@@ -159,10 +141,8 @@ def cited_sentences(answer: str, cited: Sequence[Passage], question: str) -> lis
     return supports + [Support(0, len(answer), passage.id) for passage in cited if passage.id not in used_ids]
 
 
-_NEW_WORDS = 2
-"""Words besides the question's, at least, that show a sentence to come from a passage."""
-_MOST_SENTENCES = 200
-"""Sentences of an answer that are looked at: a stranger's text may be nothing but full stops."""
+_NEW_WORDS = 2  # words besides the question's, at least, that show a sentence to come from a passage
+_MOST_SENTENCES = 200  # sentences of an answer that are looked at: a stranger's text may be nothing but full stops
 _SHARE = 1 / 3
 """The share of a sentence's words; passages on the same subject have two or three in common with any sentence."""
 

@@ -21,12 +21,7 @@ _WORD = regex.compile(rf"(?V1){_SPACELESS}\p{{M}}*|[\p{{L}}\p{{Nd}}][[\p{{L}}\p{
 
 
 def encodable(text: str) -> str:
-    """The text with a replacement character for each half of a surrogate pair: LMs write them, but no file takes them.
-
-    Example:
-        >>> encodable("a smile: \\ud83d")
-        'a smile: �'
-    """
+    """The text with a replacement character for each half of a surrogate pair: LMs write them, no file takes them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -73,12 +68,7 @@ def first_words(text: str, most: int) -> str:
 
 
 def beginning(text: str, most: int) -> str:
-    """The first words of a text, on one line, with dots if there are more.
-
-    Example:
-        >>> beginning("one\\ntwo three", 2), beginning("one two", 2)
-        ('one two …', 'one two')
-    """
+    """The first words of a text, on one line, with dots if there are more."""
     line = " ".join(text.split())
     begun = first_words(line, most)
     return begun if begun == line else f"{begun} …"
@@ -96,12 +86,7 @@ def split_words(text: str) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """The text without differences of case and spaces, to find the same text again.
-
-    Example:
-        >>> folded("Rising  Air ")
-        'rising air'
-    """
+    """The text without differences of case and spaces, to find the same text again."""
     return " ".join(text.casefold().split())
 
 

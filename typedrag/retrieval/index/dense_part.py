@@ -39,15 +39,12 @@ EMBEDDINGS, PASSAGES, APPROXIMATE = "embeddings.f32", "passages.jsonl", "approxi
 AUTO = "auto"
 _BUILD = "typedrag index build … --out DIR --dense MODEL"
 _CLOSED = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-_ROWS = 512
-"""Passages that are embedded at once, and lost if the process is killed meanwhile."""
+_ROWS = 512  # passages that are embedded at once, and lost if the process is killed meanwhile
 _SAME = 0.99
 """The least cosine between a model's embedding of a passage and the stored one: other processors and batches
 change only the last digits, another model changes everything."""
-_FEW = 100_000
-"""Passages that are searched exactly by `auto`: that takes a few milliseconds."""
-_TRAINING_ROWS = 39
-"""A list: what FAISS wants at least."""
+_FEW = 100_000  # passages that are searched exactly by `auto`: that takes a few milliseconds
+_TRAINING_ROWS = 39  # a list: what FAISS wants at least
 _FAISS_ROWS = 50_000
 
 

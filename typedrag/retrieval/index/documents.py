@@ -18,8 +18,7 @@ from typedrag.retrieval.index.pdf import read_pdf
 from typedrag.retrieval.index.splitting import Block, Document
 
 _LONGEST_TITLE = 300
-_LARGEST_PART = 50_000_000
-"""Bytes that a part of a book may have: a zip file may claim any size."""
+_LARGEST_PART = 50_000_000  # bytes that a part of a book may have: a zip file may claim any size
 _FRONT_MATTER = re.compile(r"\s*(---|\+\+\+)[ \t]*\n(?![ \t]*\n)(.*?)\n(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 """As Pandoc has it: a blank line after the first dashes makes them a rule."""
 _KEYS = re.compile(r"(?:(?:[A-Za-z][\w-]*[ \t]*[:=]|[ \t#-]).*\n|\n)*\Z")
@@ -42,8 +41,7 @@ _BOILERPLATE = re.compile(
     r"(?i)(?:^|[\s_-])(?:cookies?|consent|gdpr|newsletter|navbar|breadcrumbs?|sidebar|footer|popup|modal)(?:$|[\s_-])"
 )
 _HIDDEN = re.compile(r"(?i)display\s*:\s*none|visibility\s*:\s*hidden")
-_SMALL = 1_000
-"""Characters of a page below which trafilatura is not asked: too few to tell an article by."""
+_SMALL = 1_000  # characters of a page below which trafilatura is not asked: too few to tell an article by
 
 
 def read_document(path: Path) -> Document:

@@ -37,8 +37,7 @@ _CLASSES = {
     "sr": "sr.Serbian", "sv": "sv.Swedish", "ta": "ta.Tamil", "te": "te.Telugu", "tr": "tr.Turkish",
     "uk": "uk.UkrainianMorfologik", "wuu": "cjk.CJK", "yue": "cjk.CJK", "zh": "cjk.CJK",
 }  # fmt: skip
-_STANDARD = "standard.Standard"
-"""Lucene's analyzer for other languages: words in lower case, without stems."""
+_STANDARD = "standard.Standard"  # Lucene's analyzer for other languages: words in lower case, without stems
 _BY_PAIRS = frozenset(("dz", "km", "lo", "my", "th"))
 _UNSPACED = regex.compile(r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]+")
 _BY_PAIRS_IN_CJK = frozenset(("ja", "ko", "wuu", "yue", "zh"))

@@ -20,12 +20,9 @@ _BREAK = re.compile(r"(?<=[^\W\d_])(?:[-\u00ad\u2010] ?\r?\n|[\x02\ufffe]\s*)(?=
 """A hyphen within a word and at the end of a line, as documents or PDFium write it."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _LONGEST_WORD = 60
-_MOST_LINES = 2_000
-"""A page with more pieces of text is a form or a drawing: its text is read in the PDF's own order."""
-_COLUMN_LINES = 4
-"""The least number of lines that two columns have side by side."""
-_COLUMN_CHARACTERS = 18
-"""The least mean length of a column's lines, in characters; the lines of a table are shorter."""
+_MOST_LINES = 2_000  # a page with more pieces of text is a form or a drawing: its text is read in the PDF's own order
+_COLUMN_LINES = 4  # the least number of lines that two columns have side by side
+_COLUMN_CHARACTERS = 18  # the least mean length of a column's lines, in characters; the lines of a table are shorter
 
 
 class _Line(NamedTuple):

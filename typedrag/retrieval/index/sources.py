@@ -26,13 +26,11 @@ from typedrag.retrieval.index.splitting import split_blocks, split_text
 
 logger = logging.getLogger(__name__)
 
-LONGEST_ID = 32_000
-"""Bytes that an id may have: Lucene's limit."""
+LONGEST_ID = 32_000  # bytes that an id may have: Lucene's limit
 KINDS = (".jsonl", ".ndjson", ".tsv")
 READABLE = f"{', '.join(KINDS)} (also .gz), {', '.join(READERS)}"
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
-_NAMED = 20
-"""Bad files or rows that a message names; the others it counts."""
+_NAMED = 20  # bad files or rows that a message names; the others it counts
 
 
 @dataclass(frozen=True)

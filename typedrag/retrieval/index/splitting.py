@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 PASSAGE_WORDS = (70, 120)
 """Words of a passage of a split document, at least and at most: about 100, ending where a sentence ends."""
-WORD_CHARACTERS = 10
-"""Characters that count as a word at least, spaces or not. English words have five or six."""
+WORD_CHARACTERS = 10  # characters that count as a word at least, spaces or not. English words have five or six.
 
 _IDEOGRAPHS = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 """Han and kana: a word has about two of them."""

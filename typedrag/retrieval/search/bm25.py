@@ -17,8 +17,7 @@ from typedrag.retrieval.index.lucene import analyzer_class, in_java, java_class,
 from typedrag.text.language import ENGLISH
 
 BM25Setting = Literal["k1", "b"]
-MAX_QUERY_TERMS = 65_536
-"""The most different terms of a query."""
+MAX_QUERY_TERMS = 65_536  # the most different terms of a query
 _MAX_KEPT = 10_000
 """Passages that a retriever keeps of those it has read: reading one from Java takes longer
 than anything else done with it."""

@@ -28,8 +28,7 @@ from typedrag.retrieval.search.bm25 import MAX_QUERY_TERMS
 
 TEXT_FIELDS = ("passage", "contents", "text", "segment", "body")
 """Where the text of a stored JSON document is: the first of these fields that it has."""
-_FINGERPRINTED = 2**20
-"""Bytes of a file that tell it from others of its size: a FAISS index may have many gigabytes."""
+_FINGERPRINTED = 2**20  # bytes of a file that tell it from others of its size: a FAISS index may have many gigabytes
 _KEY = "OPENAI_API_KEY"
 
 

@@ -25,12 +25,9 @@ from typedrag.retrieval.search.hybrid import HybridRetriever
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 M = TypeVar("M", bound=BaseModel)
-KEY = "TYPEDRAG_RETRIEVER_KEY"
-"""The environment variable of the key to an index server."""
-MAX_PASSAGES = 1000
-"""Passages of a query."""
-MAX_REPLY = 10_000
-"""Passages of a reply, which are about 10 MB."""
+KEY = "TYPEDRAG_RETRIEVER_KEY"  # the environment variable of the key to an index server
+MAX_PASSAGES = 1000  # passages of a query
+MAX_REPLY = 10_000  # passages of a reply, which are about 10 MB
 _IN_FLIGHT = 2
 """Requests at once. While one is under way, other searches wait for the next; more requests would each be smaller."""
 _TRIES = 6
