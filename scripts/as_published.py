@@ -86,12 +86,12 @@ def find_test(name: str) -> Path | None:
 
 
 def _defines(tree: ast.Module, names: list[str]) -> bool:
-    held: ast.AST = tree
+    scope: ast.AST = tree
     for name in names:
-        found = next((node for node in getattr(held, "body", []) if name in _names(node)), None)
-        if found is None:
+        node = next((node for node in getattr(scope, "body", []) if name in _names(node)), None)
+        if node is None:
             return False
-        held = found
+        scope = node
     return True
 
 
@@ -126,8 +126,8 @@ def render_page() -> str:
 
 def _row(item: Item) -> str:
     verdict = item.verdict if item.verdict == "as published" else f"**{item.verdict}**: {item.how}"
-    shown = _link(item.shown, find_test(item.shown), short=True) if item.shown else ""
-    cells = (item.where, item.item, verdict, _link(item.code, find_code(item.code)) if item.code else "", shown)
+    evidence = _link(item.shown, find_test(item.shown), short=True) if item.shown else ""
+    cells = (item.where, item.item, verdict, _link(item.code, find_code(item.code)) if item.code else "", evidence)
     return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -108,10 +108,10 @@ class ProgramSource:
         """The settings of BM25: those given, over those it was compiled with, or the published ones. Missing ones are
         the index's.
         """
-        held: dict[BM25Setting, float] = dict(self.compiled.bm25) if self.compiled else {}
+        own: dict[BM25Setting, float] = dict(self.compiled.bm25) if self.compiled else {}
         if as_published and self.compiled is None and self.name in PUBLISHED_BM25:
-            held["k1"], held["b"] = PUBLISHED_BM25[self.name]
-        return {**held, **(given or {})}
+            own["k1"], own["b"] = PUBLISHED_BM25[self.name]
+        return {**own, **(given or {})}
 
     def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
         """The program's options: overrides over those it was compiled with, the published ones, or the defaults."""
