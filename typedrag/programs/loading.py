@@ -103,15 +103,15 @@ class ProgramSource:
             )  # fmt: skip
 
     def choose_bm25(
-        self, given: Mapping[BM25Setting, float] | None = None, *, as_published: bool = False
+        self, settings: Mapping[BM25Setting, float] | None = None, *, as_published: bool = False
     ) -> dict[BM25Setting, float]:
-        """The settings of BM25: those given, over those it was compiled with, or the published ones. Missing ones are
+        """The settings of BM25: those settings, over those it was compiled with, or the published ones. Missing ones are
         the index's.
         """
         own: dict[BM25Setting, float] = dict(self.compiled.bm25) if self.compiled else {}
         if as_published and self.compiled is None and self.name in PUBLISHED_BM25:
             own["k1"], own["b"] = PUBLISHED_BM25[self.name]
-        return {**own, **(given or {})}
+        return {**own, **(settings or {})}
 
     def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
         """The program's options: overrides over those it was compiled with, the published ones, or the defaults."""
