@@ -105,9 +105,7 @@ class ProgramSource:
     def choose_bm25(
         self, settings: Mapping[BM25Setting, float] | None = None, *, as_published: bool = False
     ) -> dict[BM25Setting, float]:
-        """The settings of BM25: those settings, over those it was compiled with, or the published ones. Missing ones are
-        the index's.
-        """
+        """BM25's settings: these, over those that the program was compiled with, or the published ones."""
         own: dict[BM25Setting, float] = dict(self.compiled.bm25) if self.compiled else {}
         if as_published and self.compiled is None and self.name in PUBLISHED_BM25:
             own["k1"], own["b"] = PUBLISHED_BM25[self.name]
