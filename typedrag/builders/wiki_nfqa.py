@@ -130,10 +130,10 @@ def build_wiki_nfqa(
     def write(question: dspy.Example, *, author: _Author) -> list[str]:
         """The answers that an author writes, given the right one."""
         again = {"rollout_id": author.draw * (settings.retries + 1)} if author.draw else {}  # another draw than theirs
-        asked = with_settings(predictor(author.signature), again)
+        predict_answers = with_settings(predictor(author.signature), again)
         inputs = {"question": question.question, "right_answer": _ground_truth(question)}
         with use_lm(author.lm):
-            reply = ask(author.step, asked, retries=settings.retries, **inputs)
+            reply = ask(author.step, predict_answers, retries=settings.retries, **inputs)
         [(_, answers)] = reply.prediction.items()
         return [getattr(answers, part) for part in author.parts]
 
