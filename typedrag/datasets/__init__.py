@@ -2,6 +2,7 @@
 
 from typedrag.datasets import (  # each makes its datasets known
     preferences,  # noqa: F401
+    preqrag,  # noqa: F401
     richrag,  # noqa: F401
     sub_question_coverage,  # noqa: F401
     typed_rag,  # noqa: F401
