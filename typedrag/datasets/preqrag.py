@@ -42,8 +42,8 @@ class _Question(Layout):
 def load_liverag(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read LiveRAG's benchmark.
 
-    `answers` holds the answer, `passage_ids` the documents of FineWeb that it was written from, and `session` the one of
-    the challenge. `subset` is the scope, by the number of these documents: `single-document` or `multi-document`.
+    `answers` holds the answer, `passage_ids` the documents of FineWeb that it was written from, and `session` when
+    it was asked. `subset` is the scope, by the number of these documents: `single-document` or `multi-document`.
 
     Args:
         path: The benchmark as JSONL, CSV or JSON; by default it is read from the hub.
