@@ -3,7 +3,17 @@
 from collections.abc import Callable
 from functools import partial
 
-from typedrag.datasets import file, hanrag, open_domain, preferences, richrag, sample, sub_question_coverage, typed_rag
+from typedrag.datasets import (
+    file,
+    hanrag,
+    open_domain,
+    preferences,
+    preqrag,
+    richrag,
+    sample,
+    sub_question_coverage,
+    typed_rag,
+)
 from typedrag.datasets.dataset import SPLITS, Dataset, Source, load_dataset, plain, source, source_named, sources
 from typedrag.datasets.file import field_mapping
 from typedrag.datasets.hanrag import REVELATOR, load_compound
@@ -77,6 +87,12 @@ _TABLE: tuple[tuple[str, Callable[..., Dataset], str, str, str], ...] = (
     ("researchy-questions", sub_question_coverage.load_researchy_questions,
      "about 96,000 search queries that are non-factoid, many-sided and took their users much effort",
      "CDLA-Permissive-2.0", f"{_HUB}/{sub_question_coverage.RESEARCHY_HUB}"),
+    ("adaptive-rag", hanrag.load_adaptive_rag,
+     "Adaptive-RAG's 500 test questions of a set (SQuAD, NQ, TriviaQA, MuSiQue, HotpotQA, 2WikiMultihopQA)",
+     "that of the set", "https://github.com/starsuzi/Adaptive-RAG"),
+    ("liverag", preqrag.load_liverag,
+     "895 questions of the LiveRAG Challenge 2025 with answers, written by DataMorgana on FineWeb",
+     "ODC-BY 1.0", f"{_HUB}/{preqrag.LIVERAG_HUB}"),
     ("sub-question-types", sub_question_coverage.load_sub_question_types,
      "sub-questions that four people called core, background or follow-up", *_XIE),
     ("sub-question-coverage", sub_question_coverage.load_sub_question_coverage,

@@ -1,4 +1,4 @@
-"""The datasets of HANRAG: compound questions, and questions for each role of the revelator."""
+"""The datasets of HANRAG: Adaptive-RAG's questions, compound ones, and those for each role of the revelator."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +8,7 @@ import dspy
 from pydantic import Field, create_model
 
 from typedrag.core.question_types import RevelatorRole, Route
+from typedrag.datasets import reading
 from typedrag.datasets.dataset import SPLITS, Dataset, build_dataset, example, given_path, given_splits
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
 
@@ -106,3 +107,38 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
 
     dataset = build_dataset(REVELATOR, read_rows(file), to_example, source=str(file))
     return replace(dataset, splits=given_splits(dataset.examples, "part"))
+
+
+_ADAPTIVE_RAG_FILES = {"validation": ("dev_500_subsampled.jsonl",), "test": ("test_subsampled.jsonl",)}
+
+
+class _GoldAnswer(Layout):
+    spans: list[Text]
+
+
+class _AdaptiveRAGRow(Layout):
+    question_id: Id
+    question_text: Text
+    answers_objects: list[_GoldAnswer]
+
+
+def load_adaptive_rag(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read the questions of a set that Adaptive-RAG and HANRAG are measured on (HANRAG, section 5).
+
+    `answers` are the gold answers; `subset` is the authors' split, validation or test.
+
+    Args:
+        path: A folder of the authors' `processed_data`, such as `processed_data/squad`, or one of its files.
+    """
+    folder = given_path(path, "Adaptive-RAG's questions are read from its own files", "Name a folder: --path FOLDER")
+
+    def to_example(entry: Entry) -> dspy.Example | str:
+        row = parse(_AdaptiveRAGRow, entry)
+        answers = reading.all_listed(span for answer in row.answers_objects for span in answer.spans)
+        if not answers:
+            return "it has no answer"
+        return example(id=row.question_id, question=row.question_text, subset=entry.subset, answers=answers)
+
+    rows = reading.read_subsets(folder, _ADAPTIVE_RAG_FILES, subset)
+    dataset = build_dataset("adaptive-rag", rows, to_example, source=str(folder))
+    return replace(dataset, splits=given_splits(dataset.examples, "subset"))
