@@ -69,9 +69,9 @@ def test_the_tables_of_the_paper_follow_from_one_another() -> None:
     found = {name: round(value, 2) for name, value in coverage_measures(YOU_COM).items()}
     del found["frequency_correlation"]
     assert found == {
-        "answered_core": 0.42,
-        "answered_background": 0.20,
-        "answered_follow_up": 0.14,
+        "core": 0.42,
+        "background": 0.20,
+        "follow_up": 0.14,
         "retrieved_core": 0.65,
         "retrieved_background": 0.65,
         "retrieved_follow_up": 0.40,
@@ -156,7 +156,7 @@ def test_a_position_is_that_of_a_fragment_by_words() -> None:
 
 def test_what_retrieves_nothing_still_has_metrics() -> None:
     judged = [Judged(CORE, True), Judged(CORE, False)]
-    assert coverage_measures(judged) == {"answered_core": 0.5, "retrieved_core": 0.0, "retrieval_potential": 1.0}
+    assert coverage_measures(judged) == {"core": 0.5, "retrieved_core": 0.0, "retrieval_potential": 1.0}
 
 
 def test_nothing_judged_has_none() -> None:
@@ -443,7 +443,7 @@ def test_the_summary_pools_the_sub_questions_of_all_questions():
         Judged(FOLLOW_UP, True, (False, False), 7 / 11),
         Judged(CORE, False, (True, True)),
     ]
-    by_formula = {name.removeprefix("answered_"): value for name, value in coverage_measures(pooled).items()}
+    by_formula = coverage_measures(pooled)
     assert {n: summary.get(f"pooled_{n}", summary[n]) for n in by_formula} == pytest.approx(by_formula)
     assert summary["pooled_core"] == pytest.approx(1 / 4)
     assert summary["core"] == pytest.approx((1 / 3 + 0) / 2)

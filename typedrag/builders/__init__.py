@@ -28,7 +28,6 @@ BUILDERS: dict[str, type[Builder]] = {
         WikiNFQA,
     )
 }
-"""The builders by the names of their commands."""
 
 __all__ = [
     "BUILDERS",

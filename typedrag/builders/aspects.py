@@ -1,11 +1,10 @@
 """Sub-aspects and sub-answers of questions whose long answers are known (RichRAG, appendix A).
 
-The authors let GPT-4 copy out the parts of an answer. Here an LM names where each part begins, so that the parts
-are the answer, whole and in its order, whatever LM divides it.
+Here an LM names where each part begins, so that the parts are the answer, whole and in its order, whatever LM it is.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import chain, pairwise
 from typing import ClassVar, Literal
 
 import dspy
@@ -67,7 +66,7 @@ def build_aspects(
         built.left_out["the answer has a single sentence"] = short
 
     def divide(example: dspy.Example) -> tuple[list[str], list[int]]:
-        shown = _number(answers[str(example.id)])
+        shown = {str(number): text for number, text in enumerate(answers[str(example.id)], 1)}
         reply = ask("divide", predict, retries=retries, question=example.question, sentences=shown)
         parts = reply.prediction.parts.root
         return [" ".join(p.sub_aspect.split()) for p in parts], [p.begins for p in parts]
@@ -95,10 +94,6 @@ def build_aspects(
     return built
 
 
-def _number(texts: Iterable[str]) -> dict[str, str]:
-    return {str(number): text for number, text in enumerate(texts, 1)}
-
-
 def _demonstration(example: dspy.Example) -> dspy.Example:
     divided = [sentences(answer) for answer in example.get("sub_answers") or ()]
     begins = [1 + sum(map(len, divided[:place])) for place in range(len(divided))]
@@ -110,5 +105,5 @@ def _demonstration(example: dspy.Example) -> dspy.Example:
             f"'{example.question}' shows no division of an answer",
             "Give it 2 to 7 aspects of at most 60 characters, and a sub-answer for each",
         ) from None
-    texts = [sentence for part in divided for sentence in part]
-    return dspy.Example(question=example.question, sentences=_number(texts), parts=parts)
+    shown = {str(number): text for number, text in enumerate(chain.from_iterable(divided), 1)}
+    return dspy.Example(question=example.question, sentences=shown, parts=parts)

@@ -15,7 +15,6 @@ from typedrag.datasets.dataset import load_dataset, sample, text_hash
 from typedrag.runs.work import Failed, Stages
 
 Row = dict[str, Any]
-"""A row of plain JSON values."""
 OpenLM = Callable[[str | None], dspy.LM]
 """Opens the LM of a spec; None means that of the command."""
 T = TypeVar("T")

@@ -1,12 +1,9 @@
-"""Right answers beside fabrications of the same length and manner, to test judges with.
-
-A judge that ranks a fabrication above the right answer rewards a program for making things up.
-"""
+"""Right answers beside fabrications of the same length and manner, to test judges with."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import dspy
 from pydantic import PositiveInt
@@ -14,7 +11,7 @@ from pydantic import PositiveInt
 from typedrag.builders.builder import Built, DatasetBuilder, OpenLM, count_rows, usable
 from typedrag.core.errors import StepFailed
 from typedrag.datasets.dataset import text_hash
-from typedrag.datasets.preferences import AnswerKind, MadeAnswer
+from typedrag.datasets.preferences import AnswerKind
 from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.metrics.overlap import ENTITY_SEPARATOR, MOST_WORDS, contains
@@ -27,7 +24,6 @@ NOTHING_FOUND = (
     "None of the documents that I have tells this, so I do not know.",
 )
 """Ways to say that nothing was found; a question's hash picks one."""
-_DIGIT = re.compile(r"\d")
 
 
 class Fabrications(DatasetBuilder):
@@ -84,76 +80,57 @@ def build_fabrications(
         [(_, answer)] = reply.items()
         return str(answer.root).strip()
 
-    def make(question: dspy.Example) -> _Written:
+    def make(question: dspy.Example) -> tuple[str, str, str]:
+        """The right answer, a guess and the likeliest wrong name, date or number; each empty if unreadable."""
         inputs = {"question": question.question}
         known = {**inputs, "right_answer": question.answers[0]}
-        return _Written(write(StateAnswer, **known), write(GuessAnswer, **inputs), write(ProposeWrongAnswer, **known))
+        return write(StateAnswer, **known), write(GuessAnswer, **inputs), write(ProposeWrongAnswer, **known)
 
-    written: list[tuple[dspy.Example, _Written]] = []
-    written += usable(suited, stages.run("questions", make, suited), built, "questions: ")
-    stated = {str(question.id): texts.right for question, texts in written if _is_right(texts.right, question)}
-    for question, texts in written:
+    def is_right(text: str, question: dspy.Example) -> bool:
+        return any(contains(text, gold) for gold in question.answers)
+
+    made: list[tuple[dspy.Example, tuple[str, str, str]]] = []
+    made += usable(suited, stages.run("questions", make, suited), built, "questions: ")
+    stated = {str(question.id): right for question, (right, *_) in made if is_right(right, question)}
+    for question, (right, guess, wrong) in made:
         if str(question.id) not in stated:
             built.left_out["questions: the right answer was not stated"] += 1
             continue
-        candidates = [MadeAnswer(AnswerKind.RIGHT, texts.right)]
-        for candidate in _wrong_answers(question, texts, suited, stated, settings.seed):
-            if not candidate.text:
-                built.left_out[f"{candidate.kind}: none could be made"] += 1
-            elif _is_right(candidate.text, question):
-                built.left_out[f"{candidate.kind}: it holds the right answer"] += 1
+        others = sorted(
+            (q for q in suited if q.question != question.question),
+            key=lambda q: text_hash(f"{question.id}:{q.id}", settings.seed),
+        )
+        like = next((q.answers[0] for q in others if _kind(q.answers[0]) == _kind(question.answers[0])), "")
+        draw = int(text_hash(str(question.id), settings.seed), 16)
+        fabrications = {
+            AnswerKind.GUESSED: guess,
+            AnswerKind.EXCHANGED: exchange_answer(right, question.answers, like),
+            AnswerKind.FALSIFIED: exchange_answer(right, question.answers, wrong),
+            AnswerKind.OFF_SUBJECT: next((stated[str(q.id)] for q in others if str(q.id) in stated), ""),
+            AnswerKind.NOTHING_FOUND: NOTHING_FOUND[draw % len(NOTHING_FOUND)],
+        }
+        candidates = {AnswerKind.RIGHT: right}
+        for kind, text in fabrications.items():
+            if not text:
+                built.left_out[f"{kind}: none could be made"] += 1
+            elif is_right(text, question):
+                built.left_out[f"{kind}: it holds the right answer"] += 1
             else:
-                candidates.append(candidate)
+                candidates[kind] = text
         row = {
             "id": str(question.id),
             **({"subset": question.subset} if question.get("subset") else {}),
             "question": question.question,
             "answers": list(question.answers),
-            "candidates": [{"kind": candidate.kind.value, "text": candidate.text} for candidate in candidates],
+            "candidates": [{"kind": kind.value, "text": text} for kind, text in candidates.items()],
             "references": [asdict(reference) for reference in question.get("references") or ()],
         }
         built.rows.append(row)
     return built
 
 
-class _Written(NamedTuple):
-    """An LM's texts for a question; empty if unreadable."""
-
-    right: str
-    guess: str
-    wrong: str
-
-
-def _is_right(text: str, question: dspy.Example) -> bool:
-    return any(contains(text, gold) for gold in question.answers)
-
-
-def _wrong_answers(
-    question: dspy.Example, texts: _Written, questions: Sequence[dspy.Example], stated: Mapping[str, str], seed: int
-) -> Iterator[MadeAnswer]:
-    """Yield an answer of each kind of fabrication; with an empty text if there is none."""
-    others = sorted(
-        (q for q in questions if q.question != question.question),
-        key=lambda q: text_hash(f"{question.id}:{q.id}", seed),
-    )
-    kind = _kind(question.answers[0])
-    same_kind = (q.answers[0] for q in others if _kind(q.answers[0]) == kind)
-    elsewhere = (stated[str(q.id)] for q in others if str(q.id) in stated)
-    draw = int(text_hash(str(question.id), seed), 16)
-    yield MadeAnswer(AnswerKind.GUESSED, texts.guess)
-    yield MadeAnswer(AnswerKind.EXCHANGED, exchange_answer(texts.right, question.answers, next(same_kind, "")))
-    yield MadeAnswer(AnswerKind.FALSIFIED, exchange_answer(texts.right, question.answers, texts.wrong))
-    yield MadeAnswer(AnswerKind.OFF_SUBJECT, next(elsewhere, ""))
-    yield MadeAnswer(AnswerKind.NOTHING_FOUND, NOTHING_FOUND[draw % len(NOTHING_FOUND)])
-
-
 def exchange_answer(right: str, answers: Sequence[str], other: str) -> str:
-    """A right answer with another text in place of the gold answer; empty if the gold answer is not in it.
-
-    Example:
-        >>> exchange_answer("Conscription began in 1793.", ["1793"], "1651")
-        'Conscription began in 1651.'
-    """
+    """A right answer with another text in place of the gold answer; empty if the gold answer is not in it."""
     for gold in answers:
         place = re.search(rf"(?<!\w){re.escape(gold.strip())}(?!\w)", right, re.IGNORECASE)
         if place and other.strip():
@@ -163,7 +140,7 @@ def exchange_answer(right: str, answers: Sequence[str], other: str) -> str:
 
 def _kind(gold: str) -> str:
     """A gold answer is replaced only by its like: a number by a number, a name by a name."""
-    if _DIGIT.search(gold):
+    if re.search(r"\d", gold):
         return "number"
     words = gold.split()
     return "name" if all(word[:1].isupper() for word in words) else f"words, {'one' if len(words) == 1 else 'several'}"

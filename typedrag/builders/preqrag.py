@@ -1,7 +1,4 @@
-"""Synthetic single- and multi-document questions with their categories (PreQRAG, section 3.2, appendix D).
-
-The authors let DataMorgana make them; here any LM writes them from passages of an index.
-"""
+"""Synthetic single- and multi-document questions with their categories (PreQRAG, section 3.2, appendix D)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import dspy
 from pydantic import NonNegativeInt, PositiveInt
 
-from typedrag.builders.builder import Builder, Built, OpenLM, Row, usable
+from typedrag.builders.builder import Builder, Built, OpenLM, usable
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope, QuestionType
 from typedrag.core.records import Passage
@@ -127,8 +124,20 @@ def build_preqrag(
                 if reason := _find_fault(plan, written, earlier):
                     built.left_out[f"{scope}: {reason}"] += 1
                 else:
-                    earlier.add(content_words(written[0]))
-                    built.rows.append(_row(plan, *written))
+                    question, answer = written
+                    earlier.add(content_words(question))
+                    kinds = {choice: category.name for choice, category in plan.categories.items()}
+                    question_type = _TYPES.get(kinds["answer"])
+                    row = {
+                        "id": make_id(question, *(p.id for p in plan.passages)),
+                        "subset": scope.value,
+                        "question": question,
+                        **({"question_type": question_type.value} if question_type else {}),
+                        "references": [{"text": answer, "label": 1}],
+                        "passage_ids": [p.id for p in plan.passages],
+                        "categories": kinds,  # for readers
+                    }
+                    built.rows.append(row)
         if missing := count - len(built.rows) + before:
             built.left_out[f"{scope}: too few passages or usable questions"] += missing
 
@@ -163,21 +172,6 @@ def _find_fault(plan: _Plan, written: tuple[str, str], earlier: Container[frozen
     return "it repeats another" if content_words(question) in earlier else ""
 
 
-def _row(plan: _Plan, question: str, answer: str) -> Row:
-    """The row for dataset `file`; the categories are for readers."""
-    kinds = {choice: category.name for choice, category in plan.categories.items()}
-    question_type = _TYPES.get(kinds["answer"])
-    return {
-        "id": make_id(question, *(p.id for p in plan.passages)),
-        "subset": plan.scope.value,
-        "question": question,
-        **({"question_type": question_type.value} if question_type else {}),
-        "references": [{"text": answer, "label": 1}],
-        "passage_ids": [p.id for p in plan.passages],
-        "categories": kinds,
-    }
-
-
 def _pair_passages(
     drawn: Sequence[Passage], retriever: Retriever, settings: PreQRAGQuestions
 ) -> list[tuple[Passage, ...]]:
@@ -201,7 +195,6 @@ def _pair_passages(
 # has one category of each choice. Its wording is DataMorgana's (Filice et al. 2025); ours is our own.
 
 SHORTEST_LONG = 7
-"""The least number of words of a long question (appendix D)."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +236,6 @@ CHOICES: Mapping[str, tuple[Category, ...]] = {
         Category("novice", "its asker knows next to nothing of the field and uses everyday words"),
     ),
 }
-"""The categories of each choice."""
 
 
 def draw_categories(scope: DocumentScope, rng: Random, only: Mapping[str, tuple[str, ...]]) -> dict[str, Category]:

@@ -42,7 +42,6 @@ class QuestionTypes(Builder):
 
 
 Cell = tuple[str, QuestionType, QuestionForm]
-"""A domain, a type and a form."""
 
 
 def build_question_types(stages: Stages, settings: QuestionTypes) -> Built:

@@ -65,9 +65,7 @@ class CallContext(NamedTuple):  # it is copied at each step, which takes a datac
     tokens_wanted: bool = True
     """True if the listener wants the answer's text while it is written."""
     writes_answer: bool = False
-    """True while the LM is asked for that text."""
     part: str = ""
-    """The sub-query that is being answered; empty for the question itself."""
     task: Any = None
     """The task that waits for this thread."""
     permit: Callable[[int], None] | None = None

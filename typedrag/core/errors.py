@@ -1,8 +1,8 @@
 """The errors that typedrag raises, in three kinds that are never mixed.
 
 Bad input (`InputError`) is refused before any LM call. A failed step (`StepFailed`) is answered by a documented
-fallback inside the program, and only reaches a caller if there is none. A fault
-of the system (`Unavailable`) is always raised, never turned into an empty answer.
+fallback inside the program, if there is one. A fault of the system (`Unavailable`) is always raised, never turned into
+an answer.
 """
 
 import copyreg
@@ -35,12 +35,7 @@ class InputError(TypedRAGError):
 
 
 class StepFailed(TypedRAGError):
-    """One step of a program failed: a reply that cannot be read, or no LM calls left.
-
-    Args:
-        step: The name of the step, such as `decompose`.
-        problem: The reason.
-    """
+    """One step of a program, such as `decompose`, failed: a reply that cannot be read, or no LM calls left."""
 
     def __init__(self, step: str, problem: str) -> None:
         super().__init__(f"step '{step}' failed: {problem}")

@@ -1,9 +1,5 @@
-"""Events of a question that is being answered: one small typed stream for any listener.
-
-A program reports its work by `emit`; whoever follows a question receives it through `listen`. The listener
-travels with the call, as steps do, so that events also come from its threads; DSPy's own streaming cannot do this
-(stanfordnlp/dspy, issue 9154).
-"""
+"""Events of a question that is being answered, for any listener, which travels with the call, as steps do, so that
+events also come from its threads. DSPy's own streaming cannot do this (stanfordnlp/dspy, issue 9154)."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,7 +18,14 @@ class Event:
     part: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"event": self.name, **_plain(self)}
+        def plain(value: Any) -> Any:
+            if isinstance(value, Answer):
+                return value.to_dict()
+            if is_dataclass(value):
+                return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+            return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+        return {"event": self.name, **plain(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +111,3 @@ def emit(event: type[Event], **values: Any) -> None:
     context = call_context()
     if context.listener is not None:
         context.listener(event(part=context.part, **values))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Answer):
-        return value.to_dict()
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return value

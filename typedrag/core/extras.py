@@ -23,7 +23,6 @@ PACKAGES = {
     "ray": ("ray",),
     "serve": ("fastapi", "mcp", "prometheus_client", "uvicorn"),
 }
-"""The import names of the packages of each extra."""
 
 _imports = RLock()
 _EXTRAS = {package: extra for extra, packages in PACKAGES.items() for package in packages}

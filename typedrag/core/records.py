@@ -81,11 +81,8 @@ class SubQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """LM calls and tokens. Calls whose replies were kept cost nothing and are not counted.
-
-    Attributes:
-        uncounted: The number of calls whose server reports no tokens, which are missing in the sums.
-    """
+    """LM calls and tokens, but for those of `uncounted` calls, whose server reports none. Calls whose replies were kept
+    cost nothing and are not counted."""
 
     lm_calls: int = 0
     prompt_tokens: int = 0

@@ -19,7 +19,6 @@ from typedrag.text.words import question_key
 
 SPLITS = ("train", "validation", "test")
 _CALLED = {"train": "train", "valid": "validation", "dev": "validation", "validation": "validation", "test": "test"}
-"""The sources' names of the splits."""
 _BOUNDS = (0.5, 0.75)
 """The shares of a stratum at which train and validation end; the rest is test."""
 
@@ -211,7 +210,6 @@ def plain(value: Any) -> Any:
 
 
 Loader = Callable[..., Dataset]
-"""Takes `path: Path | None` and options of its own; returns the dataset."""
 
 
 @dataclass(frozen=True)
@@ -265,11 +263,6 @@ def load_dataset(name: str, path: Path | str | None = None, **options: Any) -> D
         name: One of `sources()`.
         path: A file or folder in its native layout; None reads it from its public home.
         options: Options of its loader, such as `subset`.
-
-    Raises:
-        InputError: If there is no such dataset or option, or a row does not fit; the message names
-            file and line.
-        Unavailable: If its home cannot be reached.
     """
     load = source_named(name).load
     check_options(f"dataset '{name}'", load, options, besides=("path",))

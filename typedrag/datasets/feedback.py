@@ -16,7 +16,6 @@ from typedrag.files.database import SQLite
 MOST_ANSWERS = 100_000
 """Answers kept at most; the oldest are dropped first, except those with feedback."""
 LABELS = {"correction": 3, "up": 2, "down": 0}
-"""The labels of references, by their origin."""
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS answers (request TEXT PRIMARY KEY, at REAL NOT NULL, answer TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS feedback (request TEXT NOT NULL, at REAL NOT NULL, who TEXT NOT NULL,"
@@ -96,12 +95,9 @@ class FeedbackFile:
 
 
 def rows_from_feedback(feedbacks: Iterable[tuple[Answer, Feedback]]) -> list[dict[str, Any]]:
-    """A row of dataset `file` for each question with a good answer or a type that somebody said.
-
-    It has the references, best first, and their passages: a correction is the best reference, an answer rated good the
-    next, one rated bad the worst. Only bad answers are nothing to measure by, and make no references. `question_type`
-    is what was said last.
-    """
+    """A row of dataset `file` for each question with a good answer or a type that somebody said, which counts if said
+    last. A correction is the best reference, an answer rated good the next, one rated bad the worst; only bad answers
+    make no references."""
     references: dict[str, dict[str, int]] = defaultdict(dict)
     passages: dict[str, dict[str, None]] = defaultdict(dict)
     types: dict[str, QuestionType] = {}

@@ -46,7 +46,6 @@ class _Row(Layout):
 
 
 NAMES = tuple(_Row.model_fields)
-"""The names that a file's fields can be mapped to."""
 
 
 def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None, subset: str | None = None) -> Dataset:

@@ -1,7 +1,5 @@
-"""Rows from JSONL, CSV, TSV and JSON files, from the web and from the Hugging Face hub, each with its place.
-
-A source declares the layout of its rows as a pydantic model; `parse` checks a row against it.
-"""
+"""Rows from JSONL, CSV, TSV and JSON files, from the web and from the Hugging Face hub, each with its place; `parse`
+checks a row against the layout that a source declares."""
 
 import ast
 import csv
@@ -29,7 +27,6 @@ LONGEST_ID = 1_000
 _LONGEST_FILE = 1_000_000_000
 """Characters of a JSON file at most: it is read as a whole."""
 TABLES = {".csv": ",", ".tsv": "\t"}
-"""The endings of tables, with the separators of their cells."""
 
 
 class Entry(NamedTuple):
@@ -56,13 +53,11 @@ def _check_id(value: Any) -> Any:
 
 
 Text = Annotated[str, AfterValidator(_check_text)]
-"""A text that is not blank."""
 
 Id = Annotated[str, BeforeValidator(_check_id), AfterValidator(_check_text)]
 """A text of at most `LONGEST_ID` characters; a whole number is read as its text."""
 
 TypeName = Annotated[QuestionType, Field(strict=False)]
-"""The name of a question type."""
 
 
 class Layout(BaseModel):

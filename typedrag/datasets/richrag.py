@@ -229,7 +229,6 @@ class PooledPassage(Layout):
     text: Text
     title: str = ""
     score: float = 0.0
-    """The retriever's score."""
     label: Label | None = None
     """Its relevance, judged by a person; 0 is none. None if nobody judged it."""
     sub_aspects: list[Label] = Field(default_factory=list)
@@ -239,7 +238,6 @@ class PooledPassage(Layout):
 
     @property
     def passage(self) -> Passage:
-        """The passage as a retriever returns it."""
         return Passage(self.id, self.text, self.title, self.score)
 
 
@@ -270,12 +268,10 @@ class Pool(Layout):
         return self
 
     def passage_aspects(self, passage: PooledPassage) -> tuple[str, ...]:
-        """The sub-aspects that a passage was found for."""
         return tuple(self.sub_aspects[place] for place in passage.sub_aspects)
 
 
 def read_pools(path: Path) -> list[Pool]:
-    """Read the pools of a file."""
     pools = [parse(Pool, entry) for entry in read_rows(path)]
     if not pools:
         raise InputError(f"{path} holds no pool", "Make some: typedrag research ranker pools")

@@ -1,8 +1,6 @@
 """Faults of an answer that show without knowing the right answer.
 
-Contradictions are found by the words of sentences and without an LM: precise rather than complete. Two sentences
-exclude each other if they have the same words, but one is negated, has another number or swaps two things; in English
-also if each of two things is said to be more than the other, or one to be both more and less.
+Contradictions are found by the words of sentences and without an LM: precise rather than complete.
 """
 
 import re
@@ -196,7 +194,6 @@ def _is_swapped(first: Sequence[str], second: Sequence[str]) -> bool:
 BY_WORDS = "words"
 _MAKES = SpecGrammar("way to find contradictions", BY_WORDS, "nli:NAME")
 _QUOTED = 20
-"""The number of words of a sentence to quote."""
 
 
 def unused_citations(answer: str, citations: Sequence[str], passages: Sequence[Passage], question: str) -> list[str]:

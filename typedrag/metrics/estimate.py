@@ -1,8 +1,7 @@
 """Estimates by bootstrap, and the agreement of a judge with people: correlations, order of pairs and accuracy.
 
-Higher scores and higher labels are always better: negate ranks. `groups` names the question
-that each observation belongs to; observations of one question are resampled together. A value is
-None if it is undefined, such as the correlation of a judge whose scores are all the same.
+Higher scores and higher labels are always better: negate ranks. `groups` names the question of each observation;
+observations of one question are resampled together. A value is None if it is undefined.
 """
 
 import warnings
@@ -22,7 +21,6 @@ RESAMPLES = 2000
 FEWEST_UNITS = 10
 """The fewest units, such as questions, for an interval: with fewer, it holds the truth too seldom."""
 _BATCH_VALUES = 10_000_000
-"""The number of resampled values held at once: 80 MB."""
 
 
 def bootstrap_estimate(

@@ -1,7 +1,7 @@
 """The base of all metrics, their registry by name, and feedback for the predictors of a program.
 
-A metric has DSPy's five arguments and returns a score from 0 to 1 with feedback in words, so that
-one metric serves `dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna and MLflow.
+A metric has DSPy's five arguments and returns a score from 0 to 1 with feedback in words, so that one metric serves
+`dspy.Evaluate`, every teleprompter, GEPA's reflection, Optuna and MLflow.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,15 +28,9 @@ _TOUCHED = 0.5
 
 @dataclass(frozen=True)
 class PredictorCall:
-    """A call of the predictor that feedback is for.
-
-    Attributes:
-        role: The predictor's role in its program.
-        question: The question it was asked, which may be a sub-query.
-        sources: The texts it wrote from: passages, or answers to parts of the question.
-        written: The text it wrote; empty if it wrote none.
-        outputs: All its outputs, by field.
-    """
+    """A call of the predictor that feedback is for: the question it was asked, which may be a sub-query, the texts it
+    wrote from (passages, or answers to parts of the question), the text it wrote, if any, and all its outputs by
+    field."""
 
     role: Role
     question: str = ""
@@ -81,14 +75,12 @@ def listed(texts: Sequence[str], most: int | None = MOST_QUOTED, words: int = 25
 
 @dataclass(frozen=True)
 class Scored:
-    """The score of one answer, with feedback and measures.
+    """The score of one answer, from 0 to 1, higher being better, with the reasons in words that a reflecting
+    teleprompter can use.
 
-    Attributes:
-        score: From 0 to 1; higher is better.
-        feedback: The reasons, in words that a reflecting teleprompter can use.
-        measures: The numbers that reports show for this answer, by name; if there are none, they show the score.
-            Intervals and paired tests are computed from them.
-        details: The rest, as JSON values: ranks, labels, whatever `summarize` needs.
+    `measures` are the numbers that reports show for this answer, by name; if there are none, they show the score.
+    Intervals and paired tests are computed from them. `details` are JSON values: ranks, labels, whatever `summarize`
+    needs.
     """
 
     score: float

@@ -67,30 +67,6 @@ class Objective:
     ) -> dspy.Prediction:
         """The `score`, from 0 to 1, each metric's own in `scores`, and `feedback` for the predictor and call that GEPA
         passes, or else for the whole program."""
-        measured = self._measure(gold, pred)
-        total = sum(weight for _, weight, _ in measured)
-        score = sum(weight * scored.score for _, weight, scored in measured) / total
-        call = self._read_call(pred_name, pred_trace) if pred_name and self._read_call else None
-        texts = [
-            metric.predictor_feedback(call, gold, pred, scored) if call else scored.feedback
-            for metric, _, scored in measured
-        ]
-        texts = [text for text in (*texts, _general_feedback(call, pred)) if text]
-        parts = ", ".join(f"{metric.name} {scored.score:.2f}" for metric, _, scored in measured)
-        head = f"Score {score:.2f} of 1 ({parts})." if len(measured) > 1 else f"Score {score:.2f} of 1."
-        if call and not texts:
-            texts = ["Nothing in it can be laid to this step."]
-        return dspy.Prediction(
-            score=min(score, 1.0),  # rounding
-            feedback=_join_within(FEEDBACK_WORDS, head, texts),
-            scores={metric.name: scored.score for metric, _, scored in measured},
-        )
-
-    def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-        """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
-        return [e for e in examples if not all(missing_input(metric, e) for metric, _ in self.metrics)]
-
-    def _measure(self, gold: dspy.Example, pred: dspy.Prediction) -> list[tuple[Metric, float, Scored]]:
         measured: list[tuple[Metric, float, Scored]] = []
         reasons = []
         for metric, weight in self.metrics:
@@ -102,19 +78,42 @@ class Objective:
             except NotMeasurable as reason:
                 measured.append((metric, weight, Scored(0.0, f"{metric.name}: {reason}.")))
             except (StepFailed, CallFailed):
-                self._count(failed=1)
+                self._count("failed")
                 raise
             else:
                 measured.append((metric, weight, Scored(one.score, one.feedback, one.measures, one.details)))
+        self._count("scored" if measured else "not_measurable")
         if not measured:
-            self._count(not_measurable=1)
             raise NotMeasurable("; ".join(reasons))
-        self._count(scored=1)
-        return measured
+        total = sum(weight for _, weight, _ in measured)
+        score = sum(weight * scored.score for _, weight, scored in measured) / total
+        parts = ", ".join(f"{metric.name} {scored.score:.2f}" for metric, _, scored in measured)
+        feedback = [f"Score {score:.2f} of 1 ({parts})." if len(measured) > 1 else f"Score {score:.2f} of 1."]
+        call = self._read_call(pred_name, pred_trace) if pred_name and self._read_call else None
+        texts = [
+            metric.predictor_feedback(call, gold, pred, scored) if call else scored.feedback
+            for metric, _, scored in measured
+        ]
+        texts = [text for text in (*texts, _general_feedback(call, pred)) if text]
+        if call and not texts:
+            texts = ["Nothing in it can be laid to this step."]
+        left = FEEDBACK_WORDS - len(feedback[0].split())
+        for place, text in enumerate(texts):  # words that one text leaves unused pass on to the next
+            feedback.append(beginning(text, left // (len(texts) - place)))
+            left -= len(feedback[-1].split())
+        return dspy.Prediction(
+            score=min(score, 1.0),  # rounding
+            feedback=" ".join(feedback),
+            scores={metric.name: scored.score for metric, _, scored in measured},
+        )
 
-    def _count(self, **more: int) -> None:
+    def measurable(self, examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+        """The examples that at least one of the metrics can measure, as far as can be told without a prediction."""
+        return [e for e in examples if not all(missing_input(metric, e) for metric, _ in self.metrics)]
+
+    def _count(self, outcome: str) -> None:
         with self._lock:
-            self.counts = replace(self.counts, **{name: getattr(self.counts, name) + n for name, n in more.items()})
+            self.counts = replace(self.counts, **{outcome: getattr(self.counts, outcome) + 1})
 
 
 def parse_objective(spec: str) -> dict[str, float]:
@@ -201,13 +200,3 @@ def _general_feedback(call: PredictorCall | None, pred: dspy.Prediction) -> str:
     if call and call.role is not Role.CLASSIFIER:  # a strategy may have failed because of the wrong type
         return ""
     return f"What went wrong: {pred.fallback}." if pred.get("fallback") else ""
-
-
-def _join_within(words: int, head: str, texts: Sequence[str]) -> str:
-    """Join texts within a word limit; words that one text leaves unused pass on to the next."""
-    left = words - len(head.split())
-    parts = [head]
-    for place, text in enumerate(texts):
-        parts.append(beginning(text, left // (len(texts) - place)))
-        left -= len(parts[-1].split())
-    return " ".join(parts)

@@ -1,7 +1,6 @@
 """Answers against gold answers, word by word (HANRAG, section 5), and whether an answer says a short gold answer.
 
-Texts are compared as in SQuAD, normalized by `dspy.evaluate.metrics.normalize_text`: without case,
-punctuation and English articles, and with composed accents.
+Texts are compared as in SQuAD: without case, punctuation and English articles, and with composed accents.
 """
 
 import re

@@ -1,8 +1,5 @@
-"""Rankings of passages, by labels of relevance and by the coverage of sub-answers (RichRAG, appendix C), and the
-cycles of a search (HANRAG, section 5).
-
-Measures by labels come from ir-measures, which takes them from trec_eval.
-"""
+"""Rankings of passages, by labels of relevance and by the coverage of sub-answers (RichRAG, appendix C), and the cycles
+of a search (HANRAG, section 5)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +20,6 @@ from typedrag.retrieval import reciprocal_rank_fusion
 from typedrag.signatures.roles import Role
 
 _AT_ONCE = "sub-queries"
-"""The step whose sub-steps run at once."""
 
 
 def retrieval_cycles(steps: Iterable[Step]) -> int:
@@ -135,16 +131,9 @@ _AT_CUTOFFS = ("recall", "mrr")
 
 @dataclass(eq=False, repr=False)
 class _FoundPassages(Metric):
-    """The base of both metrics: a ranking against the passages labelled as needed.
-
-    The score is recall. Measures: `recall`, `mrr`, `map` and `ndcg`, see `ranking_measures`.
-    Feedback is for predictors that write queries.
-
-    Args:
-        k: The cutoff.
-        cutoffs: Further cutoffs, each of which adds two measures, such as `recall@3` and `mrr@3`; `recall@mean` and
-            `mrr@mean` are the means over these cutoffs.
-    """
+    """A ranking against the passages labelled as needed: recall is the score. Measures: `recall`, `mrr`, `map` and
+    `ndcg` at `k`, see `ranking_measures`. Each of further `cutoffs` adds two, such as `recall@3` and `mrr@3`;
+    `recall@mean` and `mrr@mean` are the means over these."""
 
     measures: ClassVar[tuple[str, ...]] = ("recall", "mrr", "map", "ndcg")
     needs = needed_passages

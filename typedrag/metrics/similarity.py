@@ -1,18 +1,17 @@
 """The similarity of an answer to long references: ROUGE, com-ROUGE and BERTScore (RichRAG, section 4.1); embeddings.
 
-ROUGE is that of `rouge-score`, Google Research's reimplementation. Its own words have only the letters a to z
-and digits; here they may have letters of all scripts, which changes nothing for English. The similarity of
-embeddings is a baseline: a judge should do better.
+ROUGE is that of `rouge-score`, whose words have only the letters a to z and digits; here they may have letters of all
+scripts, which changes nothing for English. The similarity of embeddings is a baseline: a judge should do better.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import dspy
+import numpy as np
 
 from typedrag.core.errors import NotMeasurable, Unavailable
 from typedrag.core.extras import import_extras
@@ -25,7 +24,6 @@ from typedrag.text.words import split_words
 
 Part = Literal["precision", "recall", "fmeasure"]
 KINDS = ("rouge2", "rougeL")
-"""The kinds of ROUGE that RichRAG reports."""
 
 
 def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
@@ -42,9 +40,7 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
     if not sum(lengths):
         raise ValueError("no sub-answer has a word")
     scores = [rouge(text, answer, part, stemmer) for answer in answers]
-    return {
-        kind: sum(length * s[kind] for length, s in zip(lengths, scores, strict=True)) / sum(lengths) for kind in KINDS
-    }
+    return {kind: float(np.average([s[kind] for s in scores], weights=lengths)) for kind in KINDS}
 
 
 @cache
@@ -71,24 +67,18 @@ class _Tokenizer:
         return [self._stemmer.stem(word) if len(word) > 3 else word for word in words]
 
 
-@dataclass(eq=False, repr=False)
-class _Rouge(Metric):
-    """The base of both metrics: the score is the mean of ROUGE-2 and ROUGE-L; for `stemmer` see `rouge`."""
-
-    measures = ("rouge2", "rougeL")
-
-    stemmer: bool = False
-
-
 @metric
-class Rouge(_Rouge):
+class Rouge(Metric):
     """F-measures of ROUGE against the gold answers, or else the best references. Measures: `rouge2`, `rougeL`.
 
-    Each is that against the text that fits best.
+    Each is that against the text that fits best; the score is their mean. For `stemmer` see `rouge`.
     """
 
     name: ClassVar[str] = "rouge"
+    measures = KINDS
     needs = gold_texts
+
+    stemmer: bool = False
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
         texts = gold_texts(example)
@@ -98,7 +88,7 @@ class Rouge(_Rouge):
 
 
 @metric
-class ComRouge(_Rouge):
+class ComRouge(Rouge):
     """Coverage of the example's `sub_answers`. Measures: `rouge2`, `rougeL`."""
 
     name: ClassVar[str] = "com-rouge"

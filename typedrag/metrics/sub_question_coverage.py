@@ -29,7 +29,6 @@ CORE, BACKGROUND, FOLLOW_UP = SubQuestionType.CORE, SubQuestionType.BACKGROUND, 
 WEIGHTS: Mapping[SubQuestionType, float] = {CORE: 1.0, BACKGROUND: 0.5, FOLLOW_UP: -1.0}
 """Found by the paper's grid search against human preferences (section 4)."""
 CORE_ONLY: Mapping[SubQuestionType, float] = {CORE: 1.0, BACKGROUND: 0.0, FOLLOW_UP: 0.0}
-"""The weights of its table 3, core only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,10 @@ def answer_coverage(judged: Sequence[Judged], type: SubQuestionType) -> float | 
     return _mean([j.answered for j in judged if j.type == type])
 
 
-def coverage_measures(judged: Sequence[Judged]) -> dict[str, float]:
-    """Metrics 1 to 6 of section 3.2 by name, without those that are undefined.
+def coverage_measures(judged: Sequence[Judged], passages: bool = True) -> dict[str, float]:
+    """Metrics 1 to 6 of section 3.2 by name, without those that are undefined, as some are without passages.
 
-    1. `answered_core`, `answered_background`, `answered_follow_up`: the shares of sub-questions that answers cover.
+    1. `core`, `background`, `follow_up`: the shares of sub-questions that answers cover.
     2. `retrieved_core` and so on: the shares of those that at least one passage covers.
     3. `knowledge_identification`: of the core ones that passages cover, the share that answers cover.
     4. `retrieval_potential`: of the core ones that answers leave open, the share that no passage covers, so that
@@ -84,7 +83,7 @@ def coverage_measures(judged: Sequence[Judged]) -> dict[str, float]:
     """
     by_type = {type: [j for j in judged if j.type == type] for type in SubQuestionType}
     core = by_type[CORE]
-    values = {f"answered_{type.name.lower()}": answer_coverage(judged, type) for type in SubQuestionType}
+    values = {type.name.lower(): answer_coverage(judged, type) for type in SubQuestionType}
     values |= {f"retrieved_{t.name.lower()}": _mean([any(j.retrieved) for j in some]) for t, some in by_type.items()}
     values["knowledge_identification"] = _mean([j.answered for j in core if any(j.retrieved)])
     values["retrieval_potential"] = _mean([not any(j.retrieved) for j in core if not j.answered])
@@ -100,7 +99,7 @@ def coverage_measures(judged: Sequence[Judged]) -> dict[str, float]:
     mean = {type: place for type, place in places.items() if place is not None}
     if len(mean) == len(SubQuestionType):
         values["position_alignment"] = mean[FOLLOW_UP] - (mean[CORE] + mean[BACKGROUND]) / 2
-    return {name: value for name, value in values.items() if value is not None}
+    return {n: v for n, v in values.items() if v is not None and (passages or n not in _BY_PASSAGES)}
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -211,10 +210,29 @@ class SubQuestionCoverage(Metric):
         sub_questions = self.sub_questions(example)
         if not any(self.weights[s.type] for s in sub_questions):
             raise NotMeasurable(f"question '{example.get('id')}' has no sub-question of a type that has a weight")
-        verdicts = self._judge_texts(sub_questions, prediction)
+        passages = [p.titled for p in prediction.get("passages") or ()] if self.passages else []
+        texts = [s.text for s in sub_questions]
+        answer, *behind = run_concurrently(
+            lambda text: self.judge(text=text, sub_questions=texts).verdicts,
+            [prediction.answer, *passages],
+            self.threads,
+        )
+        verdicts: list[dict[str, Any]] = [
+            {
+                "text": sub_question.text,
+                "type": sub_question.type.value,
+                "answered": by_answer.answered,
+                "retrieved": [p.answered for p in by_passages],
+                "fragment": by_answer.fragment,
+                "position": by_answer.position,
+                "invalid": by_answer.invalid,
+                "invalid_passages": sum(p.invalid for p in by_passages),
+            }
+            for sub_question, by_answer, *by_passages in zip(sub_questions, answer, *behind, strict=True)
+        ]
         judged = [_judged(f) for f in verdicts]
         known = knows_passages(prediction)
-        of_one_answer = _rename_measures(coverage_measures(judged), self.passages and known)
+        of_one_answer = coverage_measures(judged, self.passages and known)
         return Scored(
             score=scaled_rating(judged, self.weights) or 0.0,
             feedback=_in_words(verdicts, self.passages),
@@ -264,7 +282,7 @@ class SubQuestionCoverage(Metric):
             [_judged(s) for one in answers for s in one.details["sub_questions"]] for answers in (scored, with_passages)
         )
         passages = self.passages and any(j.retrieved for j in known)
-        measures = _rename_measures(coverage_measures(judged), passages=False)
+        measures = coverage_measures(judged, passages=False)
         if passages:
             measures |= {n: v for n, v in coverage_measures(known).items() if n in _BY_PASSAGES}
         pooled = {f"pooled_{name}" if name in self.measures else name: value for name, value in measures.items()}
@@ -281,36 +299,6 @@ class SubQuestionCoverage(Metric):
         types = self.typer(question=example.question, sub_questions=texts).types
         return tuple(SubQuestion(text, type) for text, type in zip(texts, types, strict=True))
 
-    def _judge_texts(self, sub_questions: Sequence[SubQuestion], prediction: dspy.Prediction) -> list[dict[str, Any]]:
-        """Each sub-question with its verdicts as JSON values: the words of the answer that cover it, and whether each
-        passage does.
-        """
-        passages = [p.titled for p in prediction.get("passages") or ()] if self.passages else []
-        texts = [s.text for s in sub_questions]
-        answer, *behind = run_concurrently(
-            lambda text: self.judge(text=text, sub_questions=texts).verdicts,
-            [prediction.answer, *passages],
-            self.threads,
-        )
-        return [
-            {
-                "text": sub_question.text,
-                "type": sub_question.type.value,
-                "answered": by_answer.answered,
-                "retrieved": [p.answered for p in by_passages],
-                "fragment": by_answer.fragment,
-                "position": by_answer.position,
-                "invalid": by_answer.invalid,
-                "invalid_passages": sum(p.invalid for p in by_passages),
-            }
-            for sub_question, by_answer, *by_passages in zip(sub_questions, answer, *behind, strict=True)
-        ]
-
-
-def _rename_measures(measures: Mapping[str, float], passages: bool) -> dict[str, float]:
-    defined = measures if passages else {n: v for n, v in measures.items() if n not in _BY_PASSAGES}
-    return {name.removeprefix("answered_"): value for name, value in defined.items()}
-
 
 _OF_ONE_ANSWER = tuple(type.name.lower() for type in SubQuestionType)
 _OF_ITS_PASSAGES = tuple(f"retrieved_{type}" for type in _OF_ONE_ANSWER)
@@ -324,7 +312,6 @@ _BY_PASSAGES = {
 
 
 _MOST_NAMED = 4
-"""The most sub-questions of a kind that feedback names."""
 
 
 def _judged(one: Mapping[str, Any]) -> Judged:

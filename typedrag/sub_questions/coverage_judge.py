@@ -1,7 +1,7 @@
 """Judges of whether a text answers sub-questions, and by which fragment (sub-question coverage, section 3.2).
 
-They are an LM, similarity, or an LM where similarity is unsure. An LM quotes the fragment, as in the paper, or names a
-sentence: a number costs a few tokens, a quotation fifty, and a small LM that quotes runs on.
+An LM quotes the fragment, as in the paper, or names a sentence: a number costs a few tokens, a quotation fifty, and a
+small LM that quotes runs on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -133,7 +133,6 @@ def _check(text: str, fragment: str, answered: bool) -> Coverage:
 
 
 Cite = Literal["similarity", "cascade", "sentences", "words"]
-"""The way in which a judge shows what answers a sub-question."""
 DEFAULT_CITE: Cite = "similarity"
 WEIGHTS = Path(__file__).with_name("coverage_weights.json")
 UNSURE = 0.15

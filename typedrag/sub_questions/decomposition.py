@@ -15,7 +15,6 @@ from typedrag.text.words import folded
 
 _TOKENS_A_QUESTION = 50
 SUB_QUESTIONS_PER_CALL = 20
-"""Sub-questions typed in one call, at most."""
 
 
 class SubQuestionDecomposer(dspy.Module):
@@ -62,18 +61,17 @@ class SubQuestionTyper(dspy.Module):
         watch, size = Stopwatch(), self.sub_questions_per_call
         if isinstance(sub_questions, Mapping):
             sub_questions = list(sub_questions.values())
+
+        def type_batch(batch: Sequence[str]) -> tuple[list[SubQuestionType], Usage]:
+            inputs = {"question": question, "sub_questions": add_keys(batch)}
+            signature = require_keys(self.type.signature, inputs["sub_questions"])
+            reply = ask("type", self.type, retries=self._retries, signature=signature, **inputs)
+            return values(reply.prediction.types), reply.usage
+
         batches = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
-        typed = run_concurrently(lambda batch: self._ask(question, batch), batches, self._threads)
+        typed = run_concurrently(type_batch, batches, self._threads)
         types = [type_ for batch_types, _ in typed for type_ in batch_types]
         usage = sum((usage for _, usage in typed), Usage())
         core = f"{types.count(SubQuestionType.CORE)} of {len(types)} sub-questions are core"
         add_step(Step("type sub-questions", question, core, seconds=watch.seconds, usage=usage))
         return dspy.Prediction(types=types)
-
-    def _ask(self, question: str, batch: Sequence[str]) -> tuple[list[SubQuestionType], Usage]:
-        keyed = add_keys(batch)
-        signature = require_keys(self.type.signature, keyed)
-        reply = ask(
-            "type", self.type, retries=self._retries, signature=signature, question=question, sub_questions=keyed
-        )
-        return values(reply.prediction.types), reply.usage

@@ -101,7 +101,6 @@ word left out or replaced, all stay above it; with two left out, 95 in 100 do; w
 few do. What other answers to the same question say on the matter reaches 63."""
 
 _AROUND = string.punctuation + "… "
-"""Characters that a judge may put around a fragment that it quotes."""
 _SLACK = 3
 """Words by which an alignment of letters may be off at either end."""
 _SAME = str.maketrans(

@@ -1,8 +1,5 @@
-"""The quality of an answer by labelled references, without an LM.
-
-A logistic regression combines what an answer shares with good references, with bad ones and with none;
-`scripts/train_combined_judge.py` trains it on labels and fabrications.
-"""
+"""The quality of an answer by labelled references, without an LM: a logistic regression on what it shares with good
+ones, bad ones and none. `scripts/train_combined_judge.py` trains it on labels and fabrications."""
 
 import math
 from collections import defaultdict
@@ -18,10 +15,8 @@ from typedrag.retrieval.rerankers import cosines
 from typedrag.text.words import content_words, split_words
 
 WEIGHTS = Path(__file__).with_name("combined.json")
-"""The model that is shipped."""
 
 _GOOD = 0.5
-"""The least worth of a good reference."""
 _NEARNESS = 0.1
 """A reference whose cosine is lower by this than another's has 1/e of its weight."""
 _UNSEEN = 0.2

@@ -20,23 +20,6 @@ _PASSAGE_WORDS = 200
 """The words of a passage that a judge sees if it is not known how many the program saw."""
 
 
-class GradeJudge(dspy.Module):
-    """Gives an answer a grade on the scale of a signature.
-
-    Args:
-        signature: Has an output field `grade`, a Literal of the scale's grades.
-        retries: How often to ask again for a reply that cannot be parsed.
-    """
-
-    def __init__(self, signature: type[dspy.Signature], retries: int = 2) -> None:
-        super().__init__()
-        self.give = predictor(signature)
-        self._retries = retries
-
-    def forward(self, **inputs: Any) -> dspy.Prediction:
-        return dspy.Prediction(grade=ask("grade", self.give, retries=self._retries, **inputs).prediction.grade)
-
-
 @dataclass(eq=False, repr=False)
 class Grade(Metric):
     """A judge's grade on a scale.
@@ -54,14 +37,13 @@ class Grade(Metric):
     measures = ("grade", "normalized")
     signature: ClassVar[type[dspy.Signature]]
     meanings: ClassVar[Mapping[int, str]]
-    """The meaning of each grade, from the worst to the best."""
 
     answer_words: int | None = None
     retries: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.judge = GradeJudge(self.signature, self.retries)
+        self.give = predictor(self.signature)
 
     def judge_inputs(self, example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
         if self.needs is None:
@@ -74,7 +56,7 @@ class Grade(Metric):
         if self.answer_words:
             answer = first_words(" ".join(answer.split()), self.answer_words)
         inputs = {**self.judge_inputs(example, prediction), "question": example.question, "answer": answer}
-        grade: int = self.judge(**inputs).grade
+        grade: int = ask("grade", self.give, retries=self.retries, **inputs).prediction.grade
         worst, best = min(self.meanings), max(self.meanings)
         return Scored(
             score=(grade - worst) / (best - worst),

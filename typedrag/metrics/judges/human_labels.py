@@ -64,7 +64,6 @@ def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:
 
 class HumanLabels(Metric):
     output: ClassVar[str]
-    """The field of the judge's predictor that is measured."""
 
     def agreement(self, cases: Sequence[dspy.Example], judgments: Sequence[dspy.Prediction]) -> float:
         return fmean(self.score(*judged).score for judged in zip(cases, judgments, strict=True))

@@ -16,8 +16,9 @@ import dspy
 from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.datasets.dataset import text_hash
-from typedrag.lms.asking import ask, logprob_settings, number_probabilities, with_settings
+from typedrag.lms.asking import number_probabilities
 from typedrag.metrics.judges.combined import names, quality, worths
+from typedrag.metrics.judges.judge import Judge
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, listed, metric, quoted, touched, untouched
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.judging import PlaceAmongReferences, RankAmongReferences, with_ranks
@@ -72,32 +73,22 @@ MOST_REFERENCES = 8
 """The most references: a rank after all of them, 9, is still one digit, hence one token."""
 
 Make: TypeAlias = Literal["lm", "combined", "both"]
-"""The kinds of judges: an LM that ranks answers, a model of what they share with references, or both."""
 
-_SIGNATURES: Mapping[Convention, type[dspy.Signature]] = {
-    Convention.TYPED_RAG: RankAmongReferences,
-    Convention.LINKAGE: PlaceAmongReferences,
-}
 _DRAWN = {"temperature": 0.8, "top_p": 0.95}
 """The sampling settings of Typed-RAG's scorer (appendix B.4)."""
 _ROLLOUTS_PER_DRAW = 100
 """More than the retries of a draw, so that each reply of each draw has its own place in DSPy's cache."""
+_PLACE = "The answer is worth {:.2f}, where the worst references are worth 0 and the best 1."
 _LOOKED_THROUGH = 30
 """The number of sentences of better references that are looked for in an answer's sources."""
 
 
-class LinkageJudge(dspy.Module):
+class LinkageJudge(Judge):
     """Ranks a candidate among references, given best first: its `rank`, and the `probabilities` of all ranks if known.
 
     `draw` 0 asks at the LM's own temperature; each other number draws another answer at Typed-RAG's temperature. The
-    type of the field that the LM fills allows only the ranks among these references. The signature that is compiled
-    and saved allows any rank.
-
-    Args:
-        convention: Whether the worst rank among n references is n or n + 1.
-        retries: How often to ask again for a reply that cannot be parsed.
-        token_probabilities: Whether to ask the server for the probabilities of all ranks. Some models of
-            OpenAI refuse to give them.
+    type of the field that the LM fills allows only the ranks among these references by the convention. The signature
+    that is compiled and saved allows any rank.
     """
 
     def __init__(
@@ -106,28 +97,22 @@ class LinkageJudge(dspy.Module):
         retries: int = 2,
         token_probabilities: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(retries, token_probabilities)
         self.convention = Convention(convention)
-        self._retries = retries
-        self.token_probabilities = token_probabilities
-        self.rank = predictor(_SIGNATURES[self.convention])
+        ranks = RankAmongReferences if self.convention is Convention.TYPED_RAG else PlaceAmongReferences
+        self.rank = predictor(ranks)
 
     def forward(self, question: str, references: Sequence[str], candidate: str, draw: int = 0) -> dspy.Prediction:
         worst = self.convention.worst_rank(len(references))
-        settings: dict[str, Any] = {}
-        if draw:
-            settings = {**_DRAWN, "rollout_id": draw * _ROLLOUTS_PER_DRAW}
-        elif self.token_probabilities:
-            settings = logprob_settings()
-        reply = ask(
+        reply = self.choose(
             "rank",
-            with_settings(self.rank, settings),
-            retries=self._retries,
+            self.rank,
+            {**_DRAWN, "rollout_id": draw * _ROLLOUTS_PER_DRAW} if draw else None,
             signature=with_ranks(self.rank.signature, worst),
             question=question,
             references=list(references),
             candidate=candidate,
-        ).prediction
+        )
         probabilities = number_probabilities(reply.get("logprobs"), reply.rank, range(1, worst + 1))
         return dspy.Prediction(rank=reply.rank, probabilities=probabilities)
 
@@ -154,7 +139,6 @@ def draw_references(
 
 
 QUALITY = "quality"
-"""The name of the measure of the makes `combined` and `both`."""
 
 
 @metric
@@ -244,34 +228,65 @@ class Linkage(Metric):
         references = draw_references(example, self.seed, self.max_references)
         if self.make == "lm":
             return self._rank(example, prediction, references)
-        value = quality(example.question, prediction.answer, example.references)
-        feedback = _quality_feedback(value, references, example.question, prediction.answer)
+        value, feedback = self._value(example, prediction, references)
         if self.make == "combined":
             return Scored(value, feedback, {QUALITY: value})
         by_lm = self._rank(example, prediction, references)
         return Scored(value, f"{feedback} {by_lm.feedback}", {**by_lm.measures, QUALITY: value}, by_lm.details)
 
+    def _value(
+        self, example: dspy.Example, prediction: dspy.Prediction, references: Sequence[Reference]
+    ) -> tuple[float, str]:
+        """The quality of an answer beside all references, with feedback by those that are drawn."""
+        question, answer = example.question, prediction.answer
+        value = quality(question, answer, example.references)
+        messages = [_PLACE.format(value)]
+        better = [r.text for r, worth in zip(references, worths(references), strict=True) if worth > value]
+        if better:
+            messages.append(f"This one is better: {quoted(better[0])}")
+            if lost := untouched(better[:1], [answer], question):
+                messages.append(f"Of it the answer lacks: {listed(lost)}")
+            known = frozenset().union(*(content_words(text) for text in (question, *(r.text for r in references))))
+            # the first word of a sentence has a capital anyway
+            within = (word for sentence in sentences(answer) for word in sentence.split()[1:])
+            if strange := [word for word in dict.fromkeys(within) if (name := names(word)) and not name & known]:
+                messages.append(f"No reference speaks of {listed(strange)}, which may be made up.")
+        return value, " ".join(messages)
+
     def _rank(self, example: dspy.Example, prediction: dspy.Prediction, references: Sequence[Reference]) -> Scored:
-        inputs = {
-            "question": example.question,
-            "references": [r.text for r in references],
-            "candidate": prediction.answer,
-        }
+        """The rank that the LM gives, with feedback by the references next to it and the best one."""
+        question, answer, texts = example.question, prediction.answer, [r.text for r in references]
+        inputs = {"question": question, "references": texts, "candidate": answer}
         first = self.judge(**inputs)
         rank: int = first.rank
-        worst = self.convention.worst_rank(len(references))
+        worst = self.convention.worst_rank(len(texts))
         probabilities: dict[int, float] = first.probabilities
         if not probabilities:
             drawn = [rank, *(self.judge(**inputs, draw=n).rank for n in range(1, self.draws))]
             probabilities = {rank: drawn.count(rank) / len(drawn) for rank in range(1, worst + 1)}
         expected = expected_rank(probabilities)
+        messages = [
+            f"Rank {rank} of {worst} (expected: {expected:.1f}) within {len(texts)} reference answers, best first."
+        ]
+        if rank == 1:
+            messages.append(f"It is as good as the best one or better: {quoted(texts[0])}")
+        elif rank == worst:
+            messages.append("It is as poor as the worst one or poorer." if worst == len(texts) else "All are better.")
+        else:
+            messages.append(f"It comes before this one: {quoted(texts[rank - 1])}")
+        if rank > 1:
+            messages.append(f"This one is better: {quoted(texts[rank - 2])}")
+        if rank > 2:
+            messages.append(f"The best one: {quoted(texts[0])}")
+        if rank > 1 and (lost := untouched(texts[:1], [answer], question)):
+            messages.append(f"Of the best one it lacks: {listed(lost)}")
         return Scored(
             score=(worst - expected) / (worst - 1),
-            feedback=_rank_feedback(rank, expected, worst, references, example.question, prediction.answer),
+            feedback=" ".join(messages),
             measures={
                 "rank": float(rank),
                 "mrr": 1 / rank,
-                "mpr": percentile_rank(rank, len(references)),
+                "mpr": percentile_rank(rank, len(texts)),
                 "expected_rank": expected,
                 "expected_mrr": sum(p / k for k, p in probabilities.items()),
             },
@@ -287,8 +302,8 @@ class Linkage(Metric):
     ) -> str:
         references, question = draw_references(example, self.seed, self.max_references), example.question
         if QUALITY in scored.measures:
-            better = _better(references, scored.measures[QUALITY])
-            place = _place(scored.measures[QUALITY])
+            place = _PLACE.format(value := scored.measures[QUALITY])
+            better = [r.text for r, worth in zip(references, worths(references), strict=True) if worth > value]
         else:
             rank = round(scored.measures["rank"])
             better = [r.text for r in references[: rank - 1]]
@@ -316,48 +331,3 @@ class Linkage(Metric):
             return {}
         chances = [chance_measures(len(s.details["labels"]), self.convention) for s in scored]
         return {f"chance_{name}": fmean(one[name] for one in chances) for name in ("mrr", "mpr", "rank")}
-
-
-def _better(references: Sequence[Reference], value: float) -> list[str]:
-    """The references that are worth more than a value."""
-    return [r.text for r, worth in zip(references, worths(references), strict=True) if worth > value]
-
-
-def _place(value: float) -> str:
-    return f"The answer is worth {value:.2f}, where the worst references are worth 0 and the best 1."
-
-
-def _quality_feedback(value: float, references: Sequence[Reference], question: str, answer: str) -> str:
-    messages = [_place(value)]
-    better = _better(references, value)
-    if better:
-        messages.append(f"This one is better: {quoted(better[0])}")
-    if better and (lost := untouched(better[:1], [answer], question)):
-        messages.append(f"Of it the answer lacks: {listed(lost)}")
-    known = frozenset().union(*(content_words(text) for text in (question, *(r.text for r in references))))
-    within = (word for sentence in sentences(answer) for word in sentence.split()[1:])  # the first has a capital anyway
-    strange = [word for word in dict.fromkeys(within) if (name := names(word)) and not name & known]
-    if better and strange:
-        messages.append(f"No reference speaks of {listed(strange)}, which may be made up.")
-    return " ".join(messages)
-
-
-def _rank_feedback(
-    rank: int, expected: float, worst: int, references: Sequence[Reference], question: str, answer: str
-) -> str:
-    messages = [
-        f"Rank {rank} of {worst} (expected: {expected:.1f}) within {len(references)} reference answers, best first."
-    ]
-    if rank == 1:
-        messages.append(f"It is as good as the best one or better: {quoted(references[0].text)}")
-    elif rank == worst:
-        messages.append("It is as poor as the worst one or poorer." if worst == len(references) else "All are better.")
-    else:
-        messages.append(f"It comes before this one: {quoted(references[rank - 1].text)}")
-    if rank > 1:
-        messages.append(f"This one is better: {quoted(references[rank - 2].text)}")
-    if rank > 2:
-        messages.append(f"The best one: {quoted(references[0].text)}")
-    if rank > 1 and (lost := untouched([references[0].text], [answer], question)):
-        messages.append(f"Of the best one it lacks: {listed(lost)}")
-    return " ".join(messages)

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from typedrag.core.errors import NotMeasurable
 from typedrag.core.question_types import SubQuestionType
 from typedrag.datasets.dataset import text_hash
-from typedrag.lms.asking import ask, label_probabilities, logprob_settings, with_settings
+from typedrag.lms.asking import label_probabilities
 from typedrag.lms.trace import run_concurrently
+from typedrag.metrics.judges.judge import Judge
 from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.metric import Metric, PredictorCall, Scored, metric
 from typedrag.metrics.sub_question_coverage import CORE_ONLY, Judged, SubQuestionCoverage, answer_coverage
@@ -43,33 +44,19 @@ class PairwiseOutcome(StrEnum):
         return {"win": 1.0, "tie": TIED, "loss": 0.0}[self]
 
 
-class PairwiseJudge(dspy.Module):
+class PairwiseJudge(Judge):
     """Says which of two answers is better, in one order: its `verdict`, and the `probabilities` of all three if known.
 
     Judges favour a place, mostly the first: use `compare_in_both_orders`.
-
-    Args:
-        retries: How often to ask again for a reply that cannot be parsed.
-        token_probabilities: Whether to ask the server for the probabilities of all verdicts. Some models
-            of OpenAI refuse to give them.
     """
 
     def __init__(self, retries: int = 2, token_probabilities: bool = True) -> None:
-        super().__init__()
+        super().__init__(retries, token_probabilities)
         self.compare = predictor(CompareAnswers)
-        self._retries = retries
-        self.token_probabilities = token_probabilities
 
     def forward(self, question: str, first_answer: str, second_answer: str) -> dspy.Prediction:
-        settings = logprob_settings() if self.token_probabilities else {}
-        reply = ask(
-            "compare",
-            with_settings(self.compare, settings),
-            retries=self._retries,
-            question=question,
-            first_answer=first_answer,
-            second_answer=second_answer,
-        ).prediction
+        answers = {"first_answer": first_answer, "second_answer": second_answer}
+        reply = self.choose("compare", self.compare, None, question=question, **answers)
         probabilities = label_probabilities(reply.get("logprobs"), reply.verdict, get_args(Verdict))
         return dspy.Prediction(verdict=reply.verdict, probabilities=probabilities)
 

@@ -25,7 +25,6 @@ from typedrag.text.sentences import without_item_number
 from typedrag.text.words import content_words, first_words, split_words
 
 NEAR = 0.6
-"""The least cosine of two sentences on the same matter."""
 SHARED = 0.25
 """The least share of the words a sentence adds to the question that its sources must have."""
 ALMOST_THE_SAME = 0.85
@@ -67,21 +66,23 @@ class EmbeddingSupport:
     def verdicts(self, question: str, sentences: Sequence[str], sources: Sequence[str]) -> list[SupportVerdict]:
         parts = [without_item_number(part) for source in sources for part in split_sentences(source)]
         known = " ".join(sources)
-        return [self._verdict(without_item_number(sentence), question, parts, known) for sentence in sentences]
 
-    def _verdict(self, sentence: str, question: str, parts: Sequence[str], known: str) -> SupportVerdict:
-        readings = [sentence] if len(sentence.split()) > FRAGMENT else [sentence, f"{question} {sentence}"]
-        near = ((c, part) for text in readings for c, part in zip(cosines(text, parts, self.model), parts, strict=True))
-        cosine, nearest = max(near, default=(0.0, ""))
-        if cosine < NEAR:
-            return SupportVerdict.NOT_STATED
-        if cosine >= ALMOST_THE_SAME and _denies(sentence) != _denies(nearest):
-            return SupportVerdict.CONTRADICTED
-        new = particulars(sentence, f"{question} {known}")
-        if not new and shared_words(sentence, question, known) >= SHARED:
-            return SupportVerdict.SUPPORTED
-        exchanged = new and _stands_for_another(new, sentence, nearest, question)
-        return SupportVerdict.CONTRADICTED if exchanged else SupportVerdict.NOT_STATED
+        def judge(sentence: str) -> SupportVerdict:
+            texts = [sentence] if len(sentence.split()) > FRAGMENT else [sentence, f"{question} {sentence}"]
+            near = ((c, part) for t in texts for c, part in zip(cosines(t, parts, self.model), parts, strict=True))
+            cosine, nearest = max(near, default=(0.0, ""))
+            if cosine < NEAR:
+                return SupportVerdict.NOT_STATED
+            ours, theirs = (sum(word in _DENIES for word in split_words(text)) % 2 for text in (sentence, nearest))
+            if cosine >= ALMOST_THE_SAME and ours != theirs:
+                return SupportVerdict.CONTRADICTED
+            new = particulars(sentence, f"{question} {known}")
+            if not new and shared_words(sentence, question, known) >= SHARED:
+                return SupportVerdict.SUPPORTED
+            exchanged = new and _stands_for_another(new, sentence, nearest, question)
+            return SupportVerdict.CONTRADICTED if exchanged else SupportVerdict.NOT_STATED
+
+        return [judge(without_item_number(sentence)) for sentence in sentences]
 
 
 def particulars(sentence: str, known: str) -> frozenset[str]:
@@ -129,10 +130,6 @@ def _content(text: str) -> frozenset[str]:
 def _plain(text: str) -> str:
     """The text with numerals as digits, and without the marks between digits."""
     return re.sub(r"(?<=\d)[.,](?=\d)", "", in_digits(text, _LEAST_NUMERAL))
-
-
-def _denies(sentence: str) -> bool:
-    return sum(word in _DENIES for word in split_words(sentence)) % 2 == 1
 
 
 SUPPORTS = SpecGrammar("way to judge support", "embedding", "nli:NAME", "lm")

@@ -1,7 +1,4 @@
-"""Truthfulness after the CRAG benchmark (Yang et al. 2024, section 3.2): right 1, does not say 0, wrong -1.
-
-An answer that only sounds right gains nothing, and one that says that it does not know is better than a wrong one.
-"""
+"""Truthfulness after the CRAG benchmark (Yang et al. 2024, section 3.2): right 1, does not say 0, wrong -1."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
