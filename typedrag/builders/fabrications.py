@@ -89,10 +89,10 @@ def build_fabrications(
     def is_right(text: str, question: dspy.Example) -> bool:
         return any(contains(text, gold) for gold in question.answers)
 
-    made: list[tuple[dspy.Example, tuple[str, str, str]]] = []
-    made += usable(suited, stages.run("questions", make, suited), built, "questions: ")
-    stated = {str(question.id): right for question, (right, *_) in made if is_right(right, question)}
-    for question, (right, guess, wrong) in made:
+    drafts: list[tuple[dspy.Example, tuple[str, str, str]]] = []
+    drafts += usable(suited, stages.run("questions", make, suited), built, "questions: ")
+    stated = {str(question.id): right for question, (right, *_) in drafts if is_right(right, question)}
+    for question, (right, guess, wrong) in drafts:
         if str(question.id) not in stated:
             built.left_out["questions: the right answer was not stated"] += 1
             continue

@@ -131,12 +131,10 @@ def musique_chains(path: Path) -> Iterator[ReasoningChain]:
         yield ReasoningChain(row.id, row.question, tuple(steps), noise)
 
 
-class _Wiki(Layout):
+class _Wiki(WithContexts):
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: Text
     answer: Text
-    context: list[Sentences] = Field(default=[])
-    supporting_facts: list[Fact] = Field(default=[])
     evidences: list[Annotated[tuple[Text, Text, Text], Field(strict=False)]] = Field(default=[])
 
 

@@ -1,7 +1,6 @@
 """Predicted labels and queries against right ones: question types, routes, sub-question types, sub-queries."""
 
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -38,15 +37,13 @@ class ConfusionTable:
 
     def mistakes(self) -> list[tuple[str, str, int]]:
         """The right label, the wrong one and the count of each mistake, most frequent first."""
-        pairs = Counter(
-            {
-                (right, predicted): count
-                for right, row in zip(self.labels, self.counts, strict=True)
-                for predicted, count in zip(self.labels, row, strict=True)
-                if count and right != predicted
-            }
-        )
-        return [(right, predicted, count) for (right, predicted), count in pairs.most_common()]
+        cells = [
+            (right, predicted, count)
+            for right, row in zip(self.labels, self.counts, strict=True)
+            for predicted, count in zip(self.labels, row, strict=True)
+            if count and right != predicted
+        ]
+        return sorted(cells, key=lambda cell: -cell[2])
 
 
 def confusion(actual: Sequence[str], predicted: Sequence[str], labels: Sequence[str] | None = None) -> ConfusionTable:

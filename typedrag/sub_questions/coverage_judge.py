@@ -69,21 +69,21 @@ class CoverageJudge(AnyCoverageJudge):
             sub_questions = list(sub_questions.values())
         size = self.sub_questions_per_call
         parts = [sub_questions[start : start + size] for start in range(0, len(sub_questions), size)]
-        judged = run_concurrently(lambda part: self._judge(text, part), parts, self._threads)
+
+        def judge(part: Sequence[str]) -> tuple[list[Coverage], Usage]:
+            verdicts, usage = self._ask(text, part, {})
+            if again := [i for i, verdict in enumerate(verdicts) if verdict.invalid]:
+                others, more = self._ask(text, [part[i] for i in again], _ASKED_AGAIN)
+                usage += more
+                for i, verdict in zip(again, others, strict=True):
+                    verdicts[i] = verdict
+            return verdicts, usage
+
+        judged = run_concurrently(judge, parts, self._threads)
         verdicts = [verdict for coverages, _ in judged for verdict in coverages]
         usage = sum((usage for _, usage in judged), Usage())
         add_step(Step("judge coverage", text, _count_answered(verdicts), seconds=watch.seconds, usage=usage))
         return dspy.Prediction(verdicts=verdicts)
-
-    def _judge(self, text: str, sub_questions: Sequence[str]) -> tuple[list[Coverage], Usage]:
-        verdicts, usage = self._ask(text, sub_questions, {})
-        again = [i for i, verdict in enumerate(verdicts) if verdict.invalid]
-        if again:
-            others, more = self._ask(text, [sub_questions[i] for i in again], _ASKED_AGAIN)
-            usage += more
-            for i, verdict in zip(again, others, strict=True):
-                verdicts[i] = verdict
-        return verdicts, usage
 
     def _ask(self, text: str, sub_questions: Sequence[str], settings: dict[str, float]) -> tuple[list[Coverage], Usage]:
         keyed = add_keys(sub_questions)
