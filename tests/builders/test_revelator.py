@@ -86,19 +86,6 @@ def test_compound_questions_about_one_entity_are_in_one_part(tmp_path):
     assert all("entity" not in row for row in built.rows)
 
 
-def test_relevance_is_labelled_by_the_source(files):
-    built = build_revelator(RevelatorData(musique=files["musique"], noise=1))
-    about = rows_of(built, "relevance", question="Where was John Fowler born?")
-    assert {(r["passage"]["title"] == "John Fowler", r["relevant"]) for r in about} == {(True, True), (False, False)}
-    assert len(about) == 2
-
-
-def test_questions_typed_into_a_search_engine_are_refined_to_themselves(files):
-    built = build_revelator(RevelatorData(single_step=(files["nq"],)))
-    [row] = rows_of(built, "refiner")
-    assert (row["question"], row["solved"], row["query"]) == ("where is leeds", [], "where is leeds?")
-
-
 def test_what_is_tested_on_is_not_learnt(files, tmp_path):
     tested = write_jsonl(tmp_path / "tested.jsonl", {"question": "Where is Leeds?"})
     data = RevelatorData(single_step=(files["nq"],), straightforward=files["commonsense"], exclude=(tested,))
@@ -153,11 +140,6 @@ def test_shares_leave_something_to_train_on():
         RevelatorData(validation_share=0.5, test_share=0.5)
 
 
-def test_without_a_file_there_is_nothing_to_learn_from():
-    with pytest.raises(InputError, match="nothing to learn from"):
-        build_revelator(RevelatorData())
-
-
 def test_an_lm_may_label_relevance(files):
     built = build_revelator(RevelatorData(musique=files["musique"]))
 
@@ -189,12 +171,6 @@ def test_each_route_has_as_many_questions_and_each_of_its_origins_an_equal_share
     assert {(r["role"], r["part"]) for r in built.rows} == {("router", "test")}
     assert build_router_test(questions, each=10) == built
     assert build_router_test(questions, each=10, seed=1) != built
-
-
-def test_a_question_is_asked_once():
-    built = build_router_test({Route.SINGLE_STEP: {"nq": ["who is it", "Who is it?"], "squad": ["Who is it?"]}}, each=9)
-    assert len(built.rows) == 1
-    assert built.left_out["it came before"] == 2
 
 
 def test_parts_have_their_shares():

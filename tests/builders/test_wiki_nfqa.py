@@ -8,7 +8,7 @@ import pytest
 from tests.scripted import ScriptedEngine, gone
 from tests.scripted import signatures as s
 from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
-from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.errors import LMUnavailable
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
@@ -129,21 +129,6 @@ def test_lms_write_and_label_at_the_papers_temperatures():
     assert [(c.temperature, c.top_p, c.max_tokens) for _, c in seen] == [(0.5, 0.9, 99)] * 2 + [(0.2, 0.9, 99)]
 
 
-def test_the_annotator_sees_answers_in_an_order_drawn_by_hash():
-    orders = set()
-
-    def listen(prompt):
-        answers = json.JSONDecoder().raw_decode(prompt.split("[[ ## answers ## ]]\n")[-1])[0]
-        orders.add(tuple(text.split()[0] for text in answers.values()))
-        return labels(prompt)
-
-    first = build(panel({s.LabelAnswers: listen})[0])
-    assert len(orders) > 2 and all(row["answer_label"] == [2, 3, *[2, 1, 0] * 3] for row in first.rows)
-    before = set(orders)
-    build(panel({s.LabelAnswers: listen})[0], settings=SETTINGS.model_copy(update={"seed": 1}))
-    assert orders > before
-
-
 def test_references_that_are_missing_are_counted_and_the_question_stays():
     lms, _ = panel(
         superior={s.RewriteAnswer: "torn"},
@@ -201,17 +186,3 @@ def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
     with use_reply_store(tmp_path / "replies"):
         build(lms)
     assert not any(each.engine.prompts for each in everyone)
-
-
-def test_one_lm_named_three_times_draws_anew_and_has_three_names():
-    only = Writer("ada")
-    built = build(ReferenceLMs((only.lm,) * 3, only.lm, only.lm), questions=QUESTIONS[:1])
-    [row] = built.rows
-    assert list(row["answer_dict"]) == ["ground_truth", "ada", "ada-2", "ada-3", "ada-4"]
-    assert row["num_answers"] == 11 and only.asked == {"0": 3}
-
-
-def test_somebody_must_write():
-    only = Writer("ada").lm
-    with pytest.raises(InputError, match="no LM is to write"):
-        build(ReferenceLMs((), only, only))

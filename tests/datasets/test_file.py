@@ -60,12 +60,6 @@ def test_cells_hold_lists_as_python_writes_them(tmp_path):
     assert load_dataset("file", write(tmp_path / "mine.csv", cells)).examples[0].answers == ("so", "it is")
 
 
-def test_ids_that_questions_make_stay(tmp_path):
-    short = load_dataset("file", write(tmp_path / "short.csv", "question\nWhy?\n")).examples
-    long = load_dataset("file", write(tmp_path / "long.csv", "question\nHow?\nWhy?\n")).examples
-    assert short[0].id == long[1].id
-
-
 def test_a_subset_is_chosen(tmp_path):
     file = write(tmp_path / "mine.csv", "question,subset\nWhy?,a\nHow?,b\nWho?,c\nWhat?,\n")
     assert [e.question for e in load_dataset("file", file, subset="c,a").examples] == ["Why?", "Who?"]
@@ -126,15 +120,6 @@ def test_a_column_that_is_nearly_called_so_is_not_passed_by(tmp_path, header, co
     assert said.endswith(f"--field '{meant}={column}'")
     [made] = load_dataset("file", file, fields={meant: column}).examples
     assert "x" in (made.get("answers") or made.passage_ids)
-
-
-def test_other_columns_are_passed_by_and_named(tmp_path):
-    file = write(tmp_path / "mine.csv", "question,gold,answers,answer\nWhy?,x,y,z\n")
-    dataset = load_dataset("file", file)
-    assert dataset.examples[0].answers == ("y",)
-    assert dataset.columns.startswith(
-        "the file has 'question', 'gold', 'answers', 'answer'; what can be read is question"
-    )
 
 
 def test_questions_that_repeat_with_other_answers_are_refused(tmp_path):

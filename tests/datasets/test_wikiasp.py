@@ -42,12 +42,6 @@ def test_titles_come_from_the_row_or_a_file(folder):
     assert "holds no question of dataset 'wikiasp' (first left out: " in refusal("wikiasp", folder, subset="Town")
 
 
-def test_articles_of_few_aspects_are_listed(folder):
-    file = folder / "Album" / "train.jsonl"
-    write_jsonl(file, row("a", "x", "y", title="A"), row("b", "x", title="B"))
-    assert load_dataset("wikiasp", file).skipped == (f"{file}, line 2: article 'b' has fewer than 2 aspects",)
-
-
 def test_as_many_of_each_domain_are_dealt_out_ten_to_one_to_one(tmp_path):
     for domain, count in (("Album", 30), ("Town", 40), ("Film", 5)):
         rows = [row(f"{domain}-{n}", "x", "y", title=f"{domain} {n}") for n in range(count)]
@@ -70,7 +64,3 @@ def test_rows_and_domains_that_do_not_fit_are_named(folder):
     assert f"{folder}/Film does not exist" in refusal("wikiasp", folder, subset="Film")
     write(folder / "titles.tsv", "exid\ttitle\na\t\n")
     assert refusal("wikiasp", folder).startswith(f"{folder}/titles.tsv, line 2 cannot be used: title: ")
-
-
-def test_without_a_copy_it_says_what_is_missing():
-    assert "lack the titles that its questions are made of. Name a copy" in refusal("wikiasp")
