@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import dspy
 
-from scripts.results_page import Cause, holding, losses
+from scripts.results_page import Cause, losses
 from tests.experiments.runs import question, run
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Passage, Reference, Step
@@ -49,12 +49,6 @@ def test_what_a_sub_answer_had_and_the_answer_has_not():
     assert causes(answered(2.0, text=kept, sub_answers=(lost,))) == (Cause.WORSE_ANSWER,)
 
 
-def test_what_is_lost_is_seen_in_any_script():
-    kept, lost = "Дрожжи выделяют газ, и тесто поднимается.", "Тесто поднимается."
-    example = EXAMPLE.copy(references=(Reference(kept, 3),))
-    assert causes(answered(2.0, text=lost, sub_answers=(kept,)), example=example) == (Cause.LOST,)
-
-
 def test_all_causes_that_apply_are_named_in_the_order_of_the_steps():
     another = next(t for t in QuestionType if t is not question(0).question_type)
     loss = answered(2.0, (BAD,), "No.", ("Yeast makes gas.",))
@@ -74,8 +68,3 @@ def test_the_worst_loss_comes_first_and_failures_are_no_losses():
     theirs = run("rag", *(answered(1.0, number=i) for i in range(4)))
     found = losses(ours, theirs, examples, measure=RANK)
     assert [(loss.id, loss.loss) for loss in found] == [("q1", 2.0), ("q0", 0.5)]
-
-
-def test_a_passage_with_a_gold_answer_holds_one_however_it_is_written():
-    example = dspy.Example(id="q0", answers=("YEAST  eats", " "))
-    assert holding(answered(1.0, (GOOD, BAD)).answer, example) == {"good"}
