@@ -73,3 +73,19 @@ def test_an_answer_of_one_sentence_is_not_asked_about():
     assert len(engine.prompts) == 1
     with pytest.raises(InputError, match="no question has a long answer"):
         build(parts(("a", 1), ("b", 2)), dspy.Example(id="1", question="Why?"))
+
+
+def test_demonstrations_of_ones_own_are_shown_instead_of_ours():
+    shown = dspy.Example(
+        question="Why is the sky blue?",
+        aspects=("what air does", "what eyes do"),
+        sub_answers=("Air scatters light. Blue most.", "Eyes see it."),
+    )
+    with scripted({s.DivideAnswer: parts(("a", 1), ("b", 2))}) as engine:
+        requests, complete = [], engine.complete
+        engine.complete = lambda request: requests.append(request) or complete(request)
+        build_aspects([example()], Stages(), demonstrations=[shown], retries=0)
+    text = "".join(message.text for message in requests[0].messages)
+    assert '"begins": 3' in text and "what eyes do" in text and "keeping bees" not in text
+    with pytest.raises(InputError, match="shows no division of an answer"):
+        build(parts(), example(), demonstrations=[shown.copy(aspects=("one",))])

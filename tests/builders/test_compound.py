@@ -38,6 +38,15 @@ def test_questions_of_one_entity_are_joined_with_their_answers(tmp_path):
     assert len(load_dataset("compound", tmp_path / "made.jsonl").examples) == len(built.rows)
 
 
+def test_the_same_seed_gives_the_same_questions_and_another_entity_changes_none(tmp_path):
+    singles = list(read_single_hop(publish(tmp_path)["squad"]))
+    more = [SingleHop(f"What is part {n} of the Tay Bridge?", f"part {n}", "Tay Bridge") for n in range(3)]
+    with scripted({s.JoinQuestions: joined}):
+        first = build_compound(singles, Stages(), SETTINGS).rows
+        again = build_compound([*more, *singles], Stages(), SETTINGS).rows
+    assert [row for row in again if row["entity"] == "Forth Bridge"] == first
+
+
 def test_no_entity_is_in_two_subsets():
     singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(60) for n in range(4)]
     with scripted({s.JoinQuestions: joined}):

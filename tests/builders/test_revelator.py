@@ -86,6 +86,19 @@ def test_compound_questions_about_one_entity_are_in_one_part(tmp_path):
     assert all("entity" not in row for row in built.rows)
 
 
+def test_relevance_is_labelled_by_the_source(files):
+    built = build_revelator(RevelatorData(musique=files["musique"], noise=1))
+    about = rows_of(built, "relevance", question="Where was John Fowler born?")
+    assert {(r["passage"]["title"] == "John Fowler", r["relevant"]) for r in about} == {(True, True), (False, False)}
+    assert len(about) == 2
+
+
+def test_questions_typed_into_a_search_engine_are_refined_to_themselves(files):
+    built = build_revelator(RevelatorData(single_step=(files["nq"],)))
+    [row] = rows_of(built, "refiner")
+    assert (row["question"], row["solved"], row["query"]) == ("where is leeds", [], "where is leeds?")
+
+
 def test_what_is_tested_on_is_not_learnt(files, tmp_path):
     tested = write_jsonl(tmp_path / "tested.jsonl", {"question": "Where is Leeds?"})
     data = RevelatorData(single_step=(files["nq"],), straightforward=files["commonsense"], exclude=(tested,))

@@ -129,6 +129,21 @@ def test_lms_write_and_label_at_the_papers_temperatures():
     assert [(c.temperature, c.top_p, c.max_tokens) for _, c in seen] == [(0.5, 0.9, 99)] * 2 + [(0.2, 0.9, 99)]
 
 
+def test_the_annotator_sees_answers_in_an_order_drawn_by_hash():
+    orders = set()
+
+    def listen(prompt):
+        answers = json.JSONDecoder().raw_decode(prompt.split("[[ ## answers ## ]]\n")[-1])[0]
+        orders.add(tuple(text.split()[0] for text in answers.values()))
+        return labels(prompt)
+
+    first = build(panel({s.LabelAnswers: listen})[0])
+    assert len(orders) > 2 and all(row["answer_label"] == [2, 3, *[2, 1, 0] * 3] for row in first.rows)
+    before = set(orders)
+    build(panel({s.LabelAnswers: listen})[0], settings=SETTINGS.model_copy(update={"seed": 1}))
+    assert orders > before
+
+
 def test_references_that_are_missing_are_counted_and_the_question_stays():
     lms, _ = panel(
         superior={s.RewriteAnswer: "torn"},

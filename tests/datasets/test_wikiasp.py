@@ -42,6 +42,12 @@ def test_titles_come_from_the_row_or_a_file(folder):
     assert "holds no question of dataset 'wikiasp' (first left out: " in refusal("wikiasp", folder, subset="Town")
 
 
+def test_articles_of_few_aspects_are_listed(folder):
+    file = folder / "Album" / "train.jsonl"
+    write_jsonl(file, row("a", "x", "y", title="A"), row("b", "x", title="B"))
+    assert load_dataset("wikiasp", file).skipped == (f"{file}, line 2: article 'b' has fewer than 2 aspects",)
+
+
 def test_as_many_of_each_domain_are_dealt_out_ten_to_one_to_one(tmp_path):
     for domain, count in (("Album", 30), ("Town", 40), ("Film", 5)):
         rows = [row(f"{domain}-{n}", "x", "y", title=f"{domain} {n}") for n in range(count)]

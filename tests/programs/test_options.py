@@ -114,19 +114,6 @@ def test_retries():
     assert len(engine.prompts) == 4
 
 
-def test_max_question_chars():
-    assert run("Why " * 1500, max_question_chars=6000)[0].answer
-
-
-def test_unknown_and_misfit_options_are_refused():
-    with pytest.raises(ValidationError):
-        Options(topk=3)
-    with pytest.raises(ValidationError):
-        Options(top_k=0)
-    with pytest.raises(ValidationError):
-        Options().top_k = 4
-
-
 def test_by_type():
     """A debate has options of its own, and a reason question the others."""
     debate = "Should school uniforms be required?"
@@ -166,11 +153,6 @@ def test_a_type_that_is_not_decomposed_is_answered_the_evidence_based_way(questi
         prediction = TypedRAG(Spy(), options=typed)(question=question)
     assert engine.asked() == ["ClassifyQuestion", "AnswerFromPassages"]
     assert (prediction.question_type, prediction.fallback) == (question_type, "")
-
-
-def test_as_published_all_types_are_decomposed():
-    published = Options.as_published()
-    assert all(published.decompose.has(question_type) for question_type in QuestionType)
 
 
 def test_modules_is_one_switch_that_other_options_override():

@@ -1,5 +1,6 @@
 import json
 
+import dspy
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
@@ -81,6 +82,21 @@ def test_small_slips_in_copying_are_forgiven():
 def test_verdicts_that_are_not_one_for_each_are_a_failure(verdicts):
     with pytest.raises(StepFailed, match="judge coverage"):
         judge({"verdicts": verdicts}, retries=1)
+
+
+def test_many_sub_questions_get_room_for_their_verdicts():
+    limits = []
+
+    class Engine(type(scripted_judge({})[1])):
+        def complete(self, request):
+            limits.append(request.config.max_tokens)
+            return super().complete(request)
+
+    for limit in (50, 2000, None):
+        lm = dspy.LM("scripted/judge", engine=Engine({FindAnswers: by_question(SAID)}), max_tokens=limit, cache=False)
+        with use_lm(lm):
+            CoverageJudge()(TEXT, QUESTIONS)
+    assert limits == [270, 2000, None]
 
 
 def pointed(reply, text=TEXT, **options):

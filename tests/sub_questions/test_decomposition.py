@@ -41,6 +41,14 @@ def test_types_stay_with_their_sub_questions_however_many_a_call_has(per_call, c
     assert len(types) == 10 and len(engine.prompts) == calls
 
 
+def test_examples_are_shown_unless_it_is_asked_without():
+    lm, engine = scripted_judge({TypeSubQuestions: {"types": {"q1": "core", "q2": "background"}}})
+    with use_lm(lm):
+        for few_shot in (True, False):
+            SubQuestionTyper(few_shot=few_shot)("Why?", TEN[:2])
+    assert [len(messages) for messages in engine.messages] == [3, 1]  # the example is a message and its reply
+
+
 @pytest.mark.parametrize(
     "types",
     [{"q1": "core"}, {"q1": "core", "q2": "main"}, {"q1": "core", "q2": "core", "q3": "core"}, ["core", "core"]],

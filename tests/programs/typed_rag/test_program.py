@@ -10,11 +10,10 @@ from dspy.utils.exceptions import LMServerError, LMTransportError, LMUnsupported
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, StepFailed
+from typedrag.core.errors import InputError, LMUnavailable, StepFailed
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.programs import RAG, DirectLM, Options, SubQueryOptions, TypedRAG, build_program
-from typedrag.retrieval import BM25Retriever
 
 QUESTIONS = {
     QuestionType.EVIDENCE_BASED: "How do vaccines protect the body against disease?",
@@ -31,11 +30,6 @@ QUICK = {"retries": 0}
 class NoPassages:
     def search(self, queries, k):
         return [[] for _ in queries]
-
-
-class Broken:
-    def search(self, queries, k):
-        raise RetrievalError("index x cannot be searched: torn")
 
 
 def ask(program, question) -> Answer:
@@ -138,29 +132,6 @@ def test_a_type_is_refused_that_there_is_not_and_by_programs_without_types(sampl
     assert engine.asked() == []
 
 
-def test_the_lm_can_classify(sample_retriever):
-    with scripted({s.ClassifyQuestion: {"question_type": "debate"}}) as engine:
-        answer = ask(TypedRAG(sample_retriever, options=Options(type_classifier="lm")), "Is this right?")
-    assert answer.question_type == QuestionType.DEBATE
-    assert engine.asked()[0] == "ClassifyQuestion"
-
-
-def test_all_sub_queries_are_searched_in_one_batch_joined_to_the_question(sample_retriever):
-    batches = []
-
-    class Spy:
-        def search(self, queries, k):
-            batches.append((list(queries), k))
-            return sample_retriever.search(queries, k)
-
-    question = QUESTIONS[QuestionType.REASON]
-    with scripted():
-        TypedRAG(Spy())(question=question)
-        TypedRAG(Spy(), options=EACH_ANSWERED)(question=question)
-    sub_queries = DEFAULTS[s.DecomposeReason]["sub_queries"]
-    assert batches == [([question, *(f"{question} {q}" for q in sub_queries)], 5), (sub_queries, 5)]
-
-
 def test_sub_queries_that_say_nothing_new_or_drift_are_dropped_and_counted(sample_retriever):
     sub_queries = [
         "Why is homemade bread dense and heavy?",
@@ -249,19 +220,6 @@ def test_a_debate_with_one_side_is_none(sample_retriever):
     assert "one usable sub-query only came out; answered the evidence-based way" in answer.fallback
 
 
-def test_of_sides_that_ask_the_same_the_first_is_argued(sample_retriever):
-    sides = [
-        {"perspective": "for", "sub_query": "Why are school uniforms good?"},
-        {"perspective": "against", "sub_query": "Why are school uniforms  good?"},
-        {"perspective": "parents", "sub_query": "What do parents say of school uniforms?"},
-    ]
-    with scripted({s.FrameDebate: {"is_debate": True, "topic": "school uniforms", "sides": sides}}) as engine:
-        ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.DEBATE])
-    argued = [prompt for name, prompt in engine.prompts if name == "AnswerFromPerspective"]
-    sides_argued = [[p for p in ("for", "against", "parents") if f"\n{p}\n" in prompt] for prompt in argued]
-    assert sorted(sides_argued) == [["for"], ["parents"]]  # they are argued at once
-
-
 def test_a_pooled_debate_keeps_passages_of_each_side():
     """Though those of one side are all nearer to the question."""
     for_it, against = "How do school uniforms help pupils?", "How do school uniforms limit pupils?"
@@ -299,13 +257,6 @@ def test_a_reply_that_llama_cpp_cannot_read_is_malformed_not_a_fault(sample_retr
     assert "answered the evidence-based way" in answer.fallback
 
 
-def test_a_malformed_type_is_taken_as_evidence_based(sample_retriever):
-    with scripted({s.ClassifyQuestion: {"question_type": "weather"}}):
-        answer = ask(TypedRAG(sample_retriever, options=Options(type_classifier="lm", **QUICK)), "Why is it so?")
-    assert answer.question_type == QuestionType.EVIDENCE_BASED
-    assert "taken as evidence-based" in answer.fallback
-
-
 def test_a_retry_asks_anew_instead_of_replaying_the_cache(sample_retriever):
     replies = iter(["torn", {"sub_queries": ["Is bread dense when cold?", "Is bread heavy when wet?"]}])
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
@@ -336,13 +287,6 @@ def test_one_of_five_sub_answers_may_fail(sample_retriever):
     assert combined.index("number a") < combined.index("number b") < combined.index("number d")
 
 
-def test_when_all_sub_answers_fail_plain_rag_answers(sample_retriever):
-    with scripted({s.AnswerSubQuery: "torn"}):
-        answer = ask(TypedRAG(sample_retriever, options=Options(reason=AGGREGATE, **QUICK)), QUESTIONS["reason"])
-    assert answer.answer == "AnswerFromPassages says so."
-    assert "answered the evidence-based way" in answer.fallback
-
-
 REFUSED = LMTransportError("connection refused")
 DOWN = [(question_type, signature, REFUSED) for question_type, signature, _, _ in MALFORMED] + [
     (QuestionType.DEBATE, s.AnswerFromPerspective, REFUSED),
@@ -364,11 +308,6 @@ def test_without_a_passage_the_collection_does_not_say(name):
     assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
     assert answer.citations == answer.passages == ()
     assert "AnswerReason" not in engine.asked()
-
-
-def test_an_unreadable_index_is_an_error():
-    with scripted(), pytest.raises(RetrievalError, match="torn"):
-        TypedRAG(Broken())(question=QUESTIONS[QuestionType.REASON])
 
 
 def test_the_budget_of_lm_calls_holds(sample_retriever):
@@ -398,16 +337,6 @@ def test_a_question_that_is_empty_or_too_long_is_refused_before_any_call(sample_
     with scripted() as engine, pytest.raises(InputError, match=refusal):
         build_program(name, sample_retriever)(question=question)
     assert engine.prompts == []
-
-
-@pytest.mark.parametrize(
-    "question", ["Warum ist selbst gebackenes Brot oft zu fest?", "なぜパンは膨らむのですか?", "لماذا السماء زرقاء؟"]
-)
-def test_a_question_in_another_language_is_answered(sample_retriever, question):
-    with scripted() as engine:
-        answer = ask(TypedRAG(sample_retriever, options=Options()), question)
-    assert answer.answer
-    assert any(question in prompt for _, prompt in engine.prompts)
 
 
 def test_orders_inside_a_passage_stay_quoted_data():
@@ -441,26 +370,6 @@ def test_programs_are_found_by_name():
         RAG()
 
 
-def test_a_program_that_is_built_by_name_searches_the_default_index(sample_index, monkeypatch):
-    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
-    assert build_program("rag").retriever.index == sample_index
-    assert build_program("direct_lm").retriever is None
-
-
-def test_many_are_awaited_at_once_however_few_the_processors():
-    together = threading.Barrier(64)
-
-    def reply(prompt):
-        together.wait(timeout=30)
-        return {"answer": "So it is."}
-
-    async def all_of_them():
-        return await asyncio.gather(*(DirectLM().acall(question=f"Why {n}?") for n in range(64)))
-
-    with scripted({s.AnswerWithoutPassages: reply}):
-        assert len(asyncio.run(all_of_them())) == 64
-
-
 @pytest.mark.parametrize("step", ["DecomposeReason", "AnswerSubQuery"])
 def test_a_question_that_is_cancelled_asks_nothing_more(sample_retriever, step):
     """Neither in the thread of the question nor in those of its sub-queries."""
@@ -487,10 +396,3 @@ def test_a_question_that_is_cancelled_asks_nothing_more(sample_retriever, step):
         time.sleep(0.3)
         assert engine.asked()[-1] == step
         assert len(engine.prompts) <= asked + 1  # that of the other sub-query may be on its way
-
-
-def test_answers_survive_json(sample_retriever):
-    with scripted():
-        answer = ask(TypedRAG(sample_retriever, options=EACH_ANSWERED), QUESTIONS[QuestionType.DEBATE])
-    assert Answer.from_dict(json.loads(json.dumps(answer.to_dict()))) == answer
-    assert isinstance(sample_retriever, BM25Retriever)

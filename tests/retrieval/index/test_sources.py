@@ -148,7 +148,7 @@ def test_a_large_tsv_is_streamed(tmp_path):
     text = "a passage of about a hundred words " * 16
     with source.open("w") as file:
         file.write("id\ttext\ttitle\n")
-        file.writelines(f"{number}\t{text}{number}\ttitle\n" for number in range(50_000))
+        file.writelines(f"{number}\t{text}{number}\ttitle\n" for number in range(20_000))
     list(read_passages([write(tmp_path / "warm.tsv", "id\ttext\n1\ta\n")]))  # imports are not what is measured
     tracemalloc.start()
     try:
@@ -156,8 +156,8 @@ def test_a_large_tsv_is_streamed(tmp_path):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert count == 50_000
-    assert peak < 2_000_000 < source.stat().st_size / 10
+    assert count == 20_000
+    assert peak < 2_000_000 < source.stat().st_size / 5
 
 
 # documents
@@ -222,13 +222,6 @@ def test_a_source_of_unknown_kind_is_refused(tmp_path):
     message = refusal(source)
     assert str(source) in message
     assert ".jsonl, .ndjson, .tsv (also .gz), .txt, .md, .html, .htm, .pdf, .docx, .pptx, .epub" in message
-
-
-def test_a_folder_with_nothing_to_read_is_refused(tmp_path):
-    write(tmp_path / "photo.png", b"\x89PNG")
-    message = refusal(tmp_path)
-    assert str(tmp_path) in message
-    assert ".jsonl" in message.partition("Readable")[2]
 
 
 def broken_gzip(kind: str) -> bytes:
