@@ -120,3 +120,10 @@ def test_categories_are_drawn_evenly_and_short_questions_have_no_premise():
 def test_categories_that_there_are_not_are_refused(sample_retriever, only, problem):
     with pytest.raises(InputError, match=problem):
         build(sample_retriever, PreQRAGQuestions(single=1, multi=0, only=only))
+
+
+def test_what_only_one_scope_can_be_is_refused_before_anything_is_written(sample_retriever):
+    only = {"length": ("short",)}
+    with scripted() as engine, pytest.raises(InputError, match="no multi-document question has the wanted 'length'"):
+        build(sample_retriever, PreQRAGQuestions(single=1, multi=1, only=only))
+    assert not engine.asked()

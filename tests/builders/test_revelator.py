@@ -153,6 +153,11 @@ def test_shares_leave_something_to_train_on():
         RevelatorData(validation_share=0.5, test_share=0.5)
 
 
+def test_without_a_file_there_is_nothing_to_learn_from():
+    with pytest.raises(InputError, match="nothing to learn from"):
+        build_revelator(RevelatorData())
+
+
 def test_an_lm_may_label_relevance(files):
     built = build_revelator(RevelatorData(musique=files["musique"]))
 

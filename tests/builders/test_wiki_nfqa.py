@@ -8,7 +8,7 @@ import pytest
 from tests.scripted import ScriptedEngine, gone
 from tests.scripted import signatures as s
 from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
-from typedrag.core.errors import LMUnavailable
+from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
@@ -201,3 +201,9 @@ def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
     with use_reply_store(tmp_path / "replies"):
         build(lms)
     assert not any(each.engine.prompts for each in everyone)
+
+
+def test_somebody_must_write():
+    only = Writer("ada").lm
+    with pytest.raises(InputError, match="no LM is to write"):
+        build(ReferenceLMs((), only, only))

@@ -109,3 +109,9 @@ def test_a_reply_with_the_key_goes_without_it(server):
 )
 def test_what_an_address_holds_is_hidden_in_all_that_is_said(said, hidden):
     assert without_keys(said) == first_line(ValueError(said)) == str(Unavailable(said)) == hidden
+
+
+def test_the_password_of_an_address_is_hidden_alone_and_as_its_header():
+    lm = dspy.LM("openai/m", api_base="https://me:my-password@lm.example/v1?token=query-secret", api_key="EMPTY")
+    said = without_keys("my-password, Basic bWU6bXktcGFzc3dvcmQ=, query-secret, me", lm)
+    assert said == "[hidden], Basic [hidden], [hidden], me"

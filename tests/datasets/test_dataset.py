@@ -80,6 +80,13 @@ def test_a_sample_takes_from_each_stratum_in_turn(kinds):
     assert len({(e.subset, e.question_type) for e in drawn}) == len(strata)
 
 
+def test_a_sample_of_fewer_than_all_strata_still_takes_from_each_subset():
+    kinds = {f"{subset}-{kind}": (subset, kind) for subset in "abcd" for kind in QuestionType}
+    drawn = sample(dataset_of(kinds).examples, 4)
+    assert [e.subset for e in drawn] == list("abcd")
+    assert len({e.question_type for e in drawn}) == 4
+
+
 def test_the_fingerprint_is_of_the_content_whatever_its_order():
     def dataset(label: int, order: int, type_: QuestionType = QuestionType.REASON) -> Dataset:
         examples = [

@@ -122,6 +122,15 @@ def test_a_column_that_is_nearly_called_so_is_not_passed_by(tmp_path, header, co
     assert "x" in (made.get("answers") or made.passage_ids)
 
 
+def test_other_columns_are_passed_by_and_named(tmp_path):
+    file = write(tmp_path / "mine.csv", "question,gold,answers,answer\nWhy?,x,y,z\n")
+    dataset = load_dataset("file", file)
+    assert dataset.examples[0].answers == ("y",)
+    assert dataset.columns.startswith(
+        "the file has 'question', 'gold', 'answers', 'answer'; what can be read is question"
+    )
+
+
 def test_questions_that_repeat_with_other_answers_are_refused(tmp_path):
     file = write(tmp_path / "mine.csv", "question,answers\nWhy?,a\nWhy?,b\n")
     assert f"{file}, line 3 cannot be used: its id " in refusal("file", file)

@@ -26,3 +26,9 @@ def test_a_pair_is_like_one_of_webgpt_and_ties_are_listed(tmp_path):
 )
 def test_rows_that_do_not_fit_are_named(tmp_path, row, said):
     assert said in refusal("pairs", write_jsonl(tmp_path / "pairs.jsonl", row))
+
+
+def test_what_cannot_be_read_is_said(tmp_path):
+    assert "is read from a file" in refusal("pairs")
+    file = write_jsonl(tmp_path / "pairs.jsonl", ROW)
+    assert "no field is called 'winner'" in refusal("pairs", file, fields={"winner": "w"})

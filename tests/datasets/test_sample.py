@@ -1,5 +1,7 @@
 from collections import Counter
+from pathlib import Path
 
+from tests.datasets.files import refusal
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset, sample_questions
 
@@ -18,3 +20,7 @@ def test_each_type_is_in_each_split():
     for name, count in {"train": 2, "validation": 1, "test": 1}.items():
         types = Counter(e.question_type for e in dataset.split(name))
         assert types == dict.fromkeys(QuestionType.non_factoid(), count)
+
+
+def test_it_takes_no_path():
+    assert "is part of the package" in refusal("sample", Path("questions.jsonl"))

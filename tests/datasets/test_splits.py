@@ -67,6 +67,15 @@ def test_what_is_tested_on_by_default_is_no_part_for_training(name, asked):
     assert sides(dataset).keys() == {question_key(e.question) for e in dataset.examples}
 
 
+def test_pairs_of_answers_to_a_question_are_together():
+    ten = [(f"Why is {n} so", "train") for n in range(10)] * 2
+    for name in ("webgpt", "pairs"):
+        dataset = load(name, ten)
+        assert len(dataset.examples) == 20
+        assert sorted(map(len, sides(dataset).values())) == [1] * 10
+        assert {split: len(dataset.split(split)) for split in SPLITS}["train"] == 10
+
+
 def test_the_dev_file_is_what_is_tested_on():
     asked = [(f"Why is {n} so", "train" if n < 40 else "dev") for n in range(60)]
     both, train = load("musique", asked), load("musique", asked[:40])

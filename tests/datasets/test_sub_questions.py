@@ -47,6 +47,11 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
     assert refusal("sub-question-coverage", file).startswith(f"{file}, line 1 cannot be used: covered: ")
 
 
+def test_they_have_no_home():
+    for name in ("sub-question-types", "sub-question-coverage"):
+        assert refusal(name) == "the labels of sub-questions have no home on the hub. Name a copy: --path"
+
+
 def test_the_labels_of_the_paper(shared_data):
     types = load_dataset("sub-question-types", shared_data / "sub_questions").examples
     assert Counter(label.value for e in types for label in e.annotated_types) == {

@@ -70,3 +70,7 @@ def test_rows_and_domains_that_do_not_fit_are_named(folder):
     assert f"{folder}/Film does not exist" in refusal("wikiasp", folder, subset="Film")
     write(folder / "titles.tsv", "exid\ttitle\na\t\n")
     assert refusal("wikiasp", folder).startswith(f"{folder}/titles.tsv, line 2 cannot be used: title: ")
+
+
+def test_without_a_copy_it_says_what_is_missing():
+    assert "lack the titles that its questions are made of. Name a copy" in refusal("wikiasp")

@@ -1,3 +1,4 @@
+import itertools
 import re
 
 import dspy
@@ -5,7 +6,7 @@ import pytest
 
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import Usage
-from typedrag.lms.cost import PRICES, CostTracker, Spending, track_calls, track_cost
+from typedrag.lms.cost import PRICES, CostTracker, Price, Spending, find_price, track_calls, track_cost
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import DirectLM
 
@@ -58,6 +59,20 @@ def test_the_users_price_is_that_of_a_server_of_ones_own(server, prices):
     prices("vllm:stub: {prompt: 0.5, completion: 1.5}")
     spent = spend(open_lm("vllm:stub", api_base=server.api_base, cache=False))
     assert (spent.cost, spent.unpriced) == (pytest.approx((100 * 0.5 + 10 * 1.5) / 1e6), 0)
+
+
+def test_the_users_price_is_that_of_an_embedded_lm(small_lm, prices):
+    lm = open_lm("embedded:smollm2-135m", max_tokens=1, cache=False)
+    prices("embedded:smollm2-135m: {prompt: 1, completion: 1}")
+    assert find_price(lm.model) == Price(prompt=1, completion=1)
+
+
+@pytest.mark.qwen
+def test_the_users_price_of_the_default_lm_has_two_names(prices):
+    names = ("embedded", "embedded:qwen2.5-coder-1.5b")
+    for name, spec in itertools.product(names, names):
+        prices(f"{name}: {{prompt: 1, completion: 1}}")
+        assert find_price(open_lm(spec).model) == Price(prompt=1, completion=1), (name, spec)
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "gpt-4o-mini"])

@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from dspy.clients.call_result import AttributeDict
 
 from typedrag.lms.asking import label_probabilities, number_probabilities
 
@@ -17,9 +18,20 @@ def test_a_token_can_end_the_object():
     assert number_probabilities({"content": [two]}, 2, (1, 2)) == {1: 0.0, 2: 1.0}
 
 
+def test_the_value_is_where_the_number_was_written_last():
+    thinking = {"token": "3", "top_logprobs": [{"token": "3", "logprob": 0.0}]}
+    value = {"token": "3", "top_logprobs": [{"token": t, "logprob": math.log(0.5)} for t in "34"]}
+    assert number_probabilities({"content": [thinking, value, BRACE]}, 3, (3, 4)) == pytest.approx({3: 0.5, 4: 0.5})
+
+
 def test_numbers_that_are_not_allowed_have_no_share():
     two = {"token": "2", "top_logprobs": [{"token": t, "logprob": math.log(0.25)} for t in ("2", "7", "true", "2.0")]}
     assert number_probabilities({"content": [two]}, 2, (1, 2)) == {1: 0.0, 2: 1.0}
+
+
+def test_records_with_attributes_are_read_too():
+    two = {"token": "2", "top_logprobs": [AttributeDict({"token": "2", "logprob": 0.0})]}
+    assert number_probabilities(AttributeDict({"content": [AttributeDict(two)]}), 2, (1, 2)) == {1: 0.0, 2: 1.0}
 
 
 @pytest.mark.parametrize(

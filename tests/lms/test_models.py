@@ -157,3 +157,11 @@ def test_where_nothing_can_be_reached_one_line_says_so(shelf, monkeypatch):
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match=r"no model is called 'gpt'\. Known models: qwen2\.5-coder-1\.5b, smollm2"):
         fetch("gpt")
+
+
+def test_a_models_folder_that_cannot_be_made_is_a_line(shelf, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path / "file" / "models"))
+    known(monkeypatch, model())
+    with pytest.raises(TypedRAGError, match=r"cannot be made: .*TYPEDRAG_MODELS"):
+        fetch("tiny")

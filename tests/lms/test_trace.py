@@ -6,6 +6,7 @@ import time
 import dspy
 import pytest
 
+from tests.mlflow_stores import new_store
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from tests.scripted import signatures as s
@@ -53,7 +54,7 @@ def test_the_trace_holds_every_call_in_the_order_of_the_sub_queries(sample_retri
 def test_mlflow_spans_are_nested_in_one_trace(sample_retriever, tmp_path):
     mlflow = pytest.importorskip("mlflow")
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.set_tracking_uri(new_store(tmp_path))
     mlflow.set_experiment("spans")  # not that of a test before
     mlflow.dspy.autolog()
     try:

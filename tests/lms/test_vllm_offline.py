@@ -90,6 +90,11 @@ def test_a_call_that_is_refused_fails_alone(batches, lm):
             broken.result(30)
 
 
+def test_it_is_saved_as_any_lm_is(lm):
+    state = lm.dump_state()
+    assert state["model"] == "typedrag-local/m" and "engine" not in state
+
+
 def test_an_event_loop_and_a_followed_question_get_replies_too(batches, lm):
     batches.open.set()
 

@@ -44,6 +44,11 @@ def test_a_metric_takes_what_all_of_dspy_calls_it_with():
         assert (said.score, said.feedback, said.measures, said.details) == (1.0, "Same.", {"length": 8.0}, {"a": 1})
 
 
+def test_the_score_is_the_measure_of_a_metric_that_gives_no_other():
+    answer, _ = scripted_judge({AnswerWithoutPassages: {"answer": "Well judged."}})
+    assert Asked(answer)(EXAMPLE, dspy.Prediction(answer="x")).measures == {"score": 1.0}
+
+
 def test_a_judge_asks_the_scorer_and_leaves_no_trace():
     scorer, at_scorer = scripted_judge({AnswerWithoutPassages: {"answer": "Well judged."}})
     program, at_program = scripted_judge({AnswerWithoutPassages: {"answer": "An answer."}})

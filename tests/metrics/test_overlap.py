@@ -9,7 +9,7 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.metrics import build_metric
 from typedrag.metrics.metric import Scored
-from typedrag.metrics.overlap import exact_match, found_entities, says, token_f1
+from typedrag.metrics.overlap import exact_match, found_entities, is_short, says, token_f1
 
 texts = st.text("ab c.", max_size=20)
 answers = st.lists(texts, min_size=1, max_size=4)
@@ -126,3 +126,13 @@ def test_f1_falls_back_on_the_best_references() -> None:
 )
 def test_what_says_a_gold_answer(text, gold, right) -> None:
     assert says(text, [gold]) is right
+
+
+def test_any_alias_will_do() -> None:
+    assert says("It is the Tour Eiffel.", ["Eiffel Tower", "Tour Eiffel"])
+    assert not says("In 1651 by Jane.", ["1651 && Rachael", "1652 && Jane"])
+
+
+def test_each_entity_of_a_compound_answer_is_counted_by_itself() -> None:
+    assert is_short("one two three four five six && seven eight nine ten eleven twelve")
+    assert not is_short("one two three four five six seven eight nine")

@@ -165,6 +165,11 @@ def test_who_writes_queries_hears_what_they_missed() -> None:
     assert "«b»" in metric.predictor_feedback(PredictorCall(Role.SEARCHER), without_texts, prediction, scored)
 
 
+def test_a_cutoff_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="cutoff"):
+        build_metric("retrieval", k=0)
+
+
 RETRIEVE, ANSWER = Step("retrieve"), Step("answer")
 
 

@@ -335,6 +335,12 @@ def test_words_that_are_not_in_the_answer_are_counted_and_cover_nothing():
     assert len(engine.prompts) == 4
 
 
+@pytest.mark.parametrize("options", [{"weights": (1, 2)}, {"sub_questions_per_call": 0}, {"threads": 0}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(InputError):
+        coverage(**options)
+
+
 def test_the_summary_pools_the_sub_questions_of_all_questions():
     metric = SubQuestionCoverage(scripted_judge(REPLIES)[0], cite="words")
     small = EXAMPLE.copy(id="q2", sub_questions=(SubQuestion("What does yeast eat?", CORE),))

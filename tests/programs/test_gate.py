@@ -53,6 +53,17 @@ def test_a_program_says_what_the_gate_dropped_and_why():
     assert prediction.usage.lm_calls == 2
 
 
+def test_where_no_answer_can_be_read_the_best_passage_that_passed_is_given():
+    replies = {
+        s.JudgePassages: {"relevant": {f"p{n}": n > 2 for n in range(1, 6)}},
+        s.AnswerFromPassages: "torn",
+    }
+    with scripted(replies):
+        prediction = RAG(Numbered(), options=Options(relevance="lm"))(question=QUESTION)
+    assert prediction.answer.startswith("Passage 2") and prediction.citations == (f"{QUESTION}#2",)
+    assert len(prediction.passages) == 3
+
+
 PROGRAMS = (
     "rag", "typed_rag", "rag_fusion", "richrag", "ircot", "preqrag", "coverage_definition", "coverage_sub_questions",
     "coverage_retrieval", "coverage_end_to_end", "hanrag", "adaptive_rag",

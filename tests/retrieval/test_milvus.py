@@ -174,6 +174,26 @@ def test_a_build_can_be_killed_between_any_two_calls(milvus, build, tiny, tmp_pa
     assert len([name for name in MilvusIndex(spec).client.list_collections() if name.startswith("calls_")]) == 2
 
 
+def test_a_resumed_build_whose_sources_lost_passages_is_refused(milvus, build, tmp_path):
+    file, spec = write(tmp_path / "rows.jsonl", 2000), f"milvus:{milvus.url}/lost"
+    index = MilvusIndex(spec)
+
+    @contextmanager
+    def stopping(what):
+        def stop(rows):
+            if rows >= 1024:
+                raise KeyboardInterrupt
+
+        yield stop
+
+    with pytest.raises(KeyboardInterrupt):
+        build_milvus([file], index, stopping)
+    write(file, 20)
+    with pytest.raises(InputError, match=r"holds 1,024 passages, its sources 20\. Begin anew: --force"):
+        build([file], spec, resume=True)
+    assert build([file], spec, force=True).passages == 20
+
+
 def test_settings_and_models_have_to_be_those_of_the_beginning(milvus, build, tiny, tmp_path):
     file, spec = write(tmp_path / "rows.jsonl", 10), f"milvus:{milvus.url}/settled"
     build([file], spec, encoder=tiny)

@@ -49,6 +49,12 @@ def test_what_a_sub_answer_had_and_the_answer_has_not():
     assert causes(answered(2.0, text=kept, sub_answers=(lost,))) == (Cause.WORSE_ANSWER,)
 
 
+def test_what_is_lost_is_seen_in_any_script():
+    kept, lost = "Дрожжи выделяют газ, и тесто поднимается.", "Тесто поднимается."
+    example = EXAMPLE.copy(references=(Reference(kept, 3),))
+    assert causes(answered(2.0, text=lost, sub_answers=(kept,)), example=example) == (Cause.LOST,)
+
+
 def test_all_causes_that_apply_are_named_in_the_order_of_the_steps():
     another = next(t for t in QuestionType if t is not question(0).question_type)
     loss = answered(2.0, (BAD,), "No.", ("Yeast makes gas.",))

@@ -67,3 +67,7 @@ def test_repeated_sentences_are_counted_wherever_they_stand(text: str, count: in
 def test_what_is_kept_is_the_beginning(text: str) -> None:
     kept = without_repetitions(text)
     assert text.startswith(kept) and bool(kept.strip()) == bool(text.strip())
+
+
+def test_a_long_text_takes_no_long() -> None:
+    assert without_repetitions("ab " * 20_000) == "ab"

@@ -86,6 +86,11 @@ def folder(tmp_path):
     return tmp_path / "compiled"
 
 
+def test_the_program_may_be_spelled_with_hyphens(folder):
+    edit(folder, "program.json", program="typed-rag")
+    assert Compiled.read(folder).program == "typed_rag"
+
+
 def refused(folder: Path) -> str:
     with pytest.raises(InputError) as error:
         Compiled.read(folder).build(Spy())

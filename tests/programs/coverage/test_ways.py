@@ -177,6 +177,19 @@ def test_a_judge_can_rank_the_pool(ask, sample_retriever):
     assert few.answer == "From passages."
 
 
+def test_passages_are_judged_as_far_as_the_calls_of_all_their_sub_questions_suffice(ask):
+    many = [f"What is cause number {n} of dense bread?" for n in range(12)]  # two calls a passage
+    replies = {
+        DecomposeIntoSubQuestions: {"sub_questions": many},
+        TypeSubQuestions: {"types": {f"q{n}": "core" for n in range(1, 13)}},
+        FindAnsweringSentences: covering(*many),
+    }
+    few = {"coverage_rerank": "judge", "max_lm_calls": 8, "max_core_sub_questions": 99, "score_cutoff": 0}
+    answer, engine = ask("coverage_retrieval", replies, **few)
+    assert engine.asked().count("FindAnsweringSentences") == 4  # of two passages: the answer needs the last
+    assert (answer.answer, answer.fallback) == ("From passages.", "")
+
+
 @pytest.mark.parametrize(("per_call", "calls"), [(1, 10), (20, 1)])
 def test_sub_questions_are_typed_as_many_in_a_call_as_is_said(ask, per_call, calls):
     _, engine = ask("coverage_sub_questions", types_per_call=per_call)
@@ -291,6 +304,25 @@ def test_a_revision_that_gains_less_than_it_strays_is_not_taken(ask):
     for follow_up, answer in ((-0.25, "Revised."), (-1.0, "A draft.")):
         made, _ = ask("typed_rag", replies, coverage_rounds=1, top_k=2, coverage_weights={"follow_up": follow_up})
         assert made.answer == answer
+
+
+def test_a_revision_that_covers_more_but_loses_what_was_covered_is_not_taken(ask):
+    core = WRITTEN[:3]
+    keys = {f"q{n}": "core" if n <= len(core) else "background" for n in range(1, len(WRITTEN) + 1)}
+    judge = covering_once_revised(core[2], after=core[:2])
+    replies = {TypeSubQuestions: {"types": keys}, FindAnsweringSentences: judge}
+    answer, _ = ask("typed_rag", replies, coverage_rounds=1, top_k=2)
+    assert answer.answer == "A draft."
+    [dropped] = Answer.from_prediction(answer).dropped
+    assert dropped == f"Revised. (1 sub-questions open after it, 2 before; no longer covered: {core[2]})"
+
+
+def test_a_round_has_the_calls_it_needs_left_by_a_reranker(ask):
+    judge = covering_once_revised(CORE[0], after=CORE)
+    few = {"coverage_rounds": 1, "top_k": 2, "rerank_candidates": 4, "answer_passages": 2, "max_lm_calls": 12}
+    answer, engine = ask("typed_rag", {FindAnsweringSentences: judge}, PointwiseLMReranker(), **few)
+    assert engine.asked().count("GradePassage") == 5  # of eight
+    assert answer.answer == "Revised."
 
 
 def test_a_round_that_fails_leaves_the_answer_as_it_was(ask):

@@ -203,6 +203,14 @@ def test_only_answered_parts_are_composed():
     assert answer.grounded and answer.fallback == ""
 
 
+def test_where_the_refiner_fails_twice_no_further_step_is_gone():
+    answer, asked = ask(
+        options=Options(**QUICK), RouteQuestion=route("complex"), RefineQuestion="torn", JudgeEnding={"ending": False}
+    )
+    assert asked.count("RefineQuestion") == 2 and asked[-1] == "ComposeAnswer"
+    assert "the question itself is searched for" in answer.fallback and "no further step is gone" in answer.fallback
+
+
 @pytest.mark.parametrize("way", ["compound", "complex"])
 def test_what_is_copied_from_a_demonstration_is_not_searched_for(way):
     signature = {"compound": s.DecomposeCompound, "complex": s.RefineQuestion}[way]

@@ -246,6 +246,14 @@ def test_parts_may_differ_by_the_word_that_asks_and_mend_what_is_misspelt(hybrid
     assert answer.fallback == ""
 
 
+def test_answers_can_be_phrases(hybrid):
+    phrase = Options(answer_length="phrase", preqrag=PreQRAGOptions(generation=2, prompt_style="D"))
+    with scripted() as engine:
+        single, multi = (ask(PreQRAG(hybrid, options=phrase), question) for question in (SINGLE, MULTI))
+    assert engine.asked()[2:] == ["AnswerInPhrase", "SplitQuestion", *["AnswerInPhrase"] * 2, "ComposePhrase"]
+    assert single.fallback == multi.fallback == ""
+
+
 def test_where_combining_fails_the_sub_answers_are_given(hybrid):
     with scripted({s.AnswerFromSubAnswers: "torn"}):
         answer = ask(PreQRAG(hybrid, options=options(generation=2)), MULTI)

@@ -220,6 +220,19 @@ def test_a_debate_with_one_side_is_none(sample_retriever):
     assert "one usable sub-query only came out; answered the evidence-based way" in answer.fallback
 
 
+def test_of_sides_that_ask_the_same_the_first_is_argued(sample_retriever):
+    sides = [
+        {"perspective": "for", "sub_query": "Why are school uniforms good?"},
+        {"perspective": "against", "sub_query": "Why are school uniforms  good?"},
+        {"perspective": "parents", "sub_query": "What do parents say of school uniforms?"},
+    ]
+    with scripted({s.FrameDebate: {"is_debate": True, "topic": "school uniforms", "sides": sides}}) as engine:
+        ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.DEBATE])
+    argued = [prompt for name, prompt in engine.prompts if name == "AnswerFromPerspective"]
+    sides_argued = [[p for p in ("for", "against", "parents") if f"\n{p}\n" in prompt] for prompt in argued]
+    assert sorted(sides_argued) == [["for"], ["parents"]]  # they are argued at once
+
+
 def test_a_pooled_debate_keeps_passages_of_each_side():
     """Though those of one side are all nearer to the question."""
     for_it, against = "How do school uniforms help pupils?", "How do school uniforms limit pupils?"
@@ -368,6 +381,26 @@ def test_programs_are_found_by_name():
         build_program("rags")
     with pytest.raises(InputError, match="needs a retriever"):
         RAG()
+
+
+def test_a_program_that_is_built_by_name_searches_the_default_index(sample_index, monkeypatch):
+    monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    assert build_program("rag").retriever.index == sample_index
+    assert build_program("direct_lm").retriever is None
+
+
+def test_many_are_awaited_at_once_however_few_the_processors():
+    together = threading.Barrier(64)
+
+    def reply(prompt):
+        together.wait(timeout=30)
+        return {"answer": "So it is."}
+
+    async def all_of_them():
+        return await asyncio.gather(*(DirectLM().acall(question=f"Why {n}?") for n in range(64)))
+
+    with scripted({s.AnswerWithoutPassages: reply}):
+        assert len(asyncio.run(all_of_them())) == 64
 
 
 @pytest.mark.parametrize("step", ["DecomposeReason", "AnswerSubQuery"])

@@ -224,6 +224,13 @@ def test_a_source_of_unknown_kind_is_refused(tmp_path):
     assert ".jsonl, .ndjson, .tsv (also .gz), .txt, .md, .html, .htm, .pdf, .docx, .pptx, .epub" in message
 
 
+def test_a_folder_with_nothing_to_read_is_refused(tmp_path):
+    write(tmp_path / "photo.png", b"\x89PNG")
+    message = refusal(tmp_path)
+    assert str(tmp_path) in message
+    assert ".jsonl" in message.partition("Readable")[2]
+
+
 def broken_gzip(kind: str) -> bytes:
     rows = gzip.compress(b"".join(b'{"id": %d, "text": "row %d"}\n' % (n, n * n) for n in range(5_000)))
     if kind == "cut off":

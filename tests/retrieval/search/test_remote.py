@@ -115,6 +115,14 @@ def test_a_full_queue_is_told_and_asked_again(slow):
         assert all(future.result().status_code == 200 for future in waiting)
 
 
+def test_a_server_that_is_too_slow_says_so(slow):
+    with served_index(slow, deadline=0.2) as serving:
+        assert _post(serving.url, "bread").status_code == 504
+        with pytest.raises(RetrievalError, match="refuses: No answer was ready in time"):
+            open_retriever(serving.url).search(["bread"], 1)
+        slow.may.set()
+
+
 def test_keys_are_of_the_environment_alone(sample_retriever, tmp_path, monkeypatch):
     key = KeyFile(tmp_path / "keys.json").add("worker")
     with served_index(sample_retriever, keys=tmp_path / "keys.json") as serving:

@@ -92,6 +92,15 @@ def test_an_encoder_that_cannot_keep_passages_from_the_question_reads_docid_toke
     assert sorted(ranker.write(candidates, 12)) == list(range(12))
 
 
+def test_an_encoder_that_minds_no_mask_is_found_out(tmp_path, monkeypatch):
+    start = save_start(tmp_path, "encoder")
+    module = type(start_list_ranker(start).model.encoder)
+    forward = module.forward
+    monkeypatch.setattr(module, "forward", lambda self, attention_mask, **given: forward(self, **given))
+    with pytest.raises(InputError, match="its passages see the question"):
+        start_list_ranker(start, ListRankerSettings(pooling="passage"))
+
+
 def test_what_is_no_ranker_is_a_line(folder, tmp_path):
     with pytest.raises(RetrievalError, match="holds no list ranker"):
         open_reranker(f"list:{tmp_path}")
