@@ -103,26 +103,6 @@ def test_without_a_polite_reply_the_collection_does_not_say(sample_retriever, re
     assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
 
 
-def test_a_type_that_is_unsure_is_answered_the_evidence_based_way_and_said(sample_retriever):
-    question = QUESTIONS[QuestionType.DEBATE]
-    with scripted() as engine:
-        unsure = ask(TypedRAG(sample_retriever, options=Options(type_threshold=1)), question)
-        sure = ask(TypedRAG(sample_retriever), question)
-    assert (unsure.question_type, unsure.type_unsure) == (QuestionType.DEBATE, True)
-    assert engine.asked()[0] == "AnswerFromPassages" and unsure.fallback == ""
-    assert (sure.question_type, sure.type_unsure) == (QuestionType.DEBATE, False)
-
-
-@pytest.mark.parametrize("said", [QuestionType.COMPARISON, "Comparison"])
-def test_the_type_that_the_asker_says_counts_whatever_the_threshold(sample_retriever, said):
-    program = TypedRAG(sample_retriever, options=Options(type_threshold=1))
-    with scripted() as engine:
-        answer = Answer.from_prediction(program(question="postgres mysql analytics", question_type=said))
-    assert engine.asked() == ["FrameComparison", "AnswerComparison"]
-    assert (answer.question_type, answer.type_unsure) == (QuestionType.COMPARISON, False)
-    assert answer.steps[0].output == "comparison (by the asker)"
-
-
 def test_a_type_is_refused_that_there_is_not_and_by_programs_without_types(sample_retriever):
     with scripted() as engine:
         with pytest.raises(InputError, match=r"no question type 'quiz'.*evidence-based, comparison"):
@@ -130,20 +110,6 @@ def test_a_type_is_refused_that_there_is_not_and_by_programs_without_types(sampl
         with pytest.raises(InputError, match="program 'rag' does not answer by type"):
             RAG(sample_retriever)(question="Why?", question_type="reason")
     assert engine.asked() == []
-
-
-def test_sub_queries_that_say_nothing_new_or_drift_are_dropped_and_counted(sample_retriever):
-    sub_queries = [
-        "Why is homemade bread dense and heavy?",
-        "Is http://bread.example/why a good bread page?",
-        "What do fish eat?",
-        "What makes bread dough rise?",
-    ]
-    with scripted({s.DecomposeReason: {"sub_queries": sub_queries}}):
-        answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.REASON])
-    reasons = [d.rpartition(" (")[2] for d in answer.dropped]
-    assert reasons == ["a URL)", "off the topic)"]
-    assert "bread dough rise" in next(st.output for st in answer.steps if st.name == "decompose")
 
 
 def test_without_a_usable_sub_query_plain_rag_answers(sample_retriever):

@@ -287,17 +287,6 @@ def test_all_bad_files_are_named_at_once(tmp_path):
     assert "--skip-bad" in str(refused.value)
 
 
-def test_bad_files_and_rows_are_left_out_where_that_is_asked_for(tmp_path, caplog):
-    write(tmp_path / "a.txt", "Text.")
-    write(tmp_path / "b.pdf", b"nonsense")
-    write(tmp_path / "d.jsonl", ROW + "{oops}\n" + '{"id": "3", "text": "Salt."}\n')
-    write(tmp_path / "e.tsv", 'id\ttext\n4\t"never closed\n')
-    with caplog.at_level(logging.WARNING, logger="typedrag"):
-        assert [p.id for p in read_passages([tmp_path], skip_bad=True)] == ["a.txt#1", "1", "3"]
-    for name in ("b.pdf cannot be read", "d.jsonl, line 2 cannot be used", "e.tsv, line 2 cannot be used"):
-        assert f"left out: {tmp_path}/{name}" in caplog.text
-
-
 @pytest.mark.parametrize("name", ["a.JSONL", "a.Jsonl.GZ", "a.TSV", "a.tsv.GZ"])
 def test_endings_may_be_in_capitals_and_rows_in_folders(tmp_path, name):
     content = (ROW if "json" in name.lower() else "id\ttext\n1\tDough rises.\n").encode()
