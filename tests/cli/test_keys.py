@@ -62,8 +62,7 @@ def test_a_file_that_breaks_leaves_the_keys_in_force(keys, caplog):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [(("add", "a b"), "no name"), (("add", "ann"), "already"), (("revoke", "eve"), "There are: ann")],
+    ("words", "said"), [(("add", "a b"), "no name"), (("add", "ann"), "already"), (("revoke", "eve"), "There are: ann")]
 )
 def test_what_cannot_be_done_is_said(keys, words, said):
     _, run = keys

@@ -80,13 +80,7 @@ def test_expectations_become_an_example():
 
 @pytest.mark.parametrize(
     "outputs",
-    [
-        "So.",
-        {"answer": "So."},
-        Answer("Why?", "So."),
-        Answer("Why?", "So.").to_dict(),
-        dspy.Prediction(answer="So."),
-    ],
+    ["So.", {"answer": "So."}, Answer("Why?", "So."), Answer("Why?", "So.").to_dict(), dspy.Prediction(answer="So.")],
 )
 def test_outputs_become_a_prediction(outputs):
     prediction = to_prediction("Why?", outputs)

@@ -75,7 +75,7 @@ def test_a_table_is_made_to_its_end_and_its_page_shows_all_cells(table, make):
 
 
 _ALLOWED = {
-    "sub-question-coverage/table-4": {"nothing was compared"},  # a program with itself
+    "sub-question-coverage/table-4": {"nothing was compared"}  # a program with itself
 }
 _DECLARED = {
     where.lacks for t in TABLES for row in t.config.rows for column in t.config.columns

@@ -185,10 +185,7 @@ def test_other_items_are_refused(folder, items, problem):
 def test_failures_can_be_forgotten_and_their_cost_counts(folder):
     kept = [result("q1"), result("q1", "linkage", None, problem="no references", skipped=True)]
     with opened(folder) as held:
-        failed = [
-            result("q0", value=None, problem="could not"),
-            result("q1", "tiny", None, problem="unreadable"),
-        ]
+        failed = [result("q0", value=None, problem="could not"), result("q1", "tiny", None, problem="unreadable")]
         for one in (*failed, *kept):
             held.store.add(one)
         assert held.store.forget_failures() == 2

@@ -151,10 +151,7 @@ def test_a_stream_that_is_closed_while_it_waits_frees_its_place(kind):
             go_on.set()
             return list(await asyncio.gather(running, taken))
 
-    with (
-        lm_server(reply=lambda call: go_on.wait(60) and None) as lm,
-        served(program(lm), running=1, queue=1) as server,
-    ):
+    with lm_server(reply=lambda call: go_on.wait(60) and None) as lm, served(program(lm), running=1, queue=1) as server:
         try:
             replies = asyncio.run(close_while_waiting(server))
         finally:

@@ -11,14 +11,7 @@ from tests.experiments.runs import HOSTILE
 from tests.programs.artifact.test_compiled import ABOUT
 from tests.programs.compiling import Spy
 from typedrag.core.errors import InputError
-from typedrag.experiments.diff import (
-    Change,
-    PredictorDiff,
-    diff_programs,
-    read_sides,
-    render_diff,
-    word_diff,
-)
+from typedrag.experiments.diff import Change, PredictorDiff, diff_programs, read_sides, render_diff, word_diff
 from typedrag.programs import Options, Program, build_program
 from typedrag.programs.artifact import named_predictors
 from typedrag.programs.compiled import save_compiled

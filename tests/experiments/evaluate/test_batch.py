@@ -144,11 +144,7 @@ def test_a_question_that_is_refused_or_cannot_be_answered_has_its_reason():
     program = Echo({QUESTIONS[1].question: StepFailed("answer", "no reply could be read")})
     outcomes = answer_questions(program, questions, threads=2)
     assert [bool(o.answer) for o in outcomes] == [False, True, False, True]
-    assert outcomes[0].to_dict() == {
-        "id": "empty",
-        "question": " ",
-        "error": "the question is empty. Ask something",
-    }
+    assert outcomes[0].to_dict() == {"id": "empty", "question": " ", "error": "the question is empty. Ask something"}
     assert outcomes[2].error == "step 'answer' failed: no reply could be read"
 
 

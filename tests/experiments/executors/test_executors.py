@@ -31,10 +31,7 @@ def test_what_is_no_executor_is_refused_with_the_forms(executor):
 
 def test_without_ray_the_line_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with (
-        pytest.raises(MissingExtra, match=r"pip install 'typedrag\[ray\]'"),
-        connect("ray", None, threads=4, calls=4),
-    ):
+    with pytest.raises(MissingExtra, match=r"pip install 'typedrag\[ray\]'"), connect("ray", None, threads=4, calls=4):
         pass
 
 

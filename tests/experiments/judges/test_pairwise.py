@@ -128,13 +128,7 @@ def test_keys_and_addresses_are_not_written():
     assert "secret" not in data and "openai/x" in data
 
 
-@pytest.mark.parametrize(
-    ("runs", "problem"),
-    [
-        (RUNS[:1], "one run"),
-        ((RUNS[0], RUNS[0]), "named twice"),
-    ],
-)
+@pytest.mark.parametrize(("runs", "problem"), [(RUNS[:1], "one run"), ((RUNS[0], RUNS[0]), "named twice")])
 def test_runs_that_cannot_be_compared_are_refused(runs, problem):
     with pytest.raises(InputError, match=problem):
         compare_pairwise(runs, scorer())

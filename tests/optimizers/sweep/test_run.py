@@ -384,10 +384,7 @@ COMPILED = {
         ({"knobs": {"retriever": ["bm25", "bogus"]}}, "'bogus' is no retriever"),
         ({"knobs": {"reranker": ["none", "bogus"]}}, "'bogus' is no reranker"),
         ({"knobs": {"top_k": [1, 0, 3], "passage_words": [50, 100]}}, "option top_k cannot be '0'"),
-        (
-            {"knobs": {"passage_words": [50], "top_k": [1, 3], "relevance": ["none", "b"]}},
-            "cannot be 'b'",
-        ),
+        ({"knobs": {"passage_words": [50], "top_k": [1, 3], "relevance": ["none", "b"]}}, "cannot be 'b'"),
         ({"knobs": {"program": ["typed_rag", "rag"], "max_sub_queries": [1, 2]}}, "no option 'max_sub_queries'"),
         ({"knobs": {"reason.combine": ["pool", "aggregate"]}}, "program 'rag' has no option 'reason'"),
         ({"objectives": ["cost/token"]}, "there is no cost 'cost/token'"),
