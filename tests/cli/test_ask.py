@@ -50,14 +50,6 @@ def test_an_answer_ends_with_its_sources_on_stderr(ask, server):
     assert f"No passage is cited. Read: {first['id']}, {second['id']}, " in ask(*asked).stderr
 
 
-def test_json_is_the_full_answer(ask, stub):
-    answer = json.loads(ask(QUESTION, *stub, "--json").stdout)
-    assert answer["question_type"] == "evidence-based"
-    assert {p["id"] for p in answer["passages"]} >= set(answer["citations"])
-    assert [s["name"] for s in answer["steps"]][:2] == ["classify", "retrieve"]
-    assert answer["usage"]["lm_calls"] >= 1
-
-
 def test_the_program_and_top_k_are_chosen(ask, stub):
     answer = json.loads(ask(QUESTION, *stub, "--json", "--program", "rag", "--top-k", "2").stdout)
     assert answer["program"] == "rag"
@@ -146,19 +138,6 @@ def test_a_type_that_is_unsure_is_said(ask, server):
     assert "debate (type unsure)" in ask(*asked, "--trace").stderr
 
 
-def test_without_a_key_a_hosted_lm_is_refused_in_one_line(ask, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    done = ask(QUESTION, "--lm", "openai/gpt-4o-mini")
-    assert done.exit_code == 3
-    assert "API key" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_resume_needs_the_file_that_it_continues():
-    done = CliRunner().invoke(cli, ["ask", "Why?", "--resume"])
-    assert done.exit_code == 2 and "Name it with --out" in done.stderr
-
-
 def ask_many(server, tmp_path, *flags):
     (tmp_path / "questions.txt").write_text("".join(f"Why does bread rise {n} times?\n" for n in range(12)))
     file = ["--file", str(tmp_path / "questions.txt"), "--out", str(tmp_path / "answers.jsonl")]
@@ -228,11 +207,6 @@ def test_a_stopped_file_is_continued_only_where_that_is_asked_for_with_the_same_
     changed = ask_many(server, tmp_path, *alone, "--resume", "-o", "answer_words=50")
     assert changed.exit_code == 2 and "another options" in changed.stderr
     assert len(server.calls) == 6
-
-
-def test_a_cap_of_one_question_is_refused():
-    done = CliRunner().invoke(cli, ["ask", "Why?", "--max-cost", "1"])
-    assert done.exit_code == 2 and "caps are for the questions of --file" in done.stderr
 
 
 def test_workers_are_told_the_address_that_follows_the_spec(server, tmp_path, monkeypatch):

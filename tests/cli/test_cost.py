@@ -74,13 +74,6 @@ def test_a_price_does_not_change_what_had_one(tmp_path):
     assert (run["cost"], run["unpriced"], list(run["roles"])) == (pytest.approx(7.002), 0, ["candidates"])
 
 
-def test_a_file_that_was_stopped_tells_what_it_has_spent(runs):
-    ask = ["ask", "--program", "direct_lm", "--lm", STUB, "--no-cache", "--threads", 1, "--file", "questions.txt"]
-    assert typedrag(*ask, "--out", "runs/more.jsonl", "--max-lm-calls", 1).exit_code == 1
-    [run] = json.loads(typedrag("research", "cost", "runs/more.jsonl.run", "--json").stdout)["runs"]
-    assert (run["questions"], run["lm_calls"]) == (1, 1)
-
-
 @pytest.mark.parametrize(
     "fields",
     [

@@ -48,13 +48,6 @@ def test_runs_are_compared_and_what_is_known_is_not_asked_again(runs, small_lm):
     assert json.loads(again.stdout)["answers"] == written["answers"]
 
 
-def test_a_folder_that_holds_no_run_is_named(tmp_path, runs):
-    (tmp_path / "empty").mkdir()
-    done = judges("pairwise", runs[0], tmp_path / "empty")
-    assert done.exit_code == 2
-    assert "empty" in done.stderr
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = labels.write_labels(tmp_path_factory.mktemp("labels"))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from typedrag import __version__
 from typedrag.cli.main import RESEARCH, cli
 from typedrag.cli.terminal import run
 from typedrag.datasets import load_dataset
@@ -68,10 +67,6 @@ def test_a_shell_completes_commands_and_options():
     assert completed("typedrag compare --me") == ["plain,--measure"]
 
 
-def test_the_version_is_the_package_s():
-    assert CliRunner().invoke(cli, ["--version"]).stdout == f"typedrag, version {__version__}\n"
-
-
 def test_help_and_bare_command_wait_for_no_heavy_library():
     code = (
         "import sys\n"
@@ -103,14 +98,6 @@ def test_what_goes_wrong_is_said_without_a_traceback(tmp_path, arguments, code, 
     assert message.format(tmp=tmp_path) in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_a_check_that_fails_is_the_exit_code(tmp_path):
-    settings = {"TYPEDRAG_INDEX": str(tmp_path), "TYPEDRAG_LM": "openai/gpt-4o-mini"}
-    done = typedrag("doctor", env={**os.environ, **settings})
-    assert done.returncode == 1
-    assert "MISSING  index" in done.stdout
-    assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_traceback(sample_index):

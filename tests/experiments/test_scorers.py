@@ -85,10 +85,3 @@ def test_expectations_become_an_example():
 def test_outputs_become_a_prediction(outputs):
     prediction = to_prediction("Why?", outputs)
     assert (prediction.question, prediction.answer, prediction.passages) == ("Why?", "So.", ())
-
-
-def test_passages_of_outputs_are_read_again():
-    answer = Answer("Why?", "So.", passages=(Passage("p", "text", score=1.5),), citations=("p",))
-    prediction = to_prediction("Why?", answer.to_dict())
-    assert prediction.passages == answer.passages
-    assert list(prediction.citations) == ["p"]

@@ -10,39 +10,11 @@ import pytest
 from tests.lm_server import LMServer, lm_server
 from tests.serving.metrics import counted
 from tests.serving.server import Server, program, served
-from typedrag.core.records import Answer
 from typedrag.lms.threads import THREADS
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
-
-
-def events_of(reply: httpx.Response) -> list[tuple[str, dict]]:
-    """The events of a stream: the name and the values of each."""
-    blocks = [block.split("\n") for block in reply.text.strip().split("\n\n")]
-    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
-
-
-def test_a_question_is_answered_with_its_trace(sample_retriever):
-    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
-        reply = server.ask(QUESTION)
-    assert reply.status_code == 200
-    answer = Answer.from_dict(reply.json())
-    assert (answer.question, answer.question_type, answer.program) == (QUESTION, "reason", "typed_rag")
-    assert answer.citations and answer.passages and answer.steps
-    assert answer.grounded
-
-
-def test_the_same_comes_as_events(sample_retriever):
-    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
-        reply = server.client.post("/v1/answer", json={"question": QUESTION}, headers={"Accept": "text/event-stream"})
-    events = events_of(reply)
-    assert reply.headers["Content-Type"].startswith("text/event-stream")
-    assert {"classified", "searched", "read", "answer_started", "token", "step", "answer"} == {e for e, _ in events}
-    text = "".join(values["text"] for name, values in events if name == "token")
-    assert events[-1][0] == "answer"
-    assert events[-1][1]["answer"]["answer"].startswith(text[:40])
 
 
 def test_a_batch_has_an_answer_or_an_error_for_each(sample_retriever):

@@ -72,13 +72,6 @@ def test_a_stream_comes_in_chunks_with_the_same_content_and_citations(sample_ret
     assert (chunks[-1].choices, chunks[-1].usage) == ([], whole.usage)
 
 
-def test_without_being_asked_for_usage_no_chunk_has_it():
-    with lm_server() as lm, served(program(lm)) as server:
-        chunks = list(ask(server, stream=True))
-    assert not any("usage" in chunk.model_fields_set for chunk in chunks)
-    assert chunks[-1].choices[0].finish_reason == "stop"
-
-
 def test_what_the_lm_knows_is_marked_as_such_before_it_is_read():
     marked = f"{NOT_FROM_COLLECTION}\n{ANSWER}"
     with lm_server(reply=reply, pause=0.01) as lm, served(program(lm)) as server:

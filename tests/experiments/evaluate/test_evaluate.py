@@ -1,6 +1,5 @@
 import itertools
 import json
-import subprocess
 from collections import Counter
 
 import pytest
@@ -106,21 +105,6 @@ def test_what_is_refused_is_not_in_the_way_of_the_mended_command(evaluate, serve
     assert not list(tmp_path.iterdir())
 
 
-def test_a_commit_is_known_where_there_is_one(tmp_path):
-    from typedrag.experiments.resources import git_commit
-
-    assert git_commit(tmp_path) is None
-    for command in (
-        ["init", "-q"],
-        ["-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "--allow-empty", "-m", "x"],
-    ):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    assert len(git_commit(tmp_path)) == 40
-    (tmp_path / "file").write_text("x")
-    subprocess.run(["git", "add", "file"], cwd=tmp_path, check=True)
-    assert git_commit(tmp_path).endswith("+")
-
-
 def test_the_summary_is_written_beside_the_run(evaluate, tmp_path):
     [evaluated] = evaluate(metrics=["tiny", "length"])
     summary = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -147,14 +131,6 @@ def test_questions_are_under_way_at_once_and_calls_in_flight_are_limited(evaluat
     server.most_at_once = 0
     evaluate("elsewhere/b", threads=6, calls_in_flight=2)
     assert server.most_at_once == 2
-
-
-def test_a_question_without_a_label_gets_the_classifier_s_type(evaluate, tmp_path):
-    rows = [{"id": "a", "question": "How do I paint a wall?"}, {"id": "b", "question": "Why is the sky blue?"}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    evaluate(dataset={"name": "file", "path": tmp_path / "rows.jsonl"})
-    types = {q.id: q.question_type for q in read_run(tmp_path / "run").questions}
-    assert types == {"a": QuestionType.INSTRUCTION, "b": QuestionType.REASON}
 
 
 # judgments
@@ -194,20 +170,6 @@ def test_servers_of_one_model_name_answer_and_judge_for_themselves(evaluate):
     assert {q.answer.answer for q in second.run.questions} == {"B"}
     assert "B" not in {q.answer.answer for q in first.run.questions}
     assert (len(other.asked("answer")), len(other.asked("is_good"))) == (12, 12)
-
-
-def test_several_programs_answer_the_same_questions_each_in_its_folder(evaluate, server, tmp_path):
-    programs = [
-        {"name": "one", "program": "direct_lm"},
-        {"name": "two", "program": "direct_lm", "options": {"retries": 1}},
-    ]
-    first, second = evaluate("table", programs=programs)
-    assert (first.run.path, second.run.path) == (tmp_path / "table" / "one", tmp_path / "table" / "two")
-    assert [q.question for q in first.run.questions] == [q.question for q in second.run.questions]
-    assert (tmp_path / "table" / "replies.sqlite").is_file()
-    assert len(server.asked("is_good")) == 12
-    with pytest.raises(InputError, match="one holds a run"):
-        evaluate("table", programs=programs)
 
 
 def test_where_a_second_run_is_refused_the_first_is_not_begun(evaluate, server, tmp_path):
@@ -321,19 +283,6 @@ def test_what_an_lm_fails_at_is_the_failure_of_that_question_alone(evaluate, ser
     asked = len(server.calls)
     evaluate(dataset=data, resume=True)
     assert len(server.calls) == asked
-
-
-def test_an_lm_that_is_gone_ends_the_run_and_keeps_what_was_done(evaluate, server, tmp_path):
-    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 11 else None
-    with pytest.raises(LMUnavailable):
-        evaluate()
-    kept = read_run(tmp_path / "run").questions
-    assert 0 < len(kept) < 12
-    assert not any(q.error for q in kept)
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["overall"]["questions"] == len(kept)
-    server.reply = lambda call: None
-    [evaluated] = evaluate(resume=True)
-    assert len(evaluated.run.questions) == 12
 
 
 @pytest.mark.parametrize("calls", [1, 2, 8, 15, 23, 24])

@@ -85,11 +85,6 @@ def test_probabilities_tell_runs_apart_that_verdicts_do_not():
     assert (rag.likelier.value, lm.likelier.value, rag.likelier.n) == (0.625, 0.375, 4)
 
 
-def test_where_no_probabilities_are_known_none_is_likelier():
-    [rate, _] = compare_pairwise(RUNS[:1] + RUNS[2:], scorer()).win_rates
-    assert rate.likelier is None
-
-
 def test_verdicts_that_were_made_are_not_paid_for_again(tmp_path):
     with use_reply_store(tmp_path / "replies"):
         first = compare_pairwise(RUNS, scorer())

@@ -9,9 +9,7 @@ from tests.mlflow_stores import new_store
 from tests.programs.artifact.test_compiled import edit
 from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
-from typedrag.experiments.loading import read_program
 from typedrag.experiments.tracking.registry import (
-    Promotion,
     RegisteredProgram,
     objections,
     promote,
@@ -87,12 +85,6 @@ def test_what_is_registered_is_listed_with_its_scores(store, client):
     assert asdict(first)["about"]["compiled"]["objective/score"]["n"] == 100
 
 
-def test_the_first_champion_is_made(store, client):
-    assert promote("answers", 1, tracking_uri=store) == Promotion("answers", "champion", 1, None)
-    assert client.get_registered_model("answers").aliases == {"champion": 1}
-    assert read_program("models:/answers@champion", tracking_uri=store).options.top_k == 1
-
-
 def test_what_is_worse_than_before_it_was_compiled_is_not_promoted_unless_forced(store, client):
     with pytest.raises(InputError) as refused:
         promote("answers", 3, tracking_uri=store)
@@ -104,21 +96,6 @@ def test_what_is_worse_than_before_it_was_compiled_is_not_promoted_unless_forced
     done = promote("answers", 3, force=True, tracking_uri=store)
     assert (done.before, len(done.objections)) == (None, 1)
     assert client.get_registered_model("answers").aliases == {"champion": 3}
-
-
-def test_what_does_not_compare_with_the_champion_is_not_promoted_unless_forced(store, client):
-    promote("answers", 1, tracking_uri=store)
-    with pytest.raises(InputError, match=r"do not compare .*: another version of the dataset \(another, there 0123"):
-        promote("answers", 2, tracking_uri=store)
-    done = promote("answers", 2, force=True, tracking_uri=store)
-    assert (done.before, done.version) == (1, 2)
-    assert "0.650 on 100 questions and 0.600 on 100 questions" in done.objections[0]
-    assert promote("answers", 1, "second", tracking_uri=store).before is None
-
-
-def test_the_champion_may_be_promoted_again(store, client):
-    assert promote("answers", 3, force=True, tracking_uri=store).objections
-    assert promote("answers", 3, tracking_uri=store) == Promotion("answers", "champion", 3, 3)
 
 
 def test_what_is_not_there_is_refused_with_what_is(store, client):
@@ -135,12 +112,6 @@ def test_what_is_not_there_is_refused_with_what_is(store, client):
         with pytest.raises(InputError, match=said) as refused:
             promote(*arguments, force=True, tracking_uri=store)
         assert "\n" not in str(refused.value)
-
-
-def test_there_is_no_registry_without_a_store(tmp_path):
-    with pytest.raises(InputError, match="the registry cannot be had: MLflow keeps nothing at"):
-        registered_programs(tracking_uri=f"sqlite:///{tmp_path}/none.db")
-    assert not list(tmp_path.iterdir())
 
 
 # what speaks against a promotion
@@ -200,11 +171,6 @@ def test_scores_over_different_indexes_do_not_compare():
     assert not list(objections(about(0.7, index="0123456789abcdef"), champion))
     [said] = objections(about(0.7, index="fedcba9876543210"), champion)
     assert "another index (fedcba987654, there 0123456789ab)" in said
-
-
-def test_all_that_speaks_against_it_is_said():
-    said = replace(about(**WORSE), metric="rouge=1")
-    assert len(list(objections(said, champion(about())))) == 2
 
 
 def test_one_that_is_less_truthful_is_objected_to_however_well_it_ranks():

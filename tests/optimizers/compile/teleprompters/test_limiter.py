@@ -15,7 +15,7 @@ from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import PerLMAdapter, with_cache
 from typedrag.lms.replies import use_reply_store
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
-from typedrag.runs import AnyOf, MaxCalls, MaxTokens
+from typedrag.runs import AnyOf, MaxCalls
 
 
 class Asked:
@@ -63,14 +63,6 @@ def test_no_call_is_made_beyond_the_budget(keep, tmp_path):
         with pytest.raises(LimitReached, match="5 allowed"):
             asked.ask("Another?")
     assert asked.account.spent.usage.lm_calls == 5
-
-
-def test_tokens_are_a_limit_too(tmp_path):
-    with Asked(tmp_path, Engine(), MaxTokens(40)) as asked:
-        for n in range(3):
-            asked.ask(f"Why {n}?")  # 15 tokens each
-        with pytest.raises(LimitReached, match="45 tokens are spent of the 40 allowed"):
-            asked.ask("Another?")
 
 
 def test_several_replies_to_one_call_are_as_many_calls(tmp_path):
