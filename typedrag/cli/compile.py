@@ -58,8 +58,7 @@ def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """List optimizers with their options, and the modules that can be compiled."""
     if not value or ctx.resilient_parsing:
         return
-    from typedrag.optimizers.compile.labelled_targets import ALONE
-    from typedrag.optimizers.compile.targets import MODULES
+    from typedrag.optimizers.compile.targets import ALONE, MODULES
     from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
     from typedrag.optimizers.compile.teleprompters.any_of_dspy import PREFIX, usable_names
 

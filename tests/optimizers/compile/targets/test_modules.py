@@ -7,8 +7,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.loading import load_program
-from typedrag.optimizers.compile.labelled_targets import find_target
-from typedrag.optimizers.compile.targets import ProgramTarget, list_modules
+from typedrag.optimizers.compile.targets import ProgramTarget, find_target, list_modules
 from typedrag.programs import (
     HANRAG,
     RAG,

@@ -9,7 +9,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
-from typedrag.optimizers.compile.labelled_targets import RevelatorTarget, find_target, typed_example
+from typedrag.optimizers.compile.targets import RevelatorTarget, find_target, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
 from typedrag.programs.hanrag import RevelatorModule
 
