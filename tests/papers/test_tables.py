@@ -253,16 +253,6 @@ def test_a_file_that_is_wrong_is_told_with_its_mend(tmp_path, monkeypatch, text,
     assert "typed-rag/table-3" in refused.stderr
 
 
-def test_a_real_lm_makes_a_table(small_lm, make):
-    table = find_table("typed-rag/figure-4", FOLDER)
-    given = ["--lm", "embedded:smollm2-135m", "--scorer", "embedded:smollm2-135m"]
-    variants = list(table.config.variants)
-    few = ["--variant", variants[0]] if len(variants) > 1 else []
-    done = make(table, *given, *few, "--set", "caps.failures=1", limit=1)
-    assert done.exit_code == 0, done.output
-    assert table.folder.joinpath("figure-4.md").is_file()
-
-
 def _cells(table):
     told = json.loads((table.folder / f"{Path(table.name).name}.json").read_text())
     return {(c["row"], c["column"]): c for c in told["cells"]}

@@ -199,13 +199,6 @@ def test_one_that_asks_just_as_the_last_other_leaves_has_an_answer():
     assert service.under_way == 0
 
 
-def test_a_question_that_has_used_up_its_tokens_asks_nothing_more(sample_retriever):
-    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever), question_tokens=100) as server:
-        answer = server.ask(QUESTION).json()
-    assert len(lm.calls) == 1
-    assert "tokens are used up" in answer["fallback"]
-
-
 def test_an_lm_that_is_gone_is_a_503_and_then_is_not_asked(sample_retriever):
     with lm_server() as lm:
         gone = program(lm)

@@ -210,9 +210,7 @@ def test_a_program_that_cannot_be_opened_is_said_in_a_line(sample_index, tmp_pat
     assert done.stderr.startswith("Error: ") and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "limit", ["feedback=feedback.sqlite", "keys=keys.json", "rate=5", "page=false", "standalone=false", "drain=1"]
-)
+@pytest.mark.parametrize("limit", ["feedback=feedback.sqlite", "rate=5", "page=false"])
 def test_limits_of_http_are_refused_over_stdio(limit):
     done = CliRunner().invoke(cli, ["mcp", "--limit", limit])
     name = limit.partition("=")[0]

@@ -55,13 +55,7 @@ _WATCH = """
 
 @dataclass
 class Front:
-    """What stands before the server: API keys, and the names of its programs.
-
-    Attributes:
-        app: The server.
-        key: That is asked for; empty for none.
-        names: Of `GET /v1/models`.
-    """
+    """What stands before the server: the API key that is asked for, if any, and the names of its programs."""
 
     app: Any = None
     key: str = ""
@@ -95,15 +89,7 @@ async def _send(send: Any, status: int, body: dict[str, Any]) -> None:
 
 @dataclass
 class Page:
-    """The page, opened.
-
-    Attributes:
-        browser: That shows it.
-        lm: That the server asks.
-        server: Of the page.
-        front: Before it.
-        problems: What the browser may say in its console: replies that are errors.
-    """
+    """The page, opened; `problems` are what the browser may say in its console: replies that are errors."""
 
     browser: webdriver.Chrome
     lm: LMServer
@@ -522,18 +508,6 @@ def test_nothing_sticks_out_at_the_side(page, width):
     page.press(Keys.ESCAPE)
     left, right = page.all(".answer")
     assert (left.location["x"] == right.location["x"]) == (width == 360)
-
-
-def test_nothing_moves_for_those_who_want_that(page):
-    page.prefer(reduced_motion="reduce")
-    page.lm.pause = 0.05
-    page.type(QUESTION)
-    wait_for(page.browser, lambda: page.text(".answer .text"))
-    assert page.do("return document.getAnimations().length") == 0
-    page.prefer(reduced_motion="no-preference")
-    wait_for(page.browser, lambda: page.do("return document.getAnimations().length"))
-    page.at("#stop").click()
-    page.settle()
 
 
 def test_axe_finds_nothing_to_mend(page):

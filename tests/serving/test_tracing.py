@@ -1,6 +1,4 @@
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -90,18 +88,6 @@ def test_a_collector_that_is_gone_keeps_nobody_from_an_answer_nor_the_server_fro
         server.process.send_signal(signal.SIGTERM)
         assert server.wait() == 143
         assert time.monotonic() - begun < 20
-
-
-def test_where_no_variable_is_set_the_sdk_is_not_imported():
-    script = """
-import sys
-from typedrag.serving.server import open_tracing
-from typedrag.serving.settings import Settings
-assert open_tracing(Settings()) is None
-print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "mlflow"))])
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_protocol_that_is_not_spoken_is_refused(monkeypatch):

@@ -68,13 +68,6 @@ def test_demonstrations_that_go_come_and_move(tmp_path):
     assert (found.kept, found.reordered) == (2, True)
 
 
-def test_a_name_has_the_predictors_that_the_other_side_s_options_give(tmp_path):
-    options = Options(debate=Options().reason, type_classifier="lm")
-    diff = difference(build_program("typed_rag", Spy(), options=options), tmp_path)
-    assert [c.name for c in diff.options] == ["debate.combine", "debate.search", "type_classifier"]
-    assert diff.predictors == ()
-
-
 def test_what_a_stranger_s_options_name_is_not_opened(tmp_path):
     save_compiled(build_program("typed_rag", Spy()), tmp_path / "c")
     header = json.loads((tmp_path / "c" / "program.json").read_text())

@@ -79,6 +79,8 @@ def test_questions_are_lines_of_text_or_of_json():
 def test_a_line_that_is_no_question_is_named(line, problem):
     with pytest.raises(InputError, match=problem):
         read_questions(["Why?", line, "How?"], "questions.txt")
+    with pytest.raises(InputError, match=r"questions\.txt holds no question"):
+        read_questions(["\n", "  \n"], "questions.txt")
 
 
 @pytest.mark.parametrize(
@@ -97,14 +99,6 @@ def test_a_file_of_questions_is_read_by_its_kind(tmp_path, name, text, expected)
     assert read_question_file(file) == [AskedQuestion(*fields) for fields in expected]
 
 
-def test_a_table_without_questions_is_refused_by_its_columns(tmp_path):
-    (tmp_path / "q.csv").write_text("id, query\n1,Why?\n")
-    with pytest.raises(
-        InputError, match=r"q.csv, line 2 cannot be used: it has no field 'question' \(fields: id,  query"
-    ):
-        read_question_file(tmp_path / "q.csv")
-
-
 def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "LONGEST_LINE", 100)
     for name in ("q.jsonl.gz", "q.csv.gz"):
@@ -115,12 +109,6 @@ def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monk
             read_question_file(tmp_path / name)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize("lines", [[], ["\n", "  \n"]])
-def test_no_question_is_refused(lines):
-    with pytest.raises(InputError, match=r"questions\.txt holds no question"):
-        read_questions(lines, "questions.txt")
 
 
 # answering them

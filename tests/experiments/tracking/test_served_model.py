@@ -145,13 +145,6 @@ def test_a_key_that_is_none_is_refused_and_a_hanging_lm_is_bounded(model, server
         served.predict([{"question": QUESTION}])
 
 
-def test_what_this_typedrag_cannot_load_is_refused_when_the_model_is(tmp_path):
-    model = saved(tmp_path)
-    edit(model / "artifacts" / "program", "program.json", format=99)
-    with pytest.raises(Exception, match="format 99"):
-        mlflow.pyfunc.load_model(str(model))
-
-
 @pytest.mark.usefixtures("environment")
 def test_options_that_name_what_does_not_come_with_typedrag_are_named_where_it_is_loaded(tmp_path):
     model = str(saved(tmp_path, relevance="cross-encoder:somebody/model"))

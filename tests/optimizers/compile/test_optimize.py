@@ -269,9 +269,3 @@ def test_two_compiles_at_once_are_refused(tmp_path):
     )
     assert outcome.stopped == ""
     compile_module(request_for(tmp_path / "b", engine), build_optimizer("bootstrap"))
-
-
-def test_an_example_that_comes_twice_counts_twice(tmp_path):
-    one = examples(1)
-    outcome = compile_module(request_for(tmp_path, Engine(), valset=one * 3), build_optimizer("bootstrap"))
-    assert (outcome.base_candidate.n, outcome.base_candidate.of) == (3, 3)
