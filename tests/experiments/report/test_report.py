@@ -208,11 +208,7 @@ def test_what_a_run_lacks_is_left_out(tmp_path: Path):
     sections = [s["id"] for s in found.find_all("section")]
     assert sections == ["runs", "subsets", "types", "measures", "costs", "failures", "questions"]
     assert "1 of 2 failed" in found.select_one("#failures").get_text()
-
-
-def test_a_run_without_any_answer_yet_is_a_page(tmp_path: Path):
-    found = BeautifulSoup(render_report([run("rag", planned=5), run("lm", question(0, answer=None))]), "html.parser")
-    assert "0 of 5" in found.select_one("#runs").get_text()
+    assert "0 of 5" in render_report([run("rag", planned=5), run("lm", question(0, answer=None))])
 
 
 def test_no_run_is_refused_and_so_is_a_file_that_cannot_be_written(tmp_path: Path):
