@@ -281,19 +281,24 @@ class HANRAG(RoutedProgram):
         """Answer step by step, as long as another step is needed, allowed, and affordable in LM calls."""
         hanrag = self.options.hanrag
         parts: list[Part] = []
-        while (query := self._refine(question, parts)) is not None:
-            parts += self.anrag.answer_parts([query])
-            if len(parts) == hanrag.max_steps or parts[-1].answer is None:
+        while True:
+            if parts and (len(parts) == hanrag.max_steps or parts[-1].answer is None):
                 break
-            if calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
-                add_step(Step("ending", question, "no LM calls left for another step"))
-                break
-            if hanrag.discriminate_ending:
+            if parts or hanrag.end_before_first_step:
+                if calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
+                    add_step(Step("ending", question, "no LM calls left for another step"))
+                    break
                 try:
-                    if self.ending(question=question, solved=_solved(parts)).ending:
+                    if hanrag.discriminate_ending and self.ending(question=question, solved=_solved(parts)).ending:
                         break
                 except StepFailed as failure:
                     record_fallback(failure, "another step is gone")
+            query = self._refine(question, parts)
+            if query is None:
+                break
+            parts += self.anrag.answer_parts([query])
+        if not parts:
+            return self.answer_from_lm(question)
         answers = [p.answer.answer for p in parts if p.answer]
         return self._compose(question, parts, otherwise=answers[-1] if answers else "")
 

@@ -400,7 +400,7 @@ def test_what_only_concerns_how_it_is_made_may_change(evaluate):
         ({"dataset": {"split": "nothing"}}, "no split is called 'nothing'"),
         ({"lm": {"spec": "nothing"}}, "'nothing' is no LM spec"),
         ({"metrics": []}, "no metric is named"),
-        ({"dataset": {"path": "nosuch.jsonl"}}, ""),
+        ({"dataset": {"path": "nosuch.jsonl"}}, "path"),
         ({"programs": [{"program": "direct_lm", "reranker": "list:nosuch"}]}, "nosuch"),
     ],
 )

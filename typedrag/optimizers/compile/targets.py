@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import dspy
@@ -311,8 +311,7 @@ class PartTarget(Target):
 
     def tested(self, module: dspy.Module) -> dspy.Module:
         program: Any = self.check_program(require_program(module, self.name))
-        part = self.find_part(program)
-        return program.classifier if part is None else part  # only a classifier may be of another class
+        return program.classifier if self.lm_options else self.student(program)  # it may classify in another way
 
     def check_program(self, program: Program) -> Program:
         if not isinstance(program, self.program):
@@ -551,7 +550,6 @@ class SubQuestionTyperTarget(JudgeTarget):
     def examples(self, dataset: Dataset, split: str = "all") -> list[dspy.Example]:
         """Examples of a question with the sub-questions on whose types people agree; see `Target.examples`."""
         self.check_dataset(dataset)
-        agreed = [row for row in dataset.examples if human_labels.majority(row.annotated_types)]
         return [
             dspy.Example(
                 id=rows[0].id,
@@ -559,7 +557,9 @@ class SubQuestionTyperTarget(JudgeTarget):
                 sub_questions=add_keys([row.sub_question for row in rows]),
                 types=add_keys(human_labels.majority(row.annotated_types) for row in rows),
             ).with_inputs("question", "sub_questions")
-            for rows in _group_rows(agreed, split, "question")
+            for rows in _group_rows(
+                dataset.examples, split, "question", lambda row: human_labels.majority(row.annotated_types)
+            )
         ]
 
 
@@ -580,8 +580,10 @@ class _OfQuestion(dspy.Module):
         return dspy.Prediction(judgments=[self.judge(**case.inputs()) for case in cases])
 
 
-def _group_rows(rows: Sequence[dspy.Example], split: str, column: str) -> list[list[dspy.Example]]:
-    """The rows of a split by a column; a split has all rows of a question, and needs at least three questions."""
+def _group_rows(
+    rows: Sequence[dspy.Example], split: str, column: str, keep: Callable[[dspy.Example], object] = lambda row: True
+) -> list[list[dspy.Example]]:
+    """The rows to keep of a split, by a column; a split has whole questions, and needs at least three."""
     if split not in ("all", *SPLITS):
         raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
     if split != "all":
@@ -595,7 +597,7 @@ def _group_rows(rows: Sequence[dspy.Example], split: str, column: str) -> list[l
         chosen = set(bounds.get(split, questions[2 * quarter :]))
         rows = [row for row in rows if question_group(row) in chosen]
     grouped: dict[str, list[dspy.Example]] = defaultdict(list)
-    for row in rows:
+    for row in filter(keep, rows):
         grouped[row[column]].append(row)
     return list(grouped.values())
 
