@@ -98,11 +98,11 @@ class Reader:
         own = candidates.aspects or [()] * len(candidates.passages)
         every = sorted({aspect for aspects in own for aspect in aspects})  # independent of the order of passages
         [question, *aspects] = self._tokens([candidates.question, *every])
-        known = dict(zip(every, aspects, strict=True))
+        known = {name: [*tokens, self._aspect] for name, tokens in zip(every, aspects, strict=True)}
         sequences = Sequences([], [])
-        self._add(sequences, question, self._separated(aspects))
+        self._add(sequences, question, [token for name in every for token in known[name]])
         for passage, names in zip(self._tokens(candidates.passages), own, strict=True):
-            head = [*question, self._question, *self._separated([known[a] for a in names])]
+            head = [*question, self._question, *(token for name in names for token in known[name])]
             self._add(sequences, passage, head)
         return sequences
 
@@ -112,9 +112,6 @@ class Reader:
         padded = torch.tensor([[*row, *[padding] * (width - len(row))] for row in ids])
         lengths = torch.tensor([len(row) for row in ids])
         return padded, (torch.arange(width) < lengths[:, None]).long()
-
-    def _separated(self, aspects: Sequence[list[int]]) -> list[int]:
-        return [token for aspect in aspects for token in (*aspect, self._aspect)]
 
     def _add(self, sequences: Sequences, text: list[int], about: list[int]) -> None:
         """Add a text with its context: a passage with its question, or a question with its sub-aspects."""

@@ -81,12 +81,10 @@ class ListRanker:
 
 
 def is_list_ranker(folder: Path) -> bool:
-    """True if a folder holds a list ranker."""
     return (folder / SETTINGS).is_file()
 
 
 def load_list_ranker(folder: Path) -> ListRanker:
-    """The list ranker in a folder."""
     from safetensors.torch import load_file
     from transformers import AutoConfig, AutoTokenizer
 

@@ -132,5 +132,4 @@ class LogisticModel(BaseModel):
     @staticmethod
     @cache
     def load(path: Path) -> LogisticModel:
-        """Read a model that `save` wrote; each path once."""
         return LogisticModel.model_validate_json(path.read_text("utf-8"))

@@ -117,7 +117,7 @@ class ScoreFilter(RelevanceFilter):
 class CrossEncoderFilter(RelevanceFilter):
     """Keeps passages that a cross-encoder finds relevant: the probability is the sigmoid of its score, as in training.
 
-    The model is loaded at the first question and shared by filters with the same name.
+    It is loaded at the first question and shared by filters of its name.
     """
 
     def __init__(self, threshold: float, name: str = "") -> None:
@@ -139,8 +139,7 @@ class LMFilter(RelevanceFilter):
     def __init__(self, threshold: float, passage_words: int, retries: int) -> None:
         super().__init__(threshold)
         self.predict = dspy.Predict(JudgePassages)
-        self._passage_words = passage_words
-        self._retries = retries
+        self._passage_words, self._retries = passage_words, retries
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
         try:
@@ -178,8 +177,7 @@ class CascadeFilter(RelevanceFilter):
 
     def __init__(self, first: RelevanceFilter, second: LMFilter) -> None:
         super().__init__(first.threshold)
-        self.first = first
-        self.second = second
+        self.first, self.second = first, second
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
         probabilities = self.first.probabilities(query, passages)
@@ -198,10 +196,7 @@ class CascadeFilter(RelevanceFilter):
 
 
 def build_relevance_filter(spec: str, threshold: float, *, passage_words: int, retries: int) -> RelevanceFilter | None:
-    """The filter that a spec, one of the forms of `RELEVANCE_FILTERS`, names; None for `none`.
-
-    Models are loaded at the first question.
-    """
+    """The filter of a spec, with models that are loaded at the first question; None for `none`."""
     lm = LMFilter(threshold, passage_words, retries)
     match RELEVANCE_FILTERS.parse(spec):
         case Spec("none"):

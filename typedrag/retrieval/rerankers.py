@@ -213,18 +213,16 @@ class _T5Reranker(ModelReranker):
         model = AutoModelForSeq2SeqLM.from_pretrained(self.name, trust_remote_code=False)
         return model.to(accelerator()).eval()
 
-    def _written(self, query: str, text: str, number: int) -> str:
-        """The template with as much of the passage as fits."""
-        empty = self.template.format(query=query, number=number, text="")
-        room = max(0, self.most_tokens - len(self._tokenizer(empty).input_ids))
-        ids = self._tokenizer(text, add_special_tokens=False).input_ids
-        shown = text if len(ids) <= room else self._tokenizer.decode(ids[:room])
-        return self.template.format(query=query, number=number, text=shown)
-
-    def _tokens(self, texts: Sequence[str]) -> Any:
-        read = self._tokenizer(
-            list(texts), padding=True, truncation=True, max_length=self.most_tokens, return_tensors="pt"
-        )
+    def _read(self, query: str, texts: Sequence[str], numbers: Sequence[int]) -> Any:
+        """The tokens of the template with as much of each passage as fits."""
+        written = []
+        for text, number in zip(texts, numbers, strict=True):
+            empty = self.template.format(query=query, number=number, text="")
+            room = max(0, self.most_tokens - len(self._tokenizer(empty).input_ids))
+            ids = self._tokenizer(text, add_special_tokens=False).input_ids
+            shown = text if len(ids) <= room else self._tokenizer.decode(ids[:room])
+            written.append(self.template.format(query=query, number=number, text=shown))
+        read = self._tokenizer(written, padding=True, truncation=True, max_length=self.most_tokens, return_tensors="pt")
         return read.to(self._model.device)
 
 
@@ -246,7 +244,8 @@ class _PointwiseT5(_T5Reranker):
 
         scores: list[float] = []
         for first in range(0, len(texts), _BATCH):
-            read = self._tokens([self._written(query, text, 1) for text in texts[first : first + _BATCH]])
+            batch = texts[first : first + _BATCH]
+            read = self._read(query, batch, [1] * len(batch))
             begun = torch.full_like(read.input_ids[:, :1], self._model.config.decoder_start_token_id)
             with torch.inference_mode():
                 logits = self._model(**read, decoder_input_ids=begun).logits[:, 0, self._ids].float()
@@ -298,8 +297,9 @@ class LiT5Reranker(_T5Reranker):
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 
-        read = self._tokens([self._written(query, text, n) for n, text in enumerate(texts, 1)])
-        whole = " > ".join(f"[{n}]" for n in range(1, len(texts) + 1))
+        numbers = range(1, len(texts) + 1)
+        read = self._read(query, texts, numbers)
+        whole = " > ".join(f"[{n}]" for n in numbers)
         with torch.inference_mode():
             states = self._model.get_encoder()(**read).last_hidden_state
             written = self._model.generate(

@@ -1,8 +1,8 @@
 """Building an index and adding to it: with a BM25 part, a dense part, or both."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -31,6 +31,10 @@ class Built(NamedTuple):
     dense: DenseManifest | None
 
 
+def silent_stage(unit: str) -> AbstractContextManager[Callable[[int], object]]:
+    return nullcontext(lambda rows: None)
+
+
 def build_index(
     passages: Iterable[Passage],
     out: Path,
@@ -45,7 +49,7 @@ def build_index(
     force: bool = False,
     resume: bool = False,
     threads: int | None = None,
-    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+    stage: Stage = silent_stage,
 ) -> Built:
     """Build an index of passages, streaming them in bounded memory.
 
@@ -94,7 +98,7 @@ def append_index(
     resume: bool = False,
     force: bool = False,
     threads: int | None = None,
-    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+    stage: Stage = silent_stage,
 ) -> Built:
     """Add passages to each part that an index has, streaming them in bounded memory.
 
@@ -120,7 +124,7 @@ def embed_index(
     *,
     approximate: str | None = None,
     force: bool = False,
-    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+    stage: Stage = silent_stage,
 ) -> Built:
     """Embed the passages of an index. What is embedded already, also by an interrupted call, is kept unless forced.
 

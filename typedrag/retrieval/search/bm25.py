@@ -55,7 +55,6 @@ class BM25Retriever(NoDeepcopy):
         self._kept: dict[int, Passage] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """The `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"index {self.index} cannot be searched"):
@@ -69,7 +68,6 @@ class BM25Retriever(NoDeepcopy):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Values that tell its results from another retriever's."""
         settings: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
         own = {name: value for name, value in settings.items() if value != getattr(self.manifest, name)}
         language = {"language": self.manifest.language} if self.manifest.language != ENGLISH else {}
@@ -80,19 +78,17 @@ class BM25Retriever(NoDeepcopy):
         return _passages(self._searcher, self.manifest.passages)
 
     def passage(self, passage_id: str) -> Passage | None:
-        """The passage of this id; None if the index holds none."""
         with in_java(f"index {self.index} cannot be read"):
             document = self._searcher.doc(passage_id)
             return None if document is None else _parse(document.get("raw"))
 
     def _read(self, hit: Any) -> Passage:
         number = hit.lucene_docid
-        passage = self._kept.get(number)
-        if passage is None:
-            read = _parse(hit.lucene_document.get("raw"))
+        if (passage := self._kept.get(number)) is None:
+            passage = _parse(hit.lucene_document.get("raw"))
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            self._kept[number] = passage = read
+            self._kept[number] = passage
         return Passage(id=passage.id, text=passage.text, title=passage.title, score=hit.score)
 
 
@@ -151,7 +147,6 @@ class GoldRetriever(NoDeepcopy):
         return {**self._index.identity, "retriever": "gold"}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """The first `k` labelled passages, for each query the same."""
         ids, gold = call_context().labels.get("passage_ids"), list[Passage]()
         if not ids:
             raise InputError(

@@ -36,10 +36,8 @@ class ApproximateSearch:
     def __init__(self, folder: Path, embeddings: Embeddings) -> None:
         import faiss
 
-        self._embeddings = embeddings
-        self._index = faiss.read_index(
-            str(folder / dense_part.APPROXIMATE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY
-        )
+        self._embeddings, file = embeddings, str(folder / dense_part.APPROXIMATE)
+        self._index = faiss.read_index(file, faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         if self._index.ntotal != len(embeddings):
             raise ValueError(f"{dense_part.APPROXIMATE} holds {self._index.ntotal} embeddings")
         if lists := faiss.try_extract_index_ivf(self._index):
