@@ -30,7 +30,7 @@ from typedrag.core.records import Answer
 from typedrag.datasets import sample_questions
 from typedrag.experiments import AskedQuestion, MetricResult, Outcome, answer_questions
 from typedrag.experiments.config import LMConfig
-from typedrag.experiments.executors import ask_job
+from typedrag.experiments.executors import AskJob
 from typedrag.experiments.loading import program_source
 from typedrag.experiments.ray_pool import JobSpec, RayPool, connect
 from typedrag.retrieval import open_retriever
@@ -134,7 +134,7 @@ def work_at(api_base: str) -> JobSpec:
     source = program_source("typed_rag")
     options, identity = source.options(as_published=False), open_retriever("bm25").identity
     lm = LMConfig(spec=f"vllm:{MODEL}", api_base=api_base)
-    return ask_job(source, options, retriever=None, index=None, identity=identity, reranker="none", lm=lm)
+    return AskJob(source, options, None, None, identity, "none", lm).with_environment()
 
 
 def main() -> None:

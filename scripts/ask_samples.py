@@ -16,7 +16,7 @@ import dspy
 from rich.console import Console
 
 from typedrag import Answer, BM25Retriever, Options, open_lm, use_lm
-from typedrag.cli.answers import draw_trace
+from typedrag.cli.ask import draw_trace
 from typedrag.cli.terminal import run
 from typedrag.core.records import Answered
 from typedrag.datasets import SampleQuestion, sample_questions

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tests.lm_server import MODEL, lm_server, words
 from tests.scripted import scripted
-from typedrag.cli.answers import Drawing, follow
+from typedrag.cli.ask import Drawing, follow
 from typedrag.core.events import AnswerStarted, AnswerToken, Classified, Read, Searched, SubAnswered
 from typedrag.core.records import NOT_FROM_COLLECTION, Passage, SubAnswer
 from typedrag.programs import build_program

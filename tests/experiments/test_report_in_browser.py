@@ -153,15 +153,6 @@ def test_the_page_s_policy_stops_what_would_get_through(opened):
     assert "Content Security Policy" in opened.get_log("browser")[0]["message"]
 
 
-def test_both_themes(opened):
-    def ground() -> str:
-        return opened.execute_script("return getComputedStyle(document.body).backgroundColor")
-
-    before = ground()
-    opened.find_element(By.ID, "theme").click()
-    assert {before, ground()} == {"rgb(251, 251, 250)", "rgb(20, 22, 26)"}
-
-
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_sticks_out_at_the_side(opened, width):
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}

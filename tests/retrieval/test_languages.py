@@ -48,6 +48,12 @@ def passages(language):
     return [Passage(f"{language}-{n}", text, title=text[:5]) for n, text in enumerate(TEXTS[language][0])]
 
 
+def test_a_standard_index_finds_words_and_not_their_stems(tmp_path):
+    held = [Passage("p1", "The bakers are baking."), Passage("p2", "He bakes.")]
+    build_index(held, tmp_path / "idx", sources=["test"], language="standard")
+    assert [p.id for p in BM25Retriever(tmp_path / "idx").search(["baking"], 2)[0]] == ["p1"]
+
+
 @pytest.mark.parametrize("language", TEXTS)
 def test_an_index_is_read_as_its_passages_language_is_and_says_so(tmp_path, language):
     _, query, analyzer = TEXTS[language]

@@ -11,7 +11,7 @@ import pytest
 from typedrag.core.errors import InputError
 from typedrag.core.records import Usage
 from typedrag.lms.cost import Spending
-from typedrag.runs import Result, RunFolder, Store, is_run, read_folder
+from typedrag.runs import Result, RunFolder, read_folder
 from typedrag.runs.folder import FILE
 
 ITEMS = {f"q{n}": {"question": f"Why {n}? ß😀"} for n in range(4)}
@@ -50,21 +50,6 @@ def test_what_is_put_in_comes_out(folder):
     assert contents.notes == {"name": "the run", "mlflow run": "xyz"}
     assert contents.results == tuple(results) and [r.failed for r in results] == [False, True, False]
     assert contents.spent == Spending(Usage(6, 60, 12), dollars=0.75, unpriced=3)
-
-
-def test_a_store_without_a_file_is_in_memory():
-    store = Store()
-    store.add(result("q1"))
-    assert store.read().results == (result("q1"),)
-
-
-@pytest.mark.parametrize("durable", [True, False])
-def test_an_open_run_can_get_more_items(folder, durable):
-    some = dict(list(ITEMS.items())[:3])
-    with opened(folder, items={"q0": ITEMS["q0"]}, durable=durable) as held:
-        held.store.plan(some)
-        held.store.plan(some)
-        assert held.store.read().items == some
 
 
 def test_a_closed_run_is_a_single_file_that_can_be_read_where_nothing_can_be_written(folder, tmp_path):
@@ -136,13 +121,6 @@ def test_a_run_goes_on_where_it_stood(folder):
     with opened(folder, notes={"git commit": "def"}, resume=True) as held:
         assert held.store.read().results == (result("q2"),)
         assert held.store.read().notes == {"git commit": "abc"}
-
-
-def test_one_that_is_not_there_is_begun(folder):
-    assert not is_run(folder)
-    with opened(folder, resume=True) as held:
-        assert held.store.read().items == ITEMS
-    assert is_run(folder)
 
 
 def test_a_run_only_goes_on_if_that_is_wanted(folder):

@@ -216,17 +216,3 @@ def test_what_hangs_is_not_waited_for(tmp_path):
     process.communicate(timeout=30)
     assert process.returncode == -signal.SIGTERM
     assert read_folder(tmp_path / "run").results == ()
-
-
-def test_a_kill_loses_nothing_that_was_done(tmp_path):
-    process = started(tmp_path / "run", 0.05)
-    done = []
-    while len(done) < 10:
-        done += [line.split()[1] for line in [process.stdout.readline()] if line.startswith("end")]
-    process.kill()
-    process.communicate()
-    results = [r.item for r in read_folder(tmp_path / "run").results]
-    assert len(results) == len(set(results)) and set(done[:8]) <= set(results)
-    again = started(tmp_path / "run", 0)
-    begun = {line.split()[1] for line in again.communicate(timeout=60)[0].splitlines() if line.startswith("begin")}
-    assert begun == {f"q{n}" for n in range(50)} - set(results)

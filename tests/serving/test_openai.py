@@ -198,13 +198,6 @@ def test_an_lm_that_fails_amid_a_stream_ends_it_in_an_error(sample_retriever):
     assert "/srv" not in f"{failure.value} {plain.value} {plain.value.body}"
 
 
-def test_text_may_come_in_parts():
-    parts = [{"type": "text", "text": "Why does bread rise"}, {"type": "text", "text": "in the oven?"}]
-    with lm_server() as lm, served(program(lm)) as server:
-        assert ask(server, [{"role": "user", "content": parts}]).typedrag["question"].endswith("rise\nin the oven?")
-        assert lm.calls
-
-
 def test_earlier_turns_make_the_question_stand_alone():
     with lm_server(reply=reply) as lm, served(program(lm)) as server:
         made = ask(server, CHAT)

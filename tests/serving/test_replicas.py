@@ -75,9 +75,9 @@ def test_signals_reach_all_and_sigterm_loses_no_answer(tmp_path):
     ):
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("program direct_lm is served anew", 2)
-        processes = replicas(server)
+        processes, reloads = replicas(server), len(lm.calls)  # one or two: the workers share replies
         replies = [pool.submit(server.ask, f"Why {n}?") for n in range(16)]
-        wait_for_calls(lm, 17)
+        wait_for_calls(lm, reloads + 16)
         server.process.send_signal(signal.SIGTERM)
         go_on.set()
         assert [reply.result().status_code for reply in replies] == [200] * 16

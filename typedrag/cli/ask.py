@@ -1,23 +1,34 @@
-"""`typedrag ask`: answer one question, or a file of them."""
+"""`typedrag ask`: answer one question, drawn while it is answered, or a file of them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from pydantic import Field, PositiveInt
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+from rich.tree import Tree
 
 from typedrag.cli import options
-from typedrag.cli.terminal import counting, in_words, print_json, say
+from typedrag.cli.terminal import counting, in_words, is_quiet, print_json, say
+from typedrag.core import events
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
-from typedrag.core.records import Answered
+from typedrag.core.records import FALLBACK, Answer, Answered, Step
 from typedrag.experiments.config import EvaluationConfig, LMConfig, SpendingCaps
+from typedrag.experiments.results import Tally
 from typedrag.files.text_files import write_text
+from typedrag.lms.cost import Spending, track_calls
+from typedrag.lms.vllm import split_address
 
 if TYPE_CHECKING:
     from typedrag.experiments import AskedQuestion, Outcome
@@ -25,6 +36,12 @@ if TYPE_CHECKING:
     from typedrag.programs import Program
 
 STDIN = Path("-")
+_WIDEST = 300
+_SOURCES = {
+    Answered.PASSAGES: "answered from passages",
+    Answered.KNOWLEDGE: "answered from what the LM knows",
+    Answered.NOTHING: "not answered",
+}
 FIELDS = options.field_options(
     EvaluationConfig,
     "programs.as_published",
@@ -100,9 +117,7 @@ def command(
     from typedrag.experiments.loading import program_source
     from typedrag.experiments.ray_pool import connect
     from typedrag.lms.client import CALLS_IN_FLIGHT, limit_calls_in_flight
-    from typedrag.lms.cost import track_calls
     from typedrag.lms.lm import default_spec, open_lm, use_lm
-    from typedrag.lms.vllm import split_address
     from typedrag.retrieval import open_reranker
 
     spec, address = split_address(lm["spec"] or default_spec())
@@ -113,7 +128,7 @@ def command(
     )
     source.check_unlabelled(program_options, retriever)
     reranker = source.choose_reranker(how["reranker"], as_published=as_published)
-    searched = source.open_retriever(index, retriever)
+    searched = source.open_retriever(index, retriever, as_published=as_published)
     program = source.build(searched, open_reranker(reranker), program_options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
@@ -141,13 +156,13 @@ def command(
             return
         answering: Program | Executor = program
         if number := stack.enter_context(connect(executor, values["workers"], threads=threads, calls=calls)):
-            from typedrag.experiments.executors import ask_job
+            from typedrag.experiments.executors import AskJob
             from typedrag.experiments.ray_pool import RayPool
 
-            job = ask_job(
-                source, program_options, retriever=retriever, index=index, identity=identity, reranker=reranker,
-                lm=LMConfig(spec=spec, api_base=address or lm["api_base"], **opened),
-            )  # fmt: skip
+            worker_lm = LMConfig(spec=spec, api_base=address or lm["api_base"], **opened)
+            job = AskJob(
+                source, program_options, retriever, index, identity, reranker, worker_lm, as_published
+            ).with_environment()
             answering = stack.enter_context(closing(RayPool(job, number, threads=threads, calls=calls)))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,
@@ -177,10 +192,6 @@ def _read_questions(file: Path) -> list[AskedQuestion]:
 
 
 def _answer_one(program: Program, question: str, question_type: str | None, *, as_json: bool, trace: bool) -> None:
-    from rich.console import Console
-
-    from typedrag.cli.answers import draw_trace, follow
-
     console = Console(stderr=True)
     answer = follow(program, question, question_type, console)
     if trace:
@@ -201,12 +212,7 @@ def _answer_one(program: Program, question: str, question_type: str | None, *, a
 
 
 def _answer_many(questions: list[AskedQuestion], out: Path | None, *, trace: bool, **how: Any) -> None:
-    from rich.console import Console
-
-    from typedrag.cli.answers import draw_trace
     from typedrag.experiments import answer_questions
-    from typedrag.experiments.results import Tally
-    from typedrag.lms.cost import Spending
 
     ended: dict[int, Outcome] = {}
     printed = 0
@@ -232,3 +238,92 @@ def _answer_many(questions: list[AskedQuestion], out: Path | None, *, trace: boo
     say(f"{tally.questions - tally.failed} of {len(questions)} questions have an answer" + (f": {out}" if out else ""))
     say(f"of the answers: {tally.sources}")
     say(f"spent: {in_words(sum((outcome.spent for outcome in outcomes), Spending()))}")
+
+
+def follow(program: Program, question: str, question_type: str | None, console: Console) -> Answer:
+    """The answer to a question; at a terminal, its steps and text are shown while it is made, then cleared."""
+    if not console.is_terminal or is_quiet():
+        return Answer.from_prediction(program(question=question, question_type=question_type))
+    drawing = Drawing(question)
+
+    async def draw(stream: AsyncIterator[events.Event]) -> Answer:
+        answer = None
+        async for event in stream:
+            drawing.add(event)
+            live.update(drawing.render())
+            if isinstance(event, events.AnswerEnded):
+                answer = event.answer
+        assert answer is not None  # a stream without an answer ends in an error
+        return answer
+
+    with Live(drawing.render(), console=console, transient=True, vertical_overflow="visible") as live:
+        return asyncio.run(draw(program.stream(question=question, question_type=question_type)))
+
+
+class Drawing:
+    """The state of an answer so far: a tree of its steps, and its text."""
+
+    def __init__(self, question: str) -> None:
+        self._tree = Tree(f"[bold]{escape(question)}[/bold]")
+        self._parts: dict[str, Tree] = {"": self._tree}
+        self._text = ""
+
+    def add(self, event: events.Event) -> None:
+        """Add an event."""
+        branch = self._parts.get(event.part, self._tree)
+        match event:
+            case events.AnswerStarted():
+                self._text = ""
+            case events.AnswerToken(text=text):
+                self._text += text
+            case events.Classified(question_type=question_type, type_unsure=unsure, route=route):
+                branch.add(f"[cyan]{escape(question_type or route)}[/cyan]{' (type unsure)' * unsure}")
+            case events.Searched(queries=queries):
+                for query in queries:
+                    self._parts.setdefault(query, branch.add(escape(query)))
+            case events.Read(passages=passages):
+                read = " ".join(p.id for p in passages) or "what the LM knows"
+                branch.add(f"[green]{escape(read)}[/green]")
+            case events.SubAnswered(sub_answer=sub_answer):
+                branch.add(escape(sub_answer.answer))
+            case events.StepEnded(step=step) if step.name == FALLBACK:
+                branch.add(f"[yellow]fallback: {escape(step.output)}[/yellow]")
+
+    def render(self) -> RenderableType:
+        """The drawing as a renderable of rich."""
+        return Group(self._tree, Text(self._text)) if self._text else self._tree
+
+
+def draw_trace(answer: Answer, console: Console) -> None:
+    """Print the steps of an answer: input, output, passages, LM calls, tokens, seconds."""
+    title = f"[bold]{escape(answer.question)}[/bold]"
+    if answer.question_type:
+        title += f"  [cyan]{answer.question_type}[/cyan]" + (" (type unsure)" if answer.type_unsure else "")
+    if answer.route:
+        title += f"  [cyan]{escape(answer.route)}[/cyan]"
+    tree = Tree(title)
+    for step in answer.steps:
+        _add_step(tree, step)
+    lines = [f"{answer.usage.in_words()}, {answer.seconds:.1f} s; {_SOURCES[answer.answered]}"]
+    if answer.answered is Answered.PASSAGES:
+        lines[0] += f"; cites {escape(', '.join(answer.citations)) or 'nothing'}"
+    if answer.fallback:
+        lines.append(f"[yellow]fallback: {escape(answer.fallback)}[/yellow]")
+    console.print(Group(tree, *lines))
+
+
+def _add_step(tree: Tree, step: Step) -> None:
+    output = step.output if len(step.output) <= _WIDEST else step.output[:_WIDEST] + "…"
+    label = f"[bold]{step.name}[/bold]  {escape(step.input)}"
+    if output:
+        label += f"  ─► {escape(output)}"
+    if step.passage_ids:
+        label += f"  [green]{escape(' '.join(step.passage_ids))}[/green]"
+    calls = [step.usage.in_words()] if step.usage.lm_calls else []
+    if cost := ", ".join([*calls, *([f"{step.seconds:.2f} s"] if step.seconds else [])]):
+        label += f"  [dim]{cost}[/dim]"
+    branch = tree.add(label)
+    for dropped in step.dropped:
+        branch.add(f"[yellow]dropped: {escape(dropped)}[/yellow]")
+    for inner in step.steps:
+        _add_step(branch, inner)

@@ -7,12 +7,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from typedrag.cli import options
 from typedrag.cli.terminal import print_json, say, wide_console
+from typedrag.experiments.formats import format_count, format_estimate, format_p, format_value
+from typedrag.experiments.results import read_run
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from typedrag.experiments.compare import Difference
 
 _MARKS = {"better": "+", "worse": "-", "": ""}
@@ -42,10 +47,8 @@ def command(
     and subsets apart). If the corrected one is below 0.05, + marks a better and - a worse run. A warning
     tells if a run is better by a judge and less truthful, both beyond chance.
     """
-    from rich.markup import escape
 
     from typedrag.experiments.compare import compare
-    from typedrag.experiments.results import read_run
 
     comparison = compare([read_run(f) for f in folders], measures=measures, by=by, seed=seed, force=force)
     for conflict in comparison.conflicts:
@@ -65,11 +68,6 @@ def command(
 
 
 def _print_run(run: str, baseline: str, differences: Sequence[Difference], console: Console) -> None:
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    from typedrag.experiments.formats import format_count, format_estimate, format_p, format_value
 
     table = Table(box=box.SIMPLE_HEAD, title=escape(f"{run} against {baseline}"), title_justify="left", pad_edge=False)
     table.add_column("mean of", overflow="fold")
@@ -118,7 +116,6 @@ def report(
     """
     from typedrag.experiments.judges.pairwise import FILE, read_pairwise
     from typedrag.experiments.report import write_report
-    from typedrag.experiments.results import read_run
 
     runs = [read_run(folder) for folder in folders]
     beside = folders[0].resolve().parent / FILE

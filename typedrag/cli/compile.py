@@ -9,6 +9,7 @@ import click
 
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, in_words, print_json, say, wide_console
+from typedrag.experiments.formats import format_estimate, format_p, format_value
 from typedrag.optimizers.compile.config import CompileConfig
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """List optimizers with their options, and the modules that can be compiled."""
     if not value or ctx.resilient_parsing:
         return
-    from typedrag.optimizers.compile.labelled_targets import ALONE
-    from typedrag.optimizers.compile.targets import MODULES
+    from typedrag.optimizers.compile.targets import ALONE, MODULES
     from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
     from typedrag.optimizers.compile.teleprompters.any_of_dspy import PREFIX, usable_names
 
@@ -154,7 +154,6 @@ def _say_candidate(target: str, candidate: Candidate) -> None:
 
 def _draw(test: HeldOut, result: CompileResult) -> None:
     from typedrag.experiments.compare import ALL
-    from typedrag.experiments.formats import format_estimate, format_p, format_value
     from typedrag.experiments.held_out import format_truth, format_verdict
     from typedrag.optimizers.compile.run import JUDGE
 

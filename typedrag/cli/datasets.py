@@ -16,6 +16,8 @@ from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, claim_file, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.files.text_files import write_json_lines
+from typedrag.lms.cost import track_calls
+from typedrag.runs.work import Stages
 
 if TYPE_CHECKING:
     import dspy
@@ -183,10 +185,8 @@ def _build(
     from typedrag.builders import BUILDERS
     from typedrag.experiments.config import SpendingCaps
     from typedrag.lms.client import limit_calls_in_flight
-    from typedrag.lms.cost import track_calls
     from typedrag.lms.lm import open_lm
     from typedrag.lms.replies import use_reply_store
-    from typedrag.runs.work import Stages
 
     claim_file(out)
     settings = {name: value for name, value in values.get("settings", {}).items() if value not in (None, (), {})}

@@ -11,10 +11,11 @@ from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, in_words, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, SpendingCaps
+from typedrag.experiments.results import GroupSummary, RunSummary
+from typedrag.runs import is_run
 
 if TYPE_CHECKING:
     from typedrag.experiments.evaluate import Evaluated
-    from typedrag.experiments.results import GroupSummary, RunSummary
 
 FIELDS = options.field_options(
     EvaluationConfig,
@@ -95,7 +96,6 @@ def command(
 
     from typedrag.experiments.config_file import read_config
     from typedrag.experiments.evaluate import run_evaluation
-    from typedrag.runs import is_run
 
     job = read_config(config, values, settings)
     if only is not None:

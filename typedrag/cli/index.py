@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,7 +47,9 @@ def build(
     = None,
     k1: Annotated[float | None, "BM25's term frequency saturation; default: 0.9."] = None,
     b: Annotated[float | None, "BM25's length normalisation; default: 0.4."] = None,
-    language: Annotated[str | None, "Language of the passages, such as en, de or th; default: detected."] = None,
+    language: Annotated[
+        str | None, "Language of the passages, such as en, de or th; standard: words without stems. Default: detected."
+    ] = None,
     dense: Annotated[
         str | None, options.Metavar("MODEL"),
         "Also embed the passages with this sentence-transformers model: all-minilm-l6-v2, a folder or a name of the "
@@ -176,7 +179,6 @@ def search(
 
     INDEX is a folder, or an address, which says itself how it is searched.
     """
-    from dataclasses import asdict
 
     from typedrag.retrieval import open_retriever, retriever_parts
     from typedrag.retrieval.opening import brings_index

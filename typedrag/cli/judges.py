@@ -14,7 +14,10 @@ from pydantic import DirectoryPath, Field, PositiveInt
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, claim_file, draw_table, print_json, say
 from typedrag.core.errors import InputError
+from typedrag.experiments.results import read_run
 from typedrag.files.text_files import write_text
+from typedrag.lms.models import cache_dir
+from typedrag.lms.vllm import split_address
 
 if TYPE_CHECKING:
     import dspy
@@ -73,9 +76,7 @@ def check(
     from typedrag.experiments.judges.check import check_judges, judges_page
     from typedrag.experiments.judges.judging import CheckSettings, Scorer
     from typedrag.lms.lm import default_spec
-    from typedrag.lms.models import cache_dir
     from typedrag.lms.replies import use_reply_store
-    from typedrag.lms.vllm import split_address
     from typedrag.optimizers.compile.held_out import check_saved_judge
 
     out = out and claim_file(out)
@@ -122,7 +123,6 @@ def pairwise(
     RUN): after an interruption, the same command makes only the missing ones.
     """
     from typedrag.experiments.judges.pairwise import FILE, compare_pairwise, write_pairwise
-    from typedrag.experiments.results import read_run
     from typedrag.lms.replies import REPLIES, use_reply_store
 
     runs = [read_run(folder) for folder in folders]

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -124,15 +124,6 @@ def _stop(number: int, _: object) -> None:
     raise KeyboardInterrupt
 
 
-def _leave(number: int) -> NoReturn:
-    """Exit for a signal, without waiting for calls in threads: at an interpreter's usual end, they would crash it."""
-    message, status = _SIGNALS[signal.Signals(number)]
-    with suppress(OSError):
-        click.echo(message, err=True)
-        sys.stdout.flush()
-    os._exit(status)
-
-
 def main() -> None:
     """Run the command line."""
     for number in _SIGNALS:
@@ -149,7 +140,11 @@ def main() -> None:
         sys.exit(ExitCode.FAILED)
     finally:
         if _received:  # whatever became of the exception on its way
-            _leave(_received[0])
+            message, status = _SIGNALS[signal.Signals(_received[0])]
+            with suppress(OSError):
+                click.echo(message, err=True)
+                sys.stdout.flush()
+            os._exit(status)  # without waiting for calls in threads: at an interpreter's usual end, they would crash it
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Table = Mapping[str, Mapping[str, tuple[str, str]]]
 """Commands by their headings: a name, its module (with `:ATTRIBUTE` if that is not `command`) and what it does."""
-Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
 GROUPS: Mapping[str, str] = {
     "Program and passages": "program as-published option reranker retriever index top-k answers system type module "
@@ -366,14 +366,11 @@ def make_option(
     known = default if default is not None else shown
     if get_origin(kind) in (dict, Mapping):
         inner = get_args(kind)[1]
-        forms: dict[Any, tuple[str, Callback]] = {
-            Any: ("NAME=VALUE", _read_assignments),
-            str: ("NAME=COLUMN", _read_columns),
-        }
-        form, callback = forms.get(inner, ("NAME=VALUE,…", _read_choices))
-        settings |= {"required": False, "multiple": True, "metavar": metavar or form, "callback": callback}
+        form = {Any: "NAME=VALUE", str: "NAME=COLUMN"}.get(inner, "NAME=VALUE,…")
+        settings |= {"required": False, "multiple": True, "metavar": metavar or form}
+        settings["callback"] = partial(_read_pairs, inner)
     elif any(isinstance(each, Joined) for each in metadata):
-        settings |= {"multiple": True, "callback": _join}
+        settings |= {"multiple": True, "callback": lambda _, __, values: ",".join(values) if values else None}
         about += " Several: with commas, or repeated."
     elif kind is bool:
         if known is True and "/" not in flags[-1]:
@@ -431,28 +428,18 @@ def _click_type(kind: Any, metadata: Sequence[Any]) -> Any:
     return click.FloatRange(low, high, min_open="gt" in bounds, max_open="lt" in bounds)
 
 
-def _join(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:
-    return ",".join(values) if values else None
-
-
-def _read_assignments(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    """`NAME=VALUE` as nested values, read as YAML."""
+def _read_pairs(kind: Any, _: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """`NAME=VALUE` as nested values read as YAML if of any kind, `NAME=COLUMN` of texts, else `NAME=VALUE,VALUE`."""
     if not values:
         return {}
-    from typedrag.experiments.config_file import with_settings
+    if kind is Any:
+        from typedrag.experiments.config_file import with_settings
 
-    return with_settings({}, values, max(option.opts, key=len))
+        return with_settings({}, values, max(option.opts, key=len))
+    if kind is str:
+        from typedrag.datasets import field_mapping
 
-
-def _read_columns(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    if not values:
-        return {}
-    from typedrag.datasets import field_mapping
-
-    return field_mapping(values)
-
-
-def _read_choices(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        return dict(field_mapping(values))
     chosen = {}
     for choice in values:
         name, equals, categories = choice.partition("=")

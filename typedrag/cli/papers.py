@@ -13,6 +13,7 @@ from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, SpendingCaps
+from typedrag.lms.cost import CostTracker, format_dollars
 
 if TYPE_CHECKING:
     from typedrag.papers.config import Kind, PaperTable
@@ -80,7 +81,6 @@ def run(
     A page and the same as JSON are written into --out. The same command continues what was interrupted, and a
     larger --limit adds questions. NAME may be a YAML file of your own.
     """
-    from typedrag.lms.cost import CostTracker
     from typedrag.papers.config import find_table
     from typedrag.papers.experiments import (
         Callbacks,
@@ -182,7 +182,6 @@ def _list(folder: Path, limit: int | None, as_json: bool) -> None:
 
 
 def _figures(expected: TableEstimate) -> list[str]:
-    from typedrag.lms.cost import format_dollars
 
     spent, questions = expected.spent, "?" if expected.questions is None else f"{expected.questions:,}"
     if spent is None:

@@ -12,9 +12,12 @@ import click
 from pydantic import NonNegativeInt, PositiveInt
 
 from typedrag.cli import options
-from typedrag.cli.terminal import RunsProgress, claim, counting, draw_table, print_json, say, wide_console
+from typedrag.cli.terminal import RunsProgress, claim_file, counting, draw_table, print_json, say, wide_console
 from typedrag.core.errors import InputError
+from typedrag.experiments.formats import format_estimate, format_p
+from typedrag.experiments.results import read_run
 from typedrag.optimizers.list_ranker.run import RankerTrainConfig
+from typedrag.runs.work import Stages
 
 if TYPE_CHECKING:
     import dspy
@@ -69,7 +72,6 @@ def pools(
     """
     from typedrag.datasets.dataset import load_dataset, sample
     from typedrag.datasets.richrag import write_pools
-    from typedrag.experiments.results import read_run
     from typedrag.lms.lm import open_lm, use_lm
     from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.list_ranker.pools import (
@@ -84,7 +86,7 @@ def pools(
 
     if bool(dataset) == bool(runs):
         raise InputError("pools are made of a dataset or of runs", "Name either --dataset or --run")
-    claim(out)
+    claim_file(out)
     if dataset:
         loaded = load_dataset(dataset, path, **loading)
         examples = loaded.split(split)
@@ -120,7 +122,6 @@ def _predict_aspects(examples: Sequence[dspy.Example], program: str, threads: in
     from typedrag.lms.client import limit_calls_in_flight
     from typedrag.optimizers.list_ranker.pools import predicted_aspects
     from typedrag.programs import RichRAG
-    from typedrag.runs.work import Stages
 
     source = program_source(program)
     built = source.without_index(source.options(as_published=False))
@@ -242,7 +243,6 @@ def evaluate(
 
 
 def _draw(report: RankerReport) -> None:
-    from typedrag.experiments.formats import format_estimate, format_p
     from typedrag.optimizers.list_ranker.measures import MEASURES
 
     console = wide_console(160)

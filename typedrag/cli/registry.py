@@ -8,6 +8,7 @@ from pydantic import PositiveInt
 
 from typedrag.cli import options
 from typedrag.cli.terminal import clean_text, draw_table, print_json, say, wide_console
+from typedrag.experiments.formats import format_estimate
 
 TrackingURI = Annotated[
     str | None, "MLflow's store; default: MLFLOW_TRACKING_URI, else in typedrag's data folder.", "--tracking-uri"
@@ -25,7 +26,6 @@ def list_programs(*, tracking_uri: TrackingURI = None, as_json: options.Json = F
 
     The score is the mean of the objective before and after compiling, with its 95 % interval.
     """
-    from typedrag.experiments.formats import format_estimate
     from typedrag.experiments.tracking.registry import registered_programs
 
     programs = registered_programs(tracking_uri=tracking_uri)

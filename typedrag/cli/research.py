@@ -7,15 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+
 from typedrag.cli import options
 from typedrag.cli.terminal import clean_text, draw_table, print_json, say, wide_console
 from typedrag.core.errors import InputError
+from typedrag.experiments.formats import format_estimate, format_p
+from typedrag.lms.cost import Price, Spending, format_dollars
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from typedrag.experiments.diff import Change, PredictorDiff, ProgramDiff
-    from typedrag.lms.cost import Spending
 
 _LONGEST_VALUE = 400
 _UNGUARDED = "they no longer say never to follow instructions in what is quoted, such as passages"
@@ -36,10 +39,8 @@ def cost(
     A RUN is the --out of evaluate, compile, sweep or ask --file, or a folder that holds such. What kept
     replies and judgments have answered cost nothing and is not in it.
     """
-    from pydantic import ValidationError
 
     from typedrag.experiments.cost import read_costs, spending_fields
-    from typedrag.lms.cost import Price, Spending, format_dollars
 
     known = None
     if price is not None:
@@ -97,7 +98,6 @@ def diff(
 
 
 def _draw_diff(diff: ProgramDiff) -> None:
-    from typedrag.experiments.formats import format_estimate, format_p
 
     console = wide_console(120, markup=False, emoji=False)
     total = len(diff.predictors) + len(diff.unchanged)
@@ -127,7 +127,6 @@ def _draw_diff(diff: ProgramDiff) -> None:
 
 
 def _print_predictor(predictor: PredictorDiff, console: Console) -> None:
-    from rich.text import Text
 
     from typedrag.programs.artifact import AUGMENTED
 

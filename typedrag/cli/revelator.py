@@ -14,10 +14,10 @@ from pydantic import DirectoryPath, FilePath, PositiveInt
 from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, counting, draw_table, print_json, say, wide_console
 from typedrag.core.errors import InputError
+from typedrag.lms.models import cache_dir
 from typedrag.optimizers.revelator import TrainingSettings
 
 if TYPE_CHECKING:
-    from typedrag.optimizers.revelator import RoleScore
     from typedrag.programs import HANRAG
 
 _SHOWN_MISTAKES = 5
@@ -146,9 +146,19 @@ def evaluate(
             dataset, hanrag, roles=measured, part=split, limit=limit, threads=threads, listener=shown.show
         )
     if as_json:
-        print_json(*map(asdict, scores))
-    else:
-        _draw(scores)
+        return print_json(*map(asdict, scores))
+    rows = []
+    for score in scores:
+        figures = (score.score, score.measures.get("macro_f1"), score.majority)
+        value, *others = ["–" if figure is None else f"{figure:.3f}" for figure in figures]
+        rows.append([score.role, str(score.n), str(score.failed), str(score.interval or value), *others])
+    console = wide_console(80)
+    draw_table(("role", "n", "failed", "score", "macro-F1", "most frequent"), rows, console=console)
+    for score in scores:
+        mistakes = score.confusion.mistakes() if score.confusion else []
+        for right, wrong, count in mistakes[:_SHOWN_MISTAKES]:
+            console.print(f"{score.role}: {right} taken for {wrong}: {count}", markup=False)
+    return None
 
 
 @contextmanager
@@ -157,7 +167,6 @@ def _in_this_process(model: Path) -> Iterator[None]:
     import dspy
 
     from typedrag.lms.adapter import SchemaAdapter
-    from typedrag.lms.models import cache_dir
     from typedrag.lms.replies import use_reply_store
     from typedrag.optimizers.revelator import open_local_lm
 
@@ -178,26 +187,3 @@ def _open_program(name: str, options: dict[str, Any]) -> HANRAG:
     if not isinstance(program, HANRAG):
         raise InputError(f"program '{name}' has no revelator", "Name hanrag, or a folder that it was compiled to")
     return program
-
-
-def _draw(scores: list[RoleScore]) -> None:
-    def share(value: float | None) -> str:
-        return "–" if value is None else f"{value:.3f}"
-
-    rows = [
-        [
-            score.role,
-            str(score.n),
-            str(score.failed),
-            str(score.interval or share(score.score)),
-            share(score.measures.get("macro_f1")),
-            share(score.majority),
-        ]
-        for score in scores
-    ]
-    console = wide_console(80)
-    draw_table(("role", "n", "failed", "score", "macro-F1", "most frequent"), rows, console=console)
-    for score in scores:
-        mistakes = score.confusion.mistakes() if score.confusion else []
-        for right, wrong, count in mistakes[:_SHOWN_MISTAKES]:
-            console.print(f"{score.role}: {right} taken for {wrong}: {count}", markup=False)

@@ -15,6 +15,7 @@ from typedrag.cli import options
 from typedrag.cli.terminal import RunsProgress, draw_table, print_json, say
 from typedrag.core.errors import InputError
 from typedrag.experiments.config import EvaluationConfig, SpendingCaps
+from typedrag.experiments.formats import format_estimate
 from typedrag.files.text_files import write_text
 
 if TYPE_CHECKING:
@@ -232,7 +233,6 @@ def _describe_point(point: Any) -> str:
 
 
 def _draw_best(best: Best) -> None:
-    from typedrag.experiments.formats import format_estimate
     from typedrag.experiments.held_out import format_truth, format_verdict
     from typedrag.optimizers.sweep.report import measured_row
 

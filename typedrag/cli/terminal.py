@@ -115,8 +115,10 @@ def clean_text(text: str) -> str:
     return "".join("\N{REPLACEMENT CHARACTER}" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
-def claim(out: Path) -> None:
-    """Lock the file that this command writes, until it ends."""
+def claim_file(out: Path) -> Path:
+    """Lock the file of `--out` until the command ends, and return it; checked first, before hours are spent."""
+    if out.is_dir() or not out.resolve().parent.is_dir():
+        raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
     context = click.get_current_context()
     claimed: set[Path] = context.meta.setdefault("typedrag.claimed", set())
     if out not in claimed:
@@ -124,13 +126,6 @@ def claim(out: Path) -> None:
 
         context.with_resource(lock_file(out))
         claimed.add(out)
-
-
-def claim_file(out: Path) -> Path:
-    """Lock the file of `--out` and return it; checked first, before hours are spent."""
-    if out.is_dir() or not out.resolve().parent.is_dir():
-        raise InputError(f"--out {out} cannot be written", "Name a file in a folder that exists")
-    claim(out)
     return out
 
 

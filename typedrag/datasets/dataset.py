@@ -302,6 +302,13 @@ def example(**fields: object) -> dspy.Example:
     return dspy.Example(**fields).with_inputs("question")
 
 
+def given_path(path: Path | None, problem: str, hint: str = "Name it: --path") -> Path:
+    """The path, which a dataset without a home of its own needs."""
+    if path is None:
+        raise InputError(problem, hint)
+    return path
+
+
 def make_id(*parts: str) -> str:
     """An id for a row that has none: a hash of the parts that identify it."""
     return text_hash("\x1f".join(parts))[:16]

@@ -1,21 +1,17 @@
 """The datasets of HANRAG: compound questions, and questions for each role of the revelator."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import dspy
-from pydantic import Field
+from pydantic import Field, create_model
 
-from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole, Route
-from typedrag.datasets.dataset import SPLITS, Dataset, build_dataset, example, given_splits, source
+from typedrag.datasets.dataset import SPLITS, Dataset, build_dataset, example, given_path, given_splits, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
 
 COMPOUND = "compound"
-COMPOUND_SUBSETS = SPLITS
 
 
 class _CompoundRow(Layout):
@@ -41,33 +37,31 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
     `answers` holds one gold answer, its entities separated by ` && ` (HANRAG, table 8);
     `sub_queries` and `sub_answers` are the questions that it was joined from, in their order; `route` is
     compound; `entity` is the entity of all of them. No entity is in two subsets.
-
-    Args:
     """
-    if path is None:
-        raise InputError("compound questions are read from a file", "Build one: typedrag datasets build compound")
-    subsets = choose_subsets(COMPOUND_SUBSETS, subset)
-    dataset = build_dataset(COMPOUND, read_rows(path), partial(_compound_example, subsets=subsets), source=str(path))
+    file = given_path(path, "compound questions are read from a file", "Build one: typedrag datasets build compound")
+    subsets = choose_subsets(SPLITS, subset)
+
+    def to_example(entry: Entry) -> dspy.Example | str:
+        row = parse(_CompoundRow, entry)
+        queries, answers = row.sub_queries, row.sub_answers
+        if len(queries) != len(answers):
+            raise misfit(entry.place, f"it has {len(queries)} sub_queries and {len(answers)} sub_answers")
+        if row.subset not in subsets:
+            return f"it is of subset {row.subset}"
+        return example(
+            id=row.id,
+            question=row.question,
+            subset=row.subset,
+            entity=row.entity,
+            route=Route.COMPOUND,
+            answers=tuple(row.answers),
+            sub_queries=tuple(queries),
+            sub_answers=tuple(answers),
+            **({"passage_ids": tuple(row.passage_ids)} if row.passage_ids else {}),
+        )
+
+    dataset = build_dataset(COMPOUND, read_rows(file), to_example, source=str(file))
     return replace(dataset, splits=given_splits(dataset.examples, "subset"))  # dealt out by entity
-
-
-def _compound_example(entry: Entry, *, subsets: list[str]) -> dspy.Example | str:
-    row = parse(_CompoundRow, entry)
-    if len(row.sub_queries) != len(row.sub_answers):
-        raise misfit(entry.place, f"it has {len(row.sub_queries)} sub_queries and {len(row.sub_answers)} sub_answers")
-    if row.subset not in subsets:
-        return f"it is of subset {row.subset}"
-    return example(
-        id=row.id,
-        question=row.question,
-        subset=row.subset,
-        entity=row.entity,
-        route=Route.COMPOUND,
-        answers=tuple(row.answers),
-        sub_queries=tuple(row.sub_queries),
-        sub_answers=tuple(row.sub_answers),
-        **({"passage_ids": tuple(row.passage_ids)} if row.passage_ids else {}),
-    )
 
 
 REVELATOR = "revelator"
@@ -83,7 +77,7 @@ class _Passage(Layout):
     text: Text
 
 
-class _Any(Layout):
+class _RevelatorRow(Layout):
     id: Id
     role: Annotated[RevelatorRole, Field(strict=False)]
     part: Literal["train", "validation", "test"]
@@ -91,35 +85,16 @@ class _Any(Layout):
     question: Text
 
 
-class _Routed(_Any):
-    route: Annotated[Route, Field(strict=False)]
-
-
-class _Decomposed(_Any):
-    sub_queries: list[Text] = Field(min_length=1)
-
-
-class _Refined(_Any):
-    solved: list[_Solved]
-    query: Text
-
-
-class _Judged(_Any):
-    passage: _Passage
-    relevant: bool
-
-
-class _Ended(_Any):
-    solved: list[_Solved]
-    ending: bool
-
-
-_LAYOUTS: Mapping[RevelatorRole, tuple[type[_Any], tuple[str, ...]]] = {
-    RevelatorRole.ROUTER: (_Routed, ("question",)),
-    RevelatorRole.DECOMPOSER: (_Decomposed, ("question",)),
-    RevelatorRole.REFINER: (_Refined, ("question", "solved")),
-    RevelatorRole.RELEVANCE: (_Judged, ("question", "passage")),
-    RevelatorRole.ENDING: (_Ended, ("question", "solved")),
+_SOLVED: tuple[Any, Any] = (list[_Solved], ...)
+_LAYOUTS = {
+    role: (create_model(f"_{role.name.title()}Row", __base__=_RevelatorRow, **fields), ("question", *inputs))
+    for role, inputs, fields in (
+        (RevelatorRole.ROUTER, (), {"route": (Annotated[Route, Field(strict=False)], ...)}),
+        (RevelatorRole.DECOMPOSER, (), {"sub_queries": (list[Text], Field(min_length=1))}),
+        (RevelatorRole.REFINER, ("solved",), {"solved": _SOLVED, "query": (Text, ...)}),
+        (RevelatorRole.RELEVANCE, ("passage",), {"passage": (_Passage, ...), "relevant": (bool, ...)}),
+        (RevelatorRole.ENDING, ("solved",), {"solved": _SOLVED, "ending": (bool, ...)}),
+    )
 }
 """The layout of each role's rows, and the names of its inputs."""
 
@@ -138,19 +113,17 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
     relevance (`question`, `passage`; `relevant`), ending (`question`, `solved`; `ending`). `part`
     is train, validation or test; each question is in one part only; `origin` names the dataset.
     """
-    if path is None:
-        raise InputError(
-            "the revelator's training set is read from a file", "Build one: typedrag datasets build revelator"
-        )
+    problem = "the revelator's training set is read from a file"
+    file = given_path(path, problem, "Build one: typedrag datasets build revelator")
     roles = choose_subsets([role.value for role in RevelatorRole], subset)
-    dataset = build_dataset(REVELATOR, read_rows(path), partial(_revelator_example, roles=roles), source=str(path))
+
+    def to_example(entry: Entry) -> dspy.Example | str:
+        role = parse(_RevelatorRow, entry).role
+        if role.value not in roles:
+            return f"it is for the {role}"
+        layout, inputs = _LAYOUTS[role]
+        fields: dict[str, Any] = parse(layout, entry).model_dump(exclude={"role"})
+        return dspy.Example(**fields, subset=role.value).with_inputs(*inputs)
+
+    dataset = build_dataset(REVELATOR, read_rows(file), to_example, source=str(file))
     return replace(dataset, splits=given_splits(dataset.examples, "part"))
-
-
-def _revelator_example(entry: Entry, *, roles: list[str]) -> dspy.Example | str:
-    role = parse(_Any, entry).role
-    if role.value not in roles:
-        return f"it is for the {role}"
-    layout, inputs = _LAYOUTS[role]
-    fields: dict[str, Any] = parse(layout, entry).model_dump(exclude={"role"})
-    return dspy.Example(**fields, subset=role.value).with_inputs(*inputs)

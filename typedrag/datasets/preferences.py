@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from pydantic import Field
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference, SubQuestion
-from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example, given_path, make_id, source
 from typedrag.datasets.reading import (
     Entry,
     Id,
@@ -31,6 +30,7 @@ from typedrag.datasets.reading import (
 from typedrag.text.words import split_words
 
 WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
+_TIE = "a tie: people prefer neither answer"
 
 
 class _WebGptQuestion(Layout):
@@ -110,7 +110,7 @@ def _webgpt_example(entry: Entry) -> dspy.Example | str:
     if row.score_0 != -row.score_1:
         raise misfit(entry.place, f"its scores {row.score_0} and {row.score_1} do not sum to 0")
     if row.score_0 == 0:
-        return "a tie: people prefer neither answer"
+        return _TIE
     return example(
         id=make_id(row.question.dataset, row.question.id, row.answer_0, row.answer_1),
         question=row.question.full_text,
@@ -146,25 +146,24 @@ def load_pairs(path: Path | None = None, fields: Mapping[str, str] | None = None
             `id` and `subset`.
         fields: The names of fields in the file, as {"first": "answer_a"}; fields not named are called as above.
     """
-    if path is None:
-        raise InputError("dataset 'pairs' is read from a file", "Name it: --path")
-    return build_dataset("pairs", read_rows(path), partial(_pairs_example, fields=fields or {}), source=str(path))
+    file = given_path(path, "dataset 'pairs' is read from a file")
 
+    def to_example(entry: Entry) -> dspy.Example | str:
+        named = renamed(entry, tuple(_PairsRow.model_fields), fields or {})
+        if isinstance(named["preference"], int) and not isinstance(named["preference"], bool):
+            named["preference"] = float(named["preference"])
+        row = parse(_PairsRow, entry._replace(value={k: value for k, value in named.items() if value is not None}))
+        if row.preference == 0:
+            return _TIE
+        return example(
+            id=row.id or make_id(row.question, row.first, row.second),
+            question=row.question,
+            answers_compared=(row.first, row.second),
+            preference=row.preference,
+            **({"subset": row.subset} if row.subset else {}),
+        )
 
-def _pairs_example(entry: Entry, *, fields: Mapping[str, str]) -> dspy.Example | str:
-    named = renamed(entry, tuple(_PairsRow.model_fields), fields)
-    if isinstance(named["preference"], int) and not isinstance(named["preference"], bool):
-        named["preference"] = float(named["preference"])
-    row = parse(_PairsRow, entry._replace(value={name: value for name, value in named.items() if value is not None}))
-    if row.preference == 0:
-        return "a tie: people prefer neither answer"
-    return example(
-        id=row.id or make_id(row.question, row.first, row.second),
-        question=row.question,
-        answers_compared=(row.first, row.second),
-        preference=row.preference,
-        **({"subset": row.subset} if row.subset else {}),
-    )
+    return build_dataset("pairs", read_rows(file), to_example, source=str(file))
 
 
 FABRICATIONS = "fabrications"
@@ -204,7 +203,7 @@ class _Candidate(Layout):
     text: Text
 
 
-class _Row(Layout):
+class _FabricationsRow(Layout):
     id: Id
     question: Text
     answers: list[Text] = Field(min_length=1)
@@ -226,22 +225,22 @@ def load_fabrications(path: Path | None = None) -> Dataset:
     An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
     `references` those of the question's own dataset. `sub_questions` are those of the row, if it has any.
     """
-    if path is None:
-        raise InputError("fabrications are read from a file", "Build them: typedrag datasets build fabrications")
-    return build_dataset(FABRICATIONS, read_rows(path), _example, source=str(path))
+    problem = "fabrications are read from a file"
+    file = given_path(path, problem, "Build them: typedrag datasets build fabrications")
 
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_FabricationsRow, entry)
+        if row.candidates[0].kind is not AnswerKind.RIGHT:
+            raise misfit(entry.place, "its first candidate is not the right one")
+        sub_questions = tuple(SubQuestion(s.text, s.type) for s in row.sub_questions)
+        return example(
+            id=row.id,
+            question=row.question,
+            answers=tuple(row.answers),
+            candidates=tuple(MadeAnswer(c.kind, c.text) for c in row.candidates),
+            references=tuple(Reference(r.text, r.label) for r in row.references),
+            **({"sub_questions": sub_questions} if sub_questions else {}),
+            **({"subset": row.subset} if row.subset else {}),
+        )
 
-def _example(entry: Entry) -> dspy.Example:
-    row = parse(_Row, entry)
-    if row.candidates[0].kind is not AnswerKind.RIGHT:
-        raise misfit(entry.place, "its first candidate is not the right one")
-    sub_questions = tuple(SubQuestion(s.text, s.type) for s in row.sub_questions)
-    return example(
-        id=row.id,
-        question=row.question,
-        answers=tuple(row.answers),
-        candidates=tuple(MadeAnswer(c.kind, c.text) for c in row.candidates),
-        references=tuple(Reference(r.text, r.label) for r in row.references),
-        **({"sub_questions": sub_questions} if sub_questions else {}),
-        **({"subset": row.subset} if row.subset else {}),
-    )
+    return build_dataset(FABRICATIONS, read_rows(file), to_example, source=str(file))

@@ -6,13 +6,13 @@ from typing import Annotated
 import dspy
 from pydantic import Field
 
-from typedrag.core.errors import InputError
 from typedrag.core.question_types import SubQuestionType
-from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example, given_path, make_id, source
 from typedrag.datasets.reading import Entry, Id, Layout, Text, hub_rows, misfit, parse, read_subsets
 
 _HOME = "https://arxiv.org/abs/2410.15531"
 _LICENCE = "Apache-2.0 (Xie et al. 2024)"
+_NO_HOME = ("the labels of sub-questions have no home on the hub", "Name a copy: --path")
 
 
 class _Typed(Layout):
@@ -45,8 +45,18 @@ def load_sub_question_types(path: Path | None = None) -> Dataset:
     Args:
         path: A file types.jsonl with `question`, `sub_question` and `labels`, or its folder.
     """
-    rows = read_subsets(_given(path), {"types": ("types.jsonl",)})
-    return build_dataset("sub-question-types", rows, _typed, source=str(path))
+
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_Typed, entry)
+        return example(
+            id=make_id(row.question, row.sub_question),
+            question=row.question,
+            sub_question=row.sub_question,
+            annotated_types=tuple(row.labels),
+        )
+
+    rows = read_subsets(given_path(path, *_NO_HOME), {"types": ("types.jsonl",)})
+    return build_dataset("sub-question-types", rows, to_example, source=str(path))
 
 
 @source(
@@ -66,39 +76,23 @@ def load_sub_question_coverage(path: Path | None = None) -> Dataset:
         path: A file coverage.jsonl with `question`, `engine`, `answer`, `sub_question`, `covered`
             and `fragment`, or its folder.
     """
-    rows = read_subsets(_given(path), {"coverage": ("coverage.jsonl",)})
-    return build_dataset("sub-question-coverage", rows, _judged, source=str(path))
 
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_Judged, entry)
+        if row.covered != bool(row.fragment):
+            raise misfit(entry.place, "it is covered without a fragment, or has one without being covered")
+        return example(
+            id=make_id(row.question, row.engine, row.answer, row.sub_question),
+            question=row.question,
+            subset=row.engine,
+            answer=row.answer,
+            sub_question=row.sub_question,
+            covered=row.covered,
+            fragment=row.fragment or "",
+        )
 
-def _given(path: Path | None) -> Path:
-    if path is None:
-        raise InputError("the labels of sub-questions have no home on the hub", "Name a copy: --path")
-    return path
-
-
-def _typed(entry: Entry) -> dspy.Example:
-    row = parse(_Typed, entry)
-    return example(
-        id=make_id(row.question, row.sub_question),
-        question=row.question,
-        sub_question=row.sub_question,
-        annotated_types=tuple(row.labels),
-    )
-
-
-def _judged(entry: Entry) -> dspy.Example:
-    row = parse(_Judged, entry)
-    if row.covered != bool(row.fragment):
-        raise misfit(entry.place, "it is covered without a fragment, or has one without being covered")
-    return example(
-        id=make_id(row.question, row.engine, row.answer, row.sub_question),
-        question=row.question,
-        subset=row.engine,
-        answer=row.answer,
-        sub_question=row.sub_question,
-        covered=row.covered,
-        fragment=row.fragment or "",
-    )
+    rows = read_subsets(given_path(path, *_NO_HOME), {"coverage": ("coverage.jsonl",)})
+    return build_dataset("sub-question-coverage", rows, to_example, source=str(path))
 
 
 RESEARCHY_FILES = {part: (f"researchy_questions.{part}.jsonl", f"{part}.jsonl") for part in ("train", "test")}
@@ -130,20 +124,15 @@ def load_researchy_questions(path: Path | None = None, subset: str | None = None
     Args:
         path: A file `researchy_questions.train.jsonl` or `.test.jsonl`, or their folder.
     """
-    splits, columns = {part: part for part in RESEARCHY_FILES}, ("id", "question", "DocStream")
-    rows = (
-        read_subsets(path, RESEARCHY_FILES, subset)
-        if path
-        else hub_rows(RESEARCHY_HUB, splits, subset=subset, columns=columns)
-    )
-    return build_dataset("researchy-questions", rows, _researchy_example, source=str(path or RESEARCHY_HUB))
 
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_ResearchyRow, entry)
+        documents = dict.fromkeys(clicked.document for clicked in row.documents)
+        return example(id=row.id, question=row.question, subset=entry.subset, passage_ids=tuple(documents))
 
-def _researchy_example(entry: Entry) -> dspy.Example:
-    row = parse(_ResearchyRow, entry)
-    return example(
-        id=row.id,
-        question=row.question,
-        subset=entry.subset,
-        passage_ids=tuple(dict.fromkeys(clicked.document for clicked in row.documents)),
-    )
+    if path:
+        rows = read_subsets(path, RESEARCHY_FILES, subset)
+    else:
+        splits, columns = {part: part for part in RESEARCHY_FILES}, ("id", "question", "DocStream")
+        rows = hub_rows(RESEARCHY_HUB, splits, subset=subset, columns=columns)
+    return build_dataset("researchy-questions", rows, to_example, source=str(path or RESEARCHY_HUB))

@@ -1,7 +1,6 @@
 """The datasets of Typed-RAG: Wiki-NFQA, LINKAGE's, NF-CATS, and questions as people type them."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -66,21 +65,20 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
             `SUBSET/annotated_odqa_nf_test.jsonl` files, or a file that `typedrag datasets build
             wiki-nfqa` made, whose rows name their subsets.
     """
-    if path:
-        return build_dataset("wiki-nfqa", _read_rows(path, subset), _wiki_nfqa_example, source=str(path))
-    subsets = choose_subsets(SUBSETS, subset)
-    rows = hub_rows(WIKI_NFQA_HUB, {"test": "test"}, config="reference_answer_list")
-    placed = (row._replace(subset=_hub_subset(row)) for row in rows)
     return build_dataset(
-        "wiki-nfqa", (row for row in placed if row.subset in subsets), _wiki_nfqa_example, source=WIKI_NFQA_HUB
+        "wiki-nfqa", _wiki_nfqa_rows(path, subset), _wiki_nfqa_example, source=str(path or WIKI_NFQA_HUB)
     )
 
 
-def _read_rows(path: Path, subset: str | None) -> Iterable[Entry]:
-    """The rows of a file if all of them name their subset, else those of the authors' files."""
+def _wiki_nfqa_rows(path: Path | None, subset: str | None) -> Iterable[Entry]:
+    """The rows of the hub; or of a file if all of them name their subset, else those of the authors' files."""
+    if path is None:
+        subsets = choose_subsets(SUBSETS, subset)
+        rows = hub_rows(WIKI_NFQA_HUB, {"test": "test"}, config="reference_answer_list")
+        return (row for each in rows if (row := each._replace(subset=_hub_subset(each))).subset in subsets)
     if path.is_file():
-        rows = [(row, row.value.get("subset") if isinstance(row.value, dict) else None) for row in read_rows(path)]
-        named = [row._replace(subset=name if isinstance(name, str) else "") for row, name in rows]
+        known = [(row, row.value.get("subset") if isinstance(row.value, dict) else None) for row in read_rows(path)]
+        named = [row._replace(subset=name if isinstance(name, str) else "") for row, name in known]
         if named and all(row.subset for row in named):
             subsets = choose_subsets(sorted({row.subset for row in named}), subset)
             return [row for row in named if row.subset in subsets]
@@ -110,16 +108,13 @@ def _wiki_nfqa_example(entry: Entry) -> dspy.Example | str:
 
 
 def _hub_subset(entry: Entry) -> str:
-    """The dataset that a question comes from, told by the form of the id in the hub's row."""
+    """The dataset that a question comes from, known by the form of the id in the hub's row."""
     identifier = parse(_WikiNfqaRow, entry).question_id
     if identifier.startswith("single_"):
         return identifier.split("_")[1]
     if "hop" in identifier:
         return "musique"
-    return "hotpotqa" if len(identifier) == _HOTPOTQA_ID else "2wikimultihopqa"
-
-
-_HOTPOTQA_ID = len("5a88658955429938390d3f47")
+    return "hotpotqa" if len(identifier) == len("5a88658955429938390d3f47") else "2wikimultihopqa"
 
 
 LINKAGE_HOME = (
@@ -150,7 +145,7 @@ def load_antique(path: Path | None = None, passage_prefix: str = "antique-") -> 
         path: The authors' file ANTIQUE.json (also .gz), or its folder.
         passage_prefix: The prefix of passage ids in the corpus, which the file's ids lack.
     """
-    return _load_linkage("antique", path, "ANTIQUE.json", least=3, prefix=passage_prefix)
+    return _load_linkage("antique", path, "ANTIQUE.json", 3, passage_prefix)
 
 
 @source(
@@ -164,40 +159,35 @@ def load_trec_dl_nf(path: Path | None = None, passage_prefix: str = "msmarco-") 
 
     `passage_ids` are the passages of label 2 (highly relevant) and more, which TREC counts as relevant.
     """
-    return _load_linkage("trec-dl-nf", path, "TREC-DL-NF.json", least=2, prefix=passage_prefix)
+    return _load_linkage("trec-dl-nf", path, "TREC-DL-NF.json", 2, passage_prefix)
 
 
-def _load_linkage(name: str, path: Path | None, file_name: str, *, least: int, prefix: str) -> Dataset:
+def _load_linkage(name: str, path: Path | None, file_name: str, least_label: int, prefix: str) -> Dataset:
     if path:
         [(_, file)] = find_files(path, {name: (file_name, file_name.lower())})
     else:
         file = download(f"{LINKAGE_HOME}/{file_name}")
-    to_example = partial(_linkage_example, least=least, prefix=prefix)
-    return build_dataset(name, _linkage_questions(file), to_example, source=str(path or f"{LINKAGE_HOME}/{file_name}"))
-
-
-def _linkage_questions(file: Path) -> Iterator[Entry]:
     questions = read_json(file)
     if not isinstance(questions, dict):
         raise misfit(str(file), "it is no JSON object of questions")
-    for question, passages in questions.items():
-        yield Entry((question, passages), f"{file}, question '{question}'")
 
+    def to_example(entry: Entry) -> dspy.Example:
+        question, value = entry.value
+        passages = [parse(_LinkagePassage, member) for member in members(entry._replace(value=value))]
+        passages.sort(key=lambda passage: -passage.label)
+        needed = [passage for passage in passages if passage.label >= least_label]
+        if not question.strip() or not passages:
+            raise misfit(entry.place, "it has no question or no passage")
+        return example(
+            id=make_id(question),
+            question=question,
+            references=tuple(Reference(p.passage, p.label) for p in passages),
+            passage_ids=tuple(f"{prefix}{p.id}" for p in needed),
+            passage_texts=tuple(p.passage for p in needed),
+        )
 
-def _linkage_example(entry: Entry, *, least: int, prefix: str) -> dspy.Example | str:
-    question, value = entry.value
-    passages = [parse(_LinkagePassage, member) for member in members(entry._replace(value=value))]
-    passages.sort(key=lambda passage: -passage.label)
-    needed = [passage for passage in passages if passage.label >= least]
-    if not question.strip() or not passages:
-        raise misfit(entry.place, "it has no question or no passage")
-    return example(
-        id=make_id(question),
-        question=question,
-        references=tuple(Reference(p.passage, p.label) for p in passages),
-        passage_ids=tuple(f"{prefix}{p.id}" for p in needed),
-        passage_texts=tuple(p.passage for p in needed),
-    )
+    entries = (Entry(pair, f"{file}, question '{pair[0]}'") for pair in questions.items())
+    return build_dataset(name, entries, to_example, source=str(path or f"{LINKAGE_HOME}/{file_name}"))
 
 
 NF_CATS_FILES = {name: (f"{name}.csv",) for name in ("train", "valid", "test")}
@@ -234,19 +224,14 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
             (part, download(f"{NF_CATS_HOME}/{NF_CATS_FILES[part][0]}"))
             for part in choose_subsets(list(NF_CATS_FILES), subset)
         ]
+
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_NfCatsRow, entry)
+        known = {"question": row.question, "question_type": row.category, "annotated_by": row.annotated_by}
+        return example(id=make_id(entry.subset, row.question), subset=entry.subset, **known)
+
     entries = chain.from_iterable(read_rows(file, part, kind=".csv") for part, file in files)
-    return build_dataset("nf-cats", entries, _nf_cats_example, source=str(path or NF_CATS_HOME))
-
-
-def _nf_cats_example(entry: Entry) -> dspy.Example:
-    row = parse(_NfCatsRow, entry)
-    return example(
-        id=make_id(entry.subset, row.question),
-        question=row.question,
-        question_type=row.category,
-        subset=entry.subset,
-        annotated_by=row.annotated_by,
-    )
+    return build_dataset("nf-cats", entries, to_example, source=str(path or NF_CATS_HOME))
 
 
 EVERYDAY_QUESTIONS = Path(__file__).with_name("everyday") / "questions.jsonl"
@@ -272,17 +257,11 @@ def load_everyday(path: Path | None = None) -> Dataset:
         path: A file of the same layout, such as one that `typedrag datasets build question-types` made; by default
             the one that typedrag ships.
     """
-    return build_dataset(
-        "everyday", read_rows(path or EVERYDAY_QUESTIONS), _everyday_example, source=str(path or "the package")
-    )
 
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_EverydayRow, entry)
+        known = {"question": row.question, "question_type": row.type, "source": row.source}
+        return example(id=make_id(row.form, row.question), subset=row.form, **known)
 
-def _everyday_example(entry: Entry) -> dspy.Example:
-    row = parse(_EverydayRow, entry)
-    return example(
-        id=make_id(row.form, row.question),
-        question=row.question,
-        question_type=row.type,
-        subset=row.form,
-        source=row.source,
-    )
+    rows = read_rows(path or EVERYDAY_QUESTIONS)
+    return build_dataset("everyday", rows, to_example, source=str(path or "the package"))

@@ -212,11 +212,6 @@ class SpendingCaps(BaseModel):
     minutes: PositiveFloat | None = None
     """The most minutes of this session."""
 
-    @property
-    def of_spending(self) -> bool:
-        """True if there is a limit that earlier spending counts against."""
-        return any((self.tokens, self.lm_calls, self.cost))
-
     def stopper(self) -> Stopper:
         """The stopper at the first limit that is reached; minutes are counted from now."""
         return AnyOf(

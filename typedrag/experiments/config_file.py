@@ -63,7 +63,20 @@ def validate_settings(
     model: type[M], command: str, values: Mapping[str, Any], file: Path | None, *, hint: str = ""
 ) -> M:
     """Settings as their model, with the variables of texts that are from a file; see `read_into`."""
-    values = _map_texts(dict(values), lambda text: _substitute(text, file))
+
+    def substitute(text: str) -> str:
+        if not isinstance(text, _Written):
+            return text
+        try:
+            whole = Template(text).substitute(os.environ)
+        except KeyError as error:
+            name = error.args[0]
+            raise InputError(f"{file} needs the environment variable {name}", f"Set it: {name}=… typedrag …") from None
+        except ValueError:
+            raise InputError(f"{file}: '{text}' has a $ that names no variable", "Write $$ for a $") from None
+        return split_address(whole)[0] if isinstance(text, _Unaddressed) else whole
+
+    values = _map_texts(dict(values), substitute)
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -148,30 +161,13 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
 
 
-def read_yaml(file: Path, hint: str = "Name another file") -> dict[str, Any]:
+def read_yaml(file: Path, hint: str = "Name another file", above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read the settings of a YAML file without substituting variables.
 
     A file that `extends` another, named relative to its own folder, is laid over the settings of that one. A mapping
     over a list changes the items that it names, as in `programs: {rag: {options: {top_k: 3}}}`; a list replaces a list.
+    `above` are the files that extend this one.
     """
-    return _read_extended(file, hint, ())
-
-
-def _read_extended(file: Path, hint: str, above: tuple[Path, ...]) -> dict[str, Any]:
-    values = _read_one(file, hint)
-    base = values.pop("extends", None)
-    if base is None:
-        return values
-    if not isinstance(base, str):
-        raise InputError(f"{file}: extends names no file", "Write extends: FILE.yaml, relative to this file")
-    other = file.parent / base
-    if other.resolve() in {f.resolve() for f in (*above, file)}:
-        chain = " extends ".join(map(str, (*above, file, other)))
-        raise InputError(f"{chain}: these files extend one another", "Take extends out of one of them")
-    return merge_settings(_read_extended(other, f"Mend what {file} extends", (*above, file)), values)
-
-
-def _read_one(file: Path, hint: str) -> dict[str, Any]:
     import yaml
 
     try:
@@ -182,7 +178,16 @@ def _read_one(file: Path, hint: str) -> dict[str, Any]:
         raise InputError(f"{file} is not YAML: {' '.join(str(error).split())}", "Mend the file") from None
     if not isinstance(values, dict):
         raise InputError(f"{file} holds no settings", "Write NAME: VALUE lines")
-    return values
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise InputError(f"{file}: extends names no file", "Write extends: FILE.yaml, relative to this file")
+    other = file.parent / base
+    if other.resolve() in {f.resolve() for f in (*above, file)}:
+        chain = " extends ".join(map(str, (*above, file, other)))
+        raise InputError(f"{chain}: these files extend one another", "Take extends out of one of them")
+    return merge_settings(read_yaml(other, f"Mend what {file} extends", (*above, file)), values)
 
 
 def merge_settings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,16 +252,3 @@ def find_variables(value: Any) -> set[str]:
 
     _map_texts(value, collect)
     return names
-
-
-def _substitute(text: str, file: Path | None) -> str:
-    if not isinstance(text, _Written):
-        return text
-    try:
-        whole = Template(text).substitute(os.environ)
-    except KeyError as error:
-        name = error.args[0]
-        raise InputError(f"{file} needs the environment variable {name}", f"Set it: {name}=… typedrag …") from None
-    except ValueError:
-        raise InputError(f"{file}: '{text}' has a $ that names no variable", "Write $$ for a $") from None
-    return split_address(whole)[0] if isinstance(text, _Unaddressed) else whole

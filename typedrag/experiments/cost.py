@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Usage
@@ -67,7 +67,8 @@ def _is_spending(file: Path) -> bool:
     if not file.is_file():
         return False
     if file.name == FILE:
-        return not answers_path(file.parent).is_file()  # the lines of a finished file of answers tell it themselves
+        answers = file.parent.with_name(file.parent.name.removesuffix(SUFFIX))
+        return not answers.is_file()  # the lines of a finished file of answers tell it themselves
     return file.name == LEDGER or (file.suffix == ".jsonl" and any(map(_tells_spending, _lines(file, _HEAD))))
 
 
@@ -89,23 +90,26 @@ def _lines(file: Path, most: int | None = None) -> Iterator[dict[str, Any]]:
 
 
 def _cost_of(file: Path, price: Price | None) -> RunSpending:
+    def sums(records: SpendingRecords) -> dict[str, Spending]:
+        roles: dict[str, Spending] = {}
+        for role, spent in records:
+            roles[role] = roles.get(role, Spending()) + (spent.priced(price) if price else spent)
+        return roles
+
     if file.name == FILE:
         _, records = read_records(file.parent)
         roles = [(role if role in (ANSWERS, AGAIN) else JUDGMENTS, spent) for role, spent in records]
-        return RunSpending(file.parent, sum(role == ANSWERS for role, _ in records), _sums(roles, price))
+        return RunSpending(file.parent, sum(role == ANSWERS for role, _ in records), sums(roles))
     if file.name == LEDGER:
         calls = [(CANDIDATES, Spending.from_dict(line)) for line in Journal(file)]
-        return RunSpending(file.parent, None, _sums(calls, price))
+        return RunSpending(file.parent, None, sums(calls))
     answers = list(_lines(file))
-    spent = [(ANSWERS, spent_of_line(line)) for line in answers if _tells_spending(line)]
-    return RunSpending(file, len(answers), _sums(spent, price))
-
-
-def _sums(records: SpendingRecords, price: Price | None) -> dict[str, Spending]:
-    roles: dict[str, Spending] = {}
-    for role, spent in records:
-        roles[role] = roles.get(role, Spending()) + (spent.priced(price) if price else spent)
-    return roles
+    records = []
+    for line in filter(_tells_spending, answers):
+        usage = Usage(**line.get("usage", {}))
+        spent = Spending.from_dict(line[SPENT]) if SPENT in line else Spending(usage, unpriced=usage.lm_calls)
+        records.append((ANSWERS, spent))
+    return RunSpending(file, len(answers), sums(records))
 
 
 SAMPLE = 3
@@ -166,15 +170,9 @@ class Estimator:
             self._report(f"that is more than the {caps} allowed: it will be stopped before its end")
 
 
-class EarlierRun(NamedTuple):
-    """An earlier run, from which another is estimated."""
-
-    folder: Path
-    records: SpendingRecords
-
-
-def find_earlier_run(folder: Path, settings: Mapping[str, Any]) -> EarlierRun | None:
-    """The newest run beside a folder with the same program, LM and metrics that has paid for calls; None if none."""
+def find_earlier_run(folder: Path, settings: Mapping[str, Any]) -> tuple[Path, SpendingRecords] | None:
+    """The folder and the spending of the newest run beside a folder with the same program, LM and metrics that has paid
+    for calls; None if there is none."""
     files = folder.parent.glob(f"*/{FILE}")
     for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True):
         try:
@@ -184,18 +182,5 @@ def find_earlier_run(folder: Path, settings: Mapping[str, Any]) -> EarlierRun | 
         metrics = {name for name in (*before, *settings) if name.startswith("metric ")}
         same = all(before.get(name) == settings.get(name) for name in (*_SAME, *metrics))
         if same and sum(role == ANSWERS for role, _ in records) >= SAMPLE and any(s.tokens for _, s in records):
-            return EarlierRun(file.parent, records)
+            return file.parent, records
     return None
-
-
-def spent_of_line(data: Mapping[str, Any]) -> Spending:
-    """The spending on an outcome that `to_dict` gave; of one without it, what its answer has used."""
-    if SPENT in data:
-        return Spending.from_dict(data[SPENT])
-    usage = Usage(**data.get("usage", {}))
-    return Spending(usage, unpriced=usage.lm_calls)
-
-
-def answers_path(folder: Path) -> Path:
-    """The file of answers that a folder of `batch.open_answers` belongs to; another folder itself."""
-    return folder.with_name(folder.name.removesuffix(SUFFIX))

@@ -13,7 +13,7 @@ from typedrag.core.records import Answer
 from typedrag.experiments.answers_file import AnswersFile
 from typedrag.experiments.config import EvaluationConfig, ProgramConfig
 from typedrag.experiments.cost import Estimator, find_earlier_run
-from typedrag.experiments.executors import Executor, LocalExecutor, evaluation_job
+from typedrag.experiments.executors import EvaluationJob, Executor, LocalExecutor
 from typedrag.experiments.ray_pool import RayPool, connect
 from typedrag.experiments.resources import Resources
 from typedrag.experiments.results import (
@@ -36,7 +36,6 @@ from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import CostTracker, Spending, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.replies import REPLIES, use_reply_store
-from typedrag.metrics import Metric
 from typedrag.metrics.objective import missing_input
 from typedrag.programs import Program
 from typedrag.runs import (
@@ -47,7 +46,6 @@ from typedrag.runs import (
     Result,
     RunFolder,
     Stopper,
-    Store,
     is_run,
     read_folder,
     work,
@@ -102,7 +100,8 @@ def run_evaluation(
     if not resume and (there := next(filter(is_run, folders.values()), None)):
         raise exists_error(there)
     own = sum((read_folder(folder).spent for folder in folders.values() if is_run(folder)), Spending())
-    account = CostTracker(spent_below(out) if config.caps.of_spending else own)  # else no other run has to be readable
+    caps = config.caps  # without those that earlier spending counts against, no other run has to be readable
+    account = CostTracker(spent_below(out) if any((caps.tokens, caps.lm_calls, caps.cost)) else own)
     with track_cost(account):  # naming types may ask the LM
         _ = parts.questions
     for answers in parts.given.values():
@@ -159,7 +158,7 @@ def _make_run(
             before.planned, parts.config.caps, lambda words: on_notice(f"{before.name}: {words}"), others
         )
         if not before.questions and (earlier := find_earlier_run(folder, before.settings)):
-            estimator.report(earlier.records, f"as {earlier.folder}")
+            estimator.report(earlier[1], f"as {earlier[0]}")
 
         def show(progress: Progress) -> None:
             on_progress(progress)
@@ -189,7 +188,7 @@ def _executor(
         with use_reply_store(replies):
             yield LocalExecutor(program, parts.metrics)
         return
-    threads, calls, job = parts.config.threads, parts.config.calls_in_flight, evaluation_job(parts, config)
+    threads, calls, job = parts.config.threads, parts.config.calls_in_flight, EvaluationJob.of(parts, config)
     with closing(RayPool(job, workers, threads=threads, calls=calls, replies=replies)) as pool:
         yield pool
 
@@ -233,7 +232,12 @@ def answer_and_judge(
 ) -> Outcome:
     """Answer what is left of the examples of an open run, and judge the answers; see `work`."""
     by_id, metrics, lm = {str(e.id): e for e in examples}, parts.metrics, parts.answering_lm
-    _skip_unmeasurable(folder.store, by_id, metrics)
+    held = {(result.item, result.step) for result in folder.store.read().results}
+    with folder.store.transaction():  # not even a failed answer counts for a metric that can measure none
+        for item, example in by_id.items():
+            for metric_name, metric in metrics.items():
+                if (item, metric_name) not in held and (lack := missing_input(metric, example)):
+                    folder.store.add(Result(item, metric_name, problem=lack, skipped=True))
     too_many = MaxFailures(parts.config.caps.failures, {metric: f"judgments of '{metric}'" for metric in metrics})
 
     def do(item: str, step: str, answer: Any) -> Any:
@@ -249,13 +253,3 @@ def answer_and_judge(
             by_id, do, folder.store, steps=(ANSWERS, *metrics), threads=parts.config.threads,
             stop=AnyOf(stop, too_many), listener=on_progress, account=account, name=name,
         )  # fmt: skip
-
-
-def _skip_unmeasurable(store: Store, examples: Mapping[str, dspy.Example], metrics: Mapping[str, Metric]) -> None:
-    """Skip the metrics that can measure no answer to a question: not even a failed answer counts for them."""
-    held = {(result.item, result.step) for result in store.read().results}
-    with store.transaction():
-        for item, example in examples.items():
-            for name, metric in metrics.items():
-                if (item, name) not in held and (lack := missing_input(metric, example)):
-                    store.add(Result(item, name, problem=lack, skipped=True))

@@ -3,10 +3,9 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import dspy
 
@@ -15,7 +14,6 @@ from typedrag.core.errors import RetrievalError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer
 from typedrag.experiments.config import EvaluationConfig, LMConfig, ProgramConfig
-from typedrag.experiments.ray_pool import JobSpec
 from typedrag.experiments.resources import Resources, open_metered
 from typedrag.experiments.results import MetricResult
 from typedrag.files.database import Tables
@@ -61,64 +59,61 @@ class LocalExecutor:
         return MetricResult(**self.metrics[metric](example, answer.to_prediction()))
 
 
-def ask_job(
-    source: ProgramSource,
-    options: Options,
-    *,
-    retriever: str | None,
-    index: Path | None,
-    identity: Mapping[str, Any],
-    reranker: str,
-    lm: LMConfig,
-) -> JobSpec:
-    """The job of answering a file of questions; `identity` is that of the retriever here, empty without one."""
-    return partial(
-        _open_asking, source, options, retriever, shared_index(retriever, index), identity, reranker, _fill_in(lm)
-    )
+@dataclass(frozen=True)
+class AskJob:
+    """The `JobSpec` of answering a file of questions; `identity` is that of the retriever here, empty without one."""
+
+    source: ProgramSource
+    options: Options
+    retriever: str | None
+    index: Path | None
+    identity: Mapping[str, Any]
+    reranker: str
+    lm: LMConfig
+    as_published: bool = False
+
+    @contextmanager
+    def __call__(self, tables: Tables, worker: str) -> Iterator[Executor]:
+        searched = self.source.open_retriever(self.index, self.retriever, as_published=self.as_published)
+        _check_same(searched, self.identity)
+        program = self.source.build(searched, open_reranker(self.reranker), self.options)
+        with use_lm(open_metered(self.lm)):
+            yield LocalExecutor(program, {})
+
+    def with_environment(self) -> Self:
+        """The same with all that the environment of this machine says written out, but no key."""
+        return replace(self, index=shared_index(self.retriever, self.index), lm=_fill_in(self.lm))
 
 
-@contextmanager
-def _open_asking(
-    source: ProgramSource,
-    options: Options,
-    retriever: str | None,
-    index: Path | None,
-    identity: Mapping[str, Any],
-    reranker: str,
-    lm: LMConfig,
-    tables: Tables,
-    worker: str,
-) -> Iterator[Executor]:
-    searched = source.open_retriever(index, retriever)
-    _check_same(searched, identity)
-    program = source.build(searched, open_reranker(reranker), options)
-    with use_lm(open_metered(lm)):
-        yield LocalExecutor(program, {})
+@dataclass(frozen=True)
+class EvaluationJob:
+    """The `JobSpec` of a program's run; its configuration names that program alone."""
 
+    config: EvaluationConfig
+    source: ProgramSource
+    identity: Mapping[str, Any]
 
-def evaluation_job(parts: Resources, program: ProgramConfig) -> JobSpec:
-    """The job of a program's run, with all that the environment of this machine says written out, but no key."""
-    source, scorer = parts.source(program), parts.config.scorer
-    changes = {
-        "programs": (program,),
-        "lm": _fill_in(parts.config.lm),
-        "scorer": scorer and _fill_in(scorer.inherit_address(parts.config.lm)),
-        "index": shared_index(program.retriever, parts.config.index),
-    }
-    identity = parts.retriever(program).identity if source.retrieves else {}
-    return partial(_open_evaluation, parts.config.model_copy(update=changes), source, identity)
+    @classmethod
+    def of(cls, parts: Resources, program: ProgramConfig) -> Self:
+        """The job, with all that the environment of this machine says written out, but no key."""
+        source, scorer = parts.source(program), parts.config.scorer
+        changes = {
+            "programs": (program,),
+            "lm": _fill_in(parts.config.lm),
+            "scorer": scorer and _fill_in(scorer.inherit_address(parts.config.lm)),
+            "index": shared_index(program.retriever, parts.config.index),
+        }
+        identity = parts.retriever(program).identity if source.retrieves else {}
+        return cls(parts.config.model_copy(update=changes), source, identity)
 
-
-@contextmanager
-def _open_evaluation(
-    config: EvaluationConfig, source: ProgramSource, identity: Mapping[str, Any], tables: Tables, worker: str
-) -> Iterator[Executor]:
-    [program] = config.programs
-    parts = Resources(config, Path(), sources={program.program: source})
-    _check_same(parts.retriever(program) if source.retrieves else None, identity)
-    executor = LocalExecutor(parts.program(program), parts.metrics)
-    with use_lm(parts.lm), use_reply_store(tables, _HEARTBEAT, worker):
-        yield executor
+    @contextmanager
+    def __call__(self, tables: Tables, worker: str) -> Iterator[Executor]:
+        [program] = self.config.programs
+        parts = Resources(self.config, Path(), sources={program.program: self.source})
+        _check_same(parts.retriever(program) if self.source.retrieves else None, self.identity)
+        executor = LocalExecutor(parts.program(program), parts.metrics)
+        with use_lm(parts.lm), use_reply_store(tables, _HEARTBEAT, worker):
+            yield executor
 
 
 def _fill_in(lm: LMConfig) -> LMConfig:

@@ -86,7 +86,9 @@ def registered_version(uri: str, *, tracking_uri: str | None = None) -> str:
         except mlflow.MlflowException as error:
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
-            raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", f"Name one: {FORMS}") from None
+            raise InputError(
+                f"{uri} cannot be had from MLflow: {make_redactor([])(first_line(error))}", f"Name one: {FORMS}"
+            ) from None
     return str(entry.version)
 
 
@@ -117,9 +119,5 @@ def _fetch(uri: str, folder: str, tracking_uri: str | None) -> Path:
                 raise InputError(f"{uri} is a model, but no compiled program", hint)
             return Path(mlflow.artifacts.download_artifacts(f"{uri}/{path}", dst_path=folder))
         except mlflow.MlflowException as error:
-            hint = f"Compiled programs are {FORMS}"
-            raise InputError(f"{uri} cannot be had from MLflow: {_first_line(error)}", hint) from None
-
-
-def _first_line(error: Exception) -> str:
-    return make_redactor([])(first_line(error))
+            problem, hint = make_redactor([])(first_line(error)), f"Compiled programs are {FORMS}"
+            raise InputError(f"{uri} cannot be had from MLflow: {problem}", hint) from None

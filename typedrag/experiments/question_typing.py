@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -64,11 +64,11 @@ def known_type(example: dspy.Example) -> QuestionType | None:
 
 def infer_type(example: dspy.Example) -> QuestionType:
     """The `known_type`, else the type that the linear classifier names."""
-    return known_type(example) or _classified(example.question)
+    return known_type(example) or _classify(example.question)
 
 
 @cache
-def _classified(question: str) -> QuestionType:
+def _classify(question: str) -> QuestionType:
     return LinearTypeClassifier()(question=question).question_type
 
 
@@ -100,8 +100,7 @@ def with_types(
     unknown = untyped(examples)
     if not unknown:
         return list(examples)
-    keeping: AbstractContextManager[None] = use_reply_store(replies) if lm else nullcontext()
-    with keeping:
+    with use_reply_store(replies) if lm else nullcontext():
         named = judge_each(
             lambda question: QuestionType(classifier(question=question).question_type),
             unknown,

@@ -120,13 +120,6 @@ def connect(executor: str, workers: int | None, *, threads: int, calls: int) -> 
                 ray.shutdown()
 
 
-def is_one_machine() -> bool:
-    """True if all of the connected cluster is this machine."""
-    import ray
-
-    return len([node for node in ray.nodes() if node["Alive"]]) == 1
-
-
 def _init(address: str, workers: int | None) -> None:
     import ray
 
@@ -154,6 +147,13 @@ def _init(address: str, workers: int | None) -> None:
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.RayError) as error:
         where = f"no Ray cluster answers at {address}" if address else "Ray cannot be started here"
         raise Unavailable(f"{where}: {first_line(error)}", _START if address else "") from error
+
+
+def is_one_machine() -> bool:
+    """True if all of the connected cluster is this machine."""
+    import ray
+
+    return len([node for node in ray.nodes() if node["Alive"]]) == 1
 
 
 @contextmanager
@@ -228,16 +228,16 @@ class SharedState:
             actor.pause.remote(server, seconds)
 
 
+@dataclass(frozen=True)
 class _SharedTables:
     """The shared store of replies, as a worker sees it; see `Tables`."""
 
-    def __init__(self, shared: Any) -> None:
-        self._shared = shared
+    shared: Any
 
     def run(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         import ray
 
-        rows = ray.get(self._shared.run.remote(statement, values))
+        rows = ray.get(self.shared.run.remote(statement, values))
         if isinstance(rows, TypedRAGError):
             raise rows
         return rows
@@ -381,7 +381,6 @@ class RayPool:
 
     @property
     def ready(self) -> int:
-        """The number of workers whose job is set up."""
         return sum(worker.ready for worker in self._workers)
 
     def answer(self, example: dspy.Example, question_type: QuestionType | str | None = None) -> Answer:
@@ -405,7 +404,13 @@ class RayPool:
                 try:
                     result: CallResult = self._get(worker.actor.call.remote(name, method, *arguments))
                 except ray.exceptions.RayActorError as error:
-                    self._restart(worker, error)
+                    with self._changed:  # all threads of a lost worker come here; the first sets it up again
+                        is_first = worker.ready and not self._fault
+                        worker.ready = worker.ready and not is_first
+                    if is_first:
+                        logger.warning("a worker of Ray was lost (%s); another takes its place", first_line(error))
+                        self._shared.release.remote(worker.name)
+                        self._setup(worker)
                     if spent := not self._fault and self._get(self._shared.pop_spent.remote(name)):
                         charge(spent)
                     continue
@@ -423,7 +428,9 @@ class RayPool:
         """Stop the workers; calls under way end."""
         import ray
 
-        self._end(Unavailable("the run has ended"))
+        with self._changed:
+            self._fault = self._fault or Unavailable("the run has ended")
+            self._changed.notify_all()
         for actor in (*(worker.actor for worker in self._workers), self._shared):
             with suppress(ray.exceptions.RayError):
                 ray.kill(actor)
@@ -478,9 +485,8 @@ class RayPool:
             except Exception as missing:  # such as an import that a machine lacks; Ray's errors begin with a traceback
                 problem = str(missing).strip().rpartition("\n")[2]
                 fault = Unavailable(f"a worker of Ray cannot begin: {problem}", "Is typedrag installed there?")
-            if fault:
-                self._end(fault)
             with self._changed:
+                self._fault = self._fault or fault  # the first is reported, and no call begins any more
                 worker.ready = not fault
                 self._pending -= 1
                 self._changed.notify_all()
@@ -490,19 +496,3 @@ class RayPool:
         with self._changed:
             self._pending += 1
         reference.future().add_done_callback(finish)
-
-    def _end(self, fault: Exception) -> None:
-        """Let no call begin any more; the first reason is reported."""
-        with self._changed:
-            self._fault = self._fault or fault
-            self._changed.notify_all()
-
-    def _restart(self, worker: WorkerHandle, error: Exception) -> None:
-        """Set up a lost worker, which Ray starts again; its threads all come here, and the first one does it."""
-        with self._changed:
-            if self._fault or not worker.ready:
-                return
-            worker.ready = False
-        logger.warning("a worker of Ray was lost (%s); another takes its place", first_line(error))
-        self._shared.release.remote(worker.name)
-        self._setup(worker)

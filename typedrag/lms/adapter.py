@@ -221,8 +221,8 @@ def finish(text: str) -> str:
             raise ValueError
         json.loads(text[item:], strict=False)
     except ValueError:
-        kept = text[:item].rstrip()
-        text = f"{kept} null" if kept.endswith(",") else f"{kept}null"
+        begun = text[:item].rstrip()
+        text = f"{begun} null" if begun.endswith(",") else f"{begun}null"
     return text + "".join(_CLOSING[sign] for sign in reversed(open_[:first_list]))
 
 

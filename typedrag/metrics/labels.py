@@ -4,7 +4,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import dspy
 
@@ -172,7 +172,8 @@ class QueryMatch(Metric):
         written = prediction.get(self.field)
         if written is None:
             raise NotMeasurable(f"the program names no {self.field}")
-        expected, own = _query_texts(example[self.field]), _query_texts(written)
+        plain = (getattr(value, "root", value) for value in (example[self.field], written))
+        expected, own = ([v] if isinstance(v, str) else [str(text) for text in v] for v in plain)
         value = query_match(own, expected)
         return Scored(value, f"Wanted: {listed(expected, most=None)}. Written: {listed(own)}.", {"query_match": value})
 
@@ -180,8 +181,3 @@ class QueryMatch(Metric):
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
         return scored.feedback if self.field in call.outputs else ""
-
-
-def _query_texts(value: Any) -> list[str]:
-    value = getattr(value, "root", value)
-    return [value] if isinstance(value, str) else [str(text) for text in value]

@@ -103,6 +103,10 @@ def found_entities(prediction: str, answers: Sequence[str]) -> tuple[int, int]:
     return max(counts, key=lambda c: c[0] / c[1], default=(0, 0))
 
 
+def _score_gold(measure: str, value: float, golds: Sequence[str], **details: int) -> Scored:
+    return Scored(value, f"Gold: {' or '.join(golds)}", {measure: value}, details)
+
+
 @metric
 class ExactMatch(Metric):
     """1 if the answer equals a gold answer, else 0. Measure: `em`."""
@@ -112,9 +116,7 @@ class ExactMatch(Metric):
     needs = gold_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        answers = gold_answers(example)
-        value = float(exact_match(prediction.answer, answers))
-        return Scored(value, f"Gold: {' or '.join(answers)}", {"em": value})
+        return _score_gold("em", float(exact_match(prediction.answer, golds := gold_answers(example))), golds)
 
 
 @metric
@@ -126,9 +128,7 @@ class TokenF1(Metric):
     needs = gold_texts
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        answers = gold_texts(example)
-        value = token_f1(prediction.answer, answers)
-        return Scored(value, f"Gold: {' or '.join(answers)}", {"f1": value})
+        return _score_gold("f1", token_f1(prediction.answer, golds := gold_texts(example)), golds)
 
 
 @metric
@@ -144,11 +144,9 @@ class Accuracy(Metric):
     needs = gold_answers
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        answers = gold_answers(example)
-        included, total = found_entities(prediction.answer, answers)
-        value = included / total if total else 0.0
-        details = {"found": included, "entities": total}
-        return Scored(value, f"Gold: {' or '.join(answers)}", {"accuracy": value}, details)
+        golds = gold_answers(example)
+        included, total = found_entities(prediction.answer, golds)
+        return _score_gold("accuracy", included / total if total else 0.0, golds, found=included, entities=total)
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
         total = sum(s.details["entities"] for s in scored)

@@ -45,16 +45,16 @@ def retrieval_cycles(steps: Iterable[Step]) -> int:
 
 def knows_passages(prediction: dspy.Prediction) -> bool:
     """False if an answer was made elsewhere and does not tell its passages."""
-    return bool(prediction.get("passages")) or _knows_steps(prediction)
+    steps: Sequence[Step] = prediction.get("steps") or ()
+    return bool(prediction.get("passages")) or all(step.name != ELSEWHERE for step in steps)
 
 
-def _knows_steps(prediction: dspy.Prediction) -> bool:
-    return all(step.name != ELSEWHERE for step in prediction.get("steps") or ())
-
-
-def _require_steps(prediction: dspy.Prediction) -> None:
-    if not _knows_steps(prediction):
+def _known_steps(prediction: dspy.Prediction) -> Sequence[Step]:
+    """The steps of an answer; `NotMeasurable` if it was made elsewhere."""
+    steps: Sequence[Step] = prediction.get("steps") or ()
+    if any(step.name == ELSEWHERE for step in steps):
         raise NotMeasurable("the answer was made elsewhere, and does not tell how it was searched for")
+    return steps
 
 
 @metric
@@ -68,8 +68,7 @@ class Steps(Metric):
     measures = ("steps",)
 
     def score(self, example: dspy.Example, prediction: dspy.Prediction) -> Scored:
-        _require_steps(prediction)
-        cycles = retrieval_cycles(prediction.get("steps") or ())
+        cycles = retrieval_cycles(_known_steps(prediction))
         return Scored(1 / (1 + cycles), f"{cycles} retrieval-generation cycles", {"steps": float(cycles)})
 
 
@@ -222,8 +221,8 @@ class Rewrite(_FoundPassages):
     name: ClassVar[str] = "rewrite"
 
     def ranking(self, prediction: dspy.Prediction) -> list[str]:
-        _require_steps(prediction)
-        return [p.id for p in reciprocal_rank_fusion([[Passage(i, "") for i in ids] for ids in searches(prediction)])]
+        rankings = [[Passage(i, "") for i in query.passage_ids] for query in query_steps(_known_steps(prediction))]
+        return [passage.id for passage in reciprocal_rank_fusion(rankings)]
 
 
 def searches(prediction: dspy.Prediction) -> list[tuple[str, ...]]:

@@ -35,16 +35,9 @@ from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.lm import TOKENS
 from typedrag.metrics import Estimate, mean_estimate
 from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
-from typedrag.metrics.metric import Metric, Scored
-from typedrag.optimizers.compile.labelled_targets import role_metric, typed_example
-from typedrag.optimizers.trainer import (
-    OnStep,
-    QuietTrainer,
-    check_one_process,
-    last_checkpoint,
-    train,
-    training_arguments,
-)
+from typedrag.metrics.metric import Scored
+from typedrag.optimizers import trainer as trainings
+from typedrag.optimizers.compile.targets import role_metric, typed_example
 from typedrag.programs import HANRAG
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading
@@ -126,7 +119,7 @@ def train_revelator(
     settings: TrainingSettings | None = None,
     *,
     resume: bool = False,
-    on_step: OnStep = lambda loss: None,
+    on_step: trainings.OnStep = lambda loss: None,
 ) -> Trained:
     """Fine-tune a causal LM in the roles that the dataset has rows for, and save it as safetensors.
 
@@ -139,13 +132,8 @@ def train_revelator(
         out: A new folder, or that of the training to resume.
         resume: Continue from the last checkpoint in `out`; a finished training stays as it is.
         on_step: Called after each step.
-
-    Raises:
-        InputError: If there is nothing to train on, `out` is in use, this is one of several processes, or the loss
-            becomes infinite.
-        LMUnavailable: If the base cannot be loaded.
     """
-    check_one_process()
+    trainings.check_one_process()
     settings = settings or TrainingSettings()
     identity = {
         "base": base,
@@ -181,7 +169,7 @@ def train_revelator(
         if settings.gradient_checkpointing:
             model.gradient_checkpointing_enable()
             model.enable_input_require_grads()
-        trainer = QuietTrainer(
+        trainer = trainings.QuietTrainer(
             model=model,
             args=trainer_arguments(settings, len(rows), out / CHECKPOINTS),
             train_dataset=rows,
@@ -190,7 +178,9 @@ def train_revelator(
         )
         if _BEFORE not in run.store.read().notes:  # measured once, for resumed trainings too
             run.store.note(_BEFORE, trainer.evaluate()["eval_loss"])
-        train(trainer, resume_from=last_checkpoint(out / CHECKPOINTS) if resume else None, on_step=on_step)
+        trainings.train(
+            trainer, resume_from=trainings.last_checkpoint(out / CHECKPOINTS) if resume else None, on_step=on_step
+        )
         before, after = run.store.read().notes[_BEFORE], trainer.evaluate()["eval_loss"]
         if not math.isfinite(after):
             raise InputError(
@@ -210,7 +200,7 @@ def train_revelator(
 def trainer_arguments(settings: TrainingSettings, rows: int, checkpoints: Path) -> TrainingArguments:
     steps_an_epoch = math.ceil(math.ceil(rows / settings.batch_size) / settings.accumulate)
     steps = settings.max_steps or math.ceil(settings.epochs * steps_an_epoch)
-    return training_arguments(
+    return trainings.training_arguments(
         checkpoints,
         num_train_epochs=settings.epochs,
         max_steps=settings.max_steps or -1,
@@ -228,15 +218,6 @@ def trainer_arguments(settings: TrainingSettings, rows: int, checkpoints: Path) 
     )
 
 
-class TrainingAdapter(SchemaAdapter):
-    """Formats training data as `SchemaAdapter` formats prompts; DSPy's JSON adapter has no format for training."""
-
-    def format_finetune_data(
-        self, signature: Any, demos: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]
-    ) -> dict[str, list[Any]]:
-        return dspy.ChatAdapter.format_finetune_data(self, signature, demos, inputs, outputs)
-
-
 def format_chat(example: dspy.Example, program: HANRAG) -> Chat:
     """A row of the revelator's training set as a chat, with the demonstrations that the program shows."""
     role = RevelatorRole(example.subset)
@@ -245,7 +226,8 @@ def format_chat(example: dspy.Example, program: HANRAG) -> Chat:
         raise InputError(f"the program asks no LM for the {role}", "Leave option hanrag.router at lm")
     typed = typed_example(role, example, program.options)
     signature = module.predict.signature
-    chat: Chat = TrainingAdapter().format_finetune_data(
+    chat: Chat = dspy.ChatAdapter.format_finetune_data(  # which `SchemaAdapter`, a JSON adapter, refuses to give
+        SchemaAdapter(),
         signature,
         [dict(demo) for demo in module.predict.demos],
         {name: typed[name] for name in signature.input_fields},
@@ -317,10 +299,6 @@ def evaluate_roles(
         roles: The roles to measure.
         part: train, validation, test or all.
         limit: The most rows of a role, drawn by hash; None takes all.
-
-    Raises:
-        InputError: If there is no row for these roles.
-        LMUnavailable: If the LM cannot be used.
     """
     roles = tuple(dict.fromkeys(roles))
     modules: dict[RevelatorRole, dspy.Module] = {RevelatorRole.ROUTER: program.router, **program.revelator()}
@@ -340,28 +318,28 @@ def evaluate_roles(
 
     scores = Stages(threads, listener=listener).run("rows", score, rows)
     scored = [(*row, s if isinstance(s, Scored) else None) for row, s in zip(rows, scores, strict=True)]
-    return [
-        _role_score(role, of_role, metrics[role])
-        for role in roles
-        if (of_role := [(example, score) for r, example, score in scored if r is role])
-    ]
-
-
-def _role_score(role: RevelatorRole, scored: Sequence[tuple[dspy.Example, Scored | None]], metric: Metric) -> RoleScore:
-    values = [s.score if s else 0.0 for _, s in scored]
-    read = [s for _, s in scored if s]
-    labels = [str(e[metric.field]) for e, _ in scored] if isinstance(metric, LabelMatch) else []
-    replies = [(s.details["actual"], s.details["given"]) for s in read if "actual" in s.details]
-    return RoleScore(
-        role=role,
-        n=len(scored),
-        failed=len(scored) - len(read),
-        score=fmean(values),
-        interval=mean_estimate(values, groups=[question_group(e) for e, _ in scored]),
-        measures=metric.summarize(read),
-        majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
-        confusion=confusion([actual for actual, _ in replies], [label for _, label in replies]) if replies else None,
-    )
+    role_scores = []
+    for role, metric in metrics.items():
+        of_role = [(example, score) for r, example, score in scored if r is role]
+        if not of_role:
+            continue
+        values = [s.score if s else 0.0 for _, s in of_role]
+        readable = [s for _, s in of_role if s]
+        labels = [str(e[metric.field]) for e, _ in of_role] if isinstance(metric, LabelMatch) else []
+        replies = [(s.details["actual"], s.details["given"]) for s in readable if "actual" in s.details]
+        table = confusion([actual for actual, _ in replies], [label for _, label in replies]) if replies else None
+        role_score = RoleScore(
+            role=role,
+            n=len(of_role),
+            failed=len(of_role) - len(readable),
+            score=fmean(values),
+            interval=mean_estimate(values, groups=[question_group(e) for e, _ in of_role]),
+            measures=metric.summarize(readable),
+            majority=Counter(labels).most_common(1)[0][1] / len(labels) if labels else None,
+            confusion=table,
+        )
+        role_scores.append(role_score)
+    return role_scores
 
 
 def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
@@ -370,9 +348,6 @@ def open_local_lm(folder: Path, *, max_tokens: int = TOKENS) -> dspy.LM:
     It answers one call at a time and does not enforce a schema; for use in earnest, run a server. Call it with
     `SchemaAdapter`, which the revelator is trained with. Replies may be cached: the LM's name holds a digest of
     its files.
-
-    Raises:
-        LMUnavailable: If the LM cannot be loaded.
     """
     engine = _Engine(folder, max_tokens)
     return dspy.LM(

@@ -332,7 +332,7 @@ def ask_samples(table: PaperTable, experiments: Experiments, out: Path, limit: i
     It raises what `make_experiment` raises.
     """
     for variant, settings, program, records in _runs(table, experiments, out):
-        if len(_of_answers(records)) < (few := min(SAMPLE, limit or SAMPLE)):
+        if sum(role == ANSWERS for role, _ in records) < (few := min(SAMPLE, limit or SAMPLE)):
             sample = {**merge_settings(settings, {"dataset": {"limit": few}}), "programs": [program]}
             make_experiment(table, variant, sample, out, CostTracker(), hooks)
 
@@ -343,12 +343,16 @@ def estimate_table(table: PaperTable, experiments: Experiments, out: Path, limit
     total, seconds, known = Spending(), 0.0, None not in counts.values()
     for variant, settings, _, records in _runs(table, experiments, out):
         planned = counts[variant] or 0
-        answers = _of_answers(records)
+        answers = [record for record in records if record[0] == ANSWERS]
         known &= len(answers) >= min(SAMPLE, planned)
-        answering = estimate_cost(answers, planned)
-        judging = estimate_cost([record for record in records if record not in answers], planned)
-        total += answering + judging
-        seconds += _seconds(answering, settings.get("lm")) + _seconds(judging, settings.get("scorer"))
+        judgments = [record for record in records if record not in answers]
+        for role, paid in (("lm", answers), ("scorer", judgments)):
+            spent = estimate_cost(paid, planned)
+            total += spent
+            if lm_spec(settings.get(role)).startswith("embedded"):
+                seconds += spent.tokens / _EMBEDDED_TOKENS_A_SECOND
+            else:
+                seconds += spent.usage.lm_calls * _SECONDS_A_CALL / _IN_FLIGHT
     questions = None if None in counts.values() else sum(filter(None, counts.values()))
     return TableEstimate(questions, total if known else None, seconds / 3600 if known else None)
 
@@ -361,13 +365,3 @@ def _runs(
         for program in settings.get("programs") or ():
             folder = out / variant / str(program.get("name", ""))
             yield variant, settings, program, read_records(folder)[1] if is_run(folder) else []
-
-
-def _of_answers(records: SpendingRecords) -> SpendingRecords:
-    return [record for record in records if record[0] == ANSWERS]
-
-
-def _seconds(spent: Spending, lm: Mapping[str, Any] | None) -> float:
-    if lm_spec(lm).startswith("embedded"):
-        return spent.tokens / _EMBEDDED_TOKENS_A_SECOND
-    return spent.usage.lm_calls * _SECONDS_A_CALL / _IN_FLIGHT

@@ -4,7 +4,6 @@ Adaptive-RAG, which retrieves not at all, once, or again and again (Jeong et al.
 Classifiers of complexity are modules that take a `question` and return a `dspy.Prediction` with `route`.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,28 +15,14 @@ from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, calls_left, record_fallback
 from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
-from typedrag.programs.options import Options
-from typedrag.programs.program import RETRIEVING, Program, RoutedProgram, program
+from typedrag.programs.options import COMPLEXITY_CLASSIFIERS, Options
+from typedrag.programs.program import RETRIEVING, RoutedProgram, StrategyProgram, program
 from typedrag.programs.typed_rag.strategies import EvidenceBased
 from typedrag.retrieval import Reranker, Retriever
 from typedrag.retrieval.local_models import loading, local_model
 from typedrag.signatures import AnswerFromPassages
 from typedrag.signatures.fields import number_passages
 from typedrag.signatures.hanrag import JudgeComplexity, ReasonOneStep
-
-
-@program
-class IRCoT(Program):
-    """question ─► (retrieve ─► one sentence of reasoning) again and again ─► answer"""
-
-    name: ClassVar[str] = "ircot"
-    reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
-
-    def build(self, retriever: Retriever) -> None:
-        self.strategy = InterleavedReasoning(retriever, self.reranker, self.options)
-
-    def respond(self, question: str) -> dspy.Prediction:
-        return self.strategy(question=question)
 
 
 class InterleavedReasoning(Retrieving):
@@ -61,32 +46,33 @@ class InterleavedReasoning(Retrieving):
             for passage in self.rerank(query, passages, self.options.top_k):
                 if len(collected) < self.options.ircot.max_passages:
                     collected.setdefault(passage.id, passage)
+            read = {
+                "passages": number_passages(list(collected.values()), self.options.passage_words),
+                "question": question,
+                "thoughts": list(thoughts),
+            }
             try:
-                query, finished = self._think(question, list(collected.values()), thoughts)
+                reply = ask("reason", self.reason, retries=self.options.retries, **read)
             except StepFailed as failure:
                 record_fallback(failure, "answered from what was found by then")
                 break
-            if finished or not query or query in thoughts or len(thoughts) + 1 == self.options.ircot.max_steps:
+            query = " ".join(reply.prediction.thought.split())
+            add_step(Step("reason", question, query, seconds=reply.seconds, usage=reply.usage))
+            if reply.prediction.finished or not query or query in thoughts:
                 break
-            if calls_left(default=2) < 2:  # one is for the answer
+            if len(thoughts) + 1 == self.options.ircot.max_steps or calls_left(default=2) < 2:  # one is for the answer
                 break
             thoughts.append(query)
         return self.final_answer(self.answer, question, list(collected.values()))
 
-    def _think(self, question: str, passages: Sequence[Passage], thoughts: Sequence[str]) -> tuple[str, bool]:
-        """The next sentence of reasoning, and whether it is the last."""
-        shown = number_passages(passages, self.options.passage_words)
-        reply = ask(
-            "reason",
-            self.reason,
-            retries=self.options.retries,
-            passages=shown,
-            question=question,
-            thoughts=list(thoughts),
-        )
-        thought = " ".join(reply.prediction.thought.split())
-        add_step(Step("reason", question, thought, seconds=reply.seconds, usage=reply.usage))
-        return thought, reply.prediction.finished
+
+@program
+class IRCoT(StrategyProgram):
+    """question ─► (retrieve ─► one sentence of reasoning) again and again ─► answer"""
+
+    name: ClassVar[str] = "ircot"
+    reads = (RETRIEVING - {"answer_passages"}) | {"ircot"}
+    strategy_class = InterleavedReasoning
 
 
 _LETTERS = {"A": Route.STRAIGHTFORWARD, "B": Route.SINGLE_STEP, "C": Route.COMPLEX}
@@ -161,8 +147,8 @@ class AdaptiveRAG(RoutedProgram):
     reads = RETRIEVING | {"rerank_everywhere", "ircot", "adaptive"}
 
     def build(self, retriever: Retriever) -> None:
-        _, colon, name = self.options.adaptive.classifier.partition(":")
-        self.complexity = TrainedComplexity(name) if colon else LMComplexity(self.options)
+        model = COMPLEXITY_CLASSIFIERS.parse(self.options.adaptive.classifier).argument
+        self.complexity = TrainedComplexity(model) if model else LMComplexity(self.options)
         self.single_step = EvidenceBased(retriever, self.reranker, self.options)
         self.complex = InterleavedReasoning(retriever, self.reranker, self.options)
 

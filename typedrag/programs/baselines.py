@@ -10,7 +10,7 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trace import record_fallback
 from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
 from typedrag.programs.options import Options
-from typedrag.programs.program import ASKING, RETRIEVING, Program, program
+from typedrag.programs.program import ASKING, RETRIEVING, Program, StrategyProgram, program
 from typedrag.programs.sub_queries import filter_reply, topic_similarity
 from typedrag.programs.typed_rag.strategies import EvidenceBased
 from typedrag.retrieval import Reranker, Retriever
@@ -32,31 +32,12 @@ class DirectLM(Program):
 
 
 @program
-class RAG(Program):
+class RAG(StrategyProgram):
     """question ─► retrieve ─► (rerank) ─► answer"""
 
     name: ClassVar[str] = "rag"
     reads = RETRIEVING | {"rerank_everywhere"}
-
-    def build(self, retriever: Retriever) -> None:
-        self.strategy = EvidenceBased(retriever, self.reranker, self.options)
-
-    def respond(self, question: str) -> dspy.Prediction:
-        return self.strategy(question=question)
-
-
-@program
-class RAGFusion(Program):
-    """question ─► variants ─► retrieve for each ─► reciprocal rank fusion ─► (rerank) ─► answer"""
-
-    name: ClassVar[str] = "rag_fusion"
-    reads = RETRIEVING | {"max_sub_queries", "sift"}
-
-    def build(self, retriever: Retriever) -> None:
-        self.strategy = _Fusion(retriever, self.reranker, self.options)
-
-    def respond(self, question: str) -> dspy.Prediction:
-        return self.strategy(question=question)
+    strategy_class = EvidenceBased
 
 
 class _Fusion(Retrieving):
@@ -77,6 +58,15 @@ class _Fusion(Retrieving):
             record_fallback(failure, "searched with the question alone")
         passages = self.pool(question, self.search([question, *variants], rerank=True))
         return self.final_answer(self.answer, question, passages)
+
+
+@program
+class RAGFusion(StrategyProgram):
+    """question ─► variants ─► retrieve for each ─► reciprocal rank fusion ─► (rerank) ─► answer"""
+
+    name: ClassVar[str] = "rag_fusion"
+    reads = RETRIEVING | {"max_sub_queries", "sift"}
+    strategy_class = _Fusion
 
 
 @program

@@ -12,7 +12,7 @@ from typedrag.core.records import Passage, Step, SubQuestion
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, reserve_calls, run_concurrently
 from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, answer_signature, is_final
 from typedrag.programs.options import Options, SubQueryOptions
-from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.program import RETRIEVING, StrategyProgram, program
 from typedrag.programs.sub_queries import copyable_prompt, is_copied
 from typedrag.programs.typed_rag.strategies import DecomposingStrategy, Decomposition, EvidenceBased
 from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
@@ -229,28 +229,27 @@ class _Retrieval(_Core):
     def _rank_by_coverage(self, pool: list[Passage], weights: Mapping[str, float]) -> list[Passage]:
         """The pool by the weights of the sub-questions that the LM says a passage answers; unjudged passages come
         last."""
+
+        def rate(passage: Passage) -> float:
+            text = first_words(passage.text, self.options.passage_words)  # the answer is written from these words only
+            try:
+                verdicts = self.judge(text=text, sub_questions=list(weights)).verdicts
+            except StepFailed as failure:
+                record_fallback(failure, "the passage is taken to cover nothing")
+                return 0.0
+            return sum(weight for verdict, weight in zip(verdicts, weights.values(), strict=True) if verdict.answered)
+
         candidates = pool[: self.options.rerank_candidates]
         with reserve_calls(1), collect_steps() as steps:  # for the answer
             each = -(-len(weights) // self.judge.sub_questions_per_call)
             judged = candidates[: calls_left(default=each * len(candidates)) // each]
-            ratings = run_concurrently(lambda passage: self._rating(passage, weights), judged, self.options.threads)
+            ratings = run_concurrently(rate, judged, self.options.threads)
         left = candidates[len(judged) :]
         dropped = tuple(f"{p.id} (no LM calls left to judge it)" for p in left)
         hint = f"a higher max_lm_calls would judge {len(left)} more" if left else ""
         add_step(Step("judgments", f"{len(judged)} passages", hint, dropped=dropped, steps=tuple(steps)))
         best_first = sorted(zip(ratings, judged, strict=True), key=lambda pair: -pair[0])
         return [passage for _, passage in best_first] + pool[len(judged) :]
-
-    def _rating(self, passage: Passage, weights: Mapping[str, float]) -> float:
-        """The weights of the sub-questions that a passage answers; 0 if no reply can be parsed."""
-        try:
-            # the answer is written from these words only
-            text = first_words(passage.text, self.options.passage_words)
-            verdicts = self.judge(text=text, sub_questions=list(weights)).verdicts
-        except StepFailed as failure:
-            record_fallback(failure, "the passage is taken to cover nothing")
-            return 0.0
-        return sum(weight for verdict, weight in zip(verdicts, weights.values(), strict=True) if verdict.answered)
 
 
 class _EndToEnd(_Core):
@@ -259,19 +258,18 @@ class _EndToEnd(_Core):
     strategy_options = SubQueryOptions(combine="aggregate", search="sub-query")
 
 
-class _CoverageProgram(Program):
+class _CoverageProgram(StrategyProgram):
     """A program that answers in one of these ways, or by plain RAG if it gets no core sub-questions."""
 
-    strategy_class: ClassVar[type[Retrieving]]
     reads = (RETRIEVING - {"answer_prompt"}) | {"rerank_everywhere", "max_core_sub_questions", "types_per_call"}
 
     def build(self, retriever: Retriever) -> None:
-        self.strategy = self.strategy_class(retriever, self.reranker, self.options)
+        super().build(retriever)
         self.plain = EvidenceBased(retriever, self.reranker, self.options)
 
     def respond(self, question: str) -> dspy.Prediction:
         try:
-            return self.strategy(question=question)
+            return super().respond(question)
         except StepFailed as failure:
             if is_final(failure):
                 raise

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import dspy
 
@@ -107,52 +107,35 @@ _LINKED = re.compile(r"\b(?:of|that|who|whose|which|where|by)\b|[’']s\b")
 _LINKS = 2
 
 
-class RuleRouter(dspy.Module):
-    """Routes by the wording of a question, without an LM: the baseline that the revelator has to beat.
+class Router(dspy.Module):
+    """Gives every question the same route, or with `rule` one by its wording, without an LM: the baseline that the
+    revelator has to beat.
 
     A question with a second question word after a comma or an `and` is compound; one whose subject is
     described by another subject, and that by a third, is complex; any other takes a single step.
 
     Example:
-        >>> router = RuleRouter()
+        >>> router = Router()
         >>> str(router(question="When was the tower built, and who designed it?").route)
         'compound'
         >>> str(router(question="Who is the mother of the director of Jaws?").route)
         'complex'
     """
 
+    def __init__(self, route: Route | Literal["rule"] = "rule") -> None:
+        super().__init__()
+        self._route = route
+
     def forward(self, question: str) -> dspy.Prediction:
         rest = re.sub(rf"^\W*(?:{_ASKING})\b", "", question.lower())
-        if _ASKS_AGAIN.search(rest):
+        if isinstance(self._route, Route):
+            route = self._route
+        elif _ASKS_AGAIN.search(rest):
             route = Route.COMPOUND
-        elif len(_LINKED.findall(rest)) >= _LINKS:
-            route = Route.COMPLEX
         else:
-            route = Route.SINGLE_STEP
-        return _record_route(question, route)
-
-
-class FixedRouter(dspy.Module):
-    """Gives every question the same route."""
-
-    def __init__(self, route: Route) -> None:
-        super().__init__()
-        self.route = route
-
-    def forward(self, question: str) -> dspy.Prediction:
-        return _record_route(question, self.route)
-
-
-def build_router(options: Options) -> dspy.Module:
-    router = options.hanrag.router
-    if isinstance(router, Route):
-        return FixedRouter(router)
-    return RuleRouter() if router == "rule" else RevelatorModule(RevelatorRole.ROUTER, options)
-
-
-def _record_route(question: str, route: Route) -> dspy.Prediction:
-    add_step(Step("classify", question, str(route)))
-    return dspy.Prediction(route=route)
+            route = Route.COMPLEX if len(_LINKED.findall(rest)) >= _LINKS else Route.SINGLE_STEP
+        add_step(Step("classify", question, str(route)))
+        return dspy.Prediction(route=route)
 
 
 class ANRAG(Retrieving):
@@ -191,18 +174,35 @@ class ANRAG(Retrieving):
 
         This is one cycle of retrieval and generation, however many parts there are.
         """
-        rankings = self.search(queries, rerank=True)
-        pairs = zip(queries, rankings, strict=True)
-        return answer_parts({q: partial(self._part, q, passages) for q, passages in pairs}, self.options.threads)
+
+        def answer_part(query: str, passages: Sequence[Passage]) -> dspy.Prediction:
+            try:
+                return self.answer_part(question=query, passages=self.relevant(query, passages))
+            except NotAnswered:
+                if not self.options.ungrounded:
+                    raise
+                return answer_without_passages(self.answer_without_passages, query, retries=self.options.retries)
+
+        pairs = zip(queries, self.search(queries, rerank=True), strict=True)
+        return answer_parts({q: partial(answer_part, q, passages) for q, passages in pairs}, self.options.threads)
 
     def relevant(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
         """The passages that are judged relevant, in their order; a passage whose judgment fails is kept."""
         best = self.rerank(query, passages, self.options.top_k)
         if not (self.options.hanrag.discriminate_relevance and best):
             return best
+
+        def judge(passage: Passage) -> bool:
+            [shown] = number_passages([passage], self.options.passage_words)
+            try:
+                return bool(self.relevance(question=query, passage=shown).relevant)
+            except StepFailed as failure:
+                record_fallback(failure, "the passage is kept")
+                return True
+
         watch = Stopwatch()
         with collect_steps() as steps:
-            judged = run_concurrently(lambda passage: self._judge(query, passage), best, self.options.threads)
+            judged = run_concurrently(judge, best, self.options.threads)
         relevant = [p for p, is_relevant in zip(best, judged, strict=True) if is_relevant]
         add_step(
             Step(
@@ -218,22 +218,6 @@ class ANRAG(Retrieving):
         if not relevant:
             raise NotAnswered("relevance", f"none of {len(best)} passages found for '{query}' is relevant")
         return relevant
-
-    def _judge(self, query: str, passage: Passage) -> bool:
-        [shown] = number_passages([passage], self.options.passage_words)
-        try:
-            return bool(self.relevance(question=query, passage=shown).relevant)
-        except StepFailed as failure:
-            record_fallback(failure, "the passage is kept")
-            return True
-
-    def _part(self, query: str, passages: Sequence[Passage]) -> dspy.Prediction:
-        try:
-            return self.answer_part(question=query, passages=self.relevant(query, passages))
-        except NotAnswered:
-            if not self.options.ungrounded:
-                raise
-            return answer_without_passages(self.answer_without_passages, query, retries=self.options.retries)
 
 
 @program
@@ -255,7 +239,10 @@ class HANRAG(RoutedProgram):
 
     def build(self, retriever: Retriever) -> None:
         self._near = topic_similarity(retriever, self.reranker)
-        self.router = build_router(self.options)
+        route = self.options.hanrag.router
+        self.router: dspy.Module = (
+            RevelatorModule(RevelatorRole.ROUTER, self.options) if route == "lm" else Router(route)
+        )
         self.anrag = ANRAG(retriever, self.reranker, self.options)
         self.decomposer = RevelatorModule(RevelatorRole.DECOMPOSER, self.options)
         self.refiner = RevelatorModule(RevelatorRole.REFINER, self.options)
@@ -291,32 +278,29 @@ class HANRAG(RoutedProgram):
         return self.anrag(question=question)
 
     def _solve_stepwise(self, question: str) -> dspy.Prediction:
+        """Answer step by step, as long as another step is needed, allowed, and affordable in LM calls."""
+        hanrag = self.options.hanrag
         parts: list[Part] = []
-        while self._needs_step(question, parts):
+        while True:
+            if parts and (len(parts) == hanrag.max_steps or parts[-1].answer is None):
+                break
+            if parts or hanrag.end_before_first_step:
+                if calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
+                    add_step(Step("ending", question, "no LM calls left for another step"))
+                    break
+                try:
+                    if hanrag.discriminate_ending and self.ending(question=question, solved=_solved(parts)).ending:
+                        break
+                except StepFailed as failure:
+                    record_fallback(failure, "another step is gone")
             query = self._refine(question, parts)
             if query is None:
                 break
             parts += self.anrag.answer_parts([query])
+        if not parts:
+            return self.answer_from_lm(question)
         answers = [p.answer.answer for p in parts if p.answer]
         return self._compose(question, parts, otherwise=answers[-1] if answers else "")
-
-    def _needs_step(self, question: str, parts: Sequence[Part]) -> bool:
-        """True if another step is needed, allowed, and affordable in LM calls."""
-        hanrag = self.options.hanrag
-        if not parts:
-            return True
-        if len(parts) == hanrag.max_steps or parts[-1].answer is None:
-            return False
-        if calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
-            add_step(Step("ending", question, "no LM calls left for another step"))
-            return False
-        if not hanrag.discriminate_ending:
-            return True
-        try:
-            return not self.ending(question=question, solved=_solved(parts)).ending
-        except StepFailed as failure:
-            record_fallback(failure, "another step is gone")
-            return True
 
     def _decompose(self, question: str) -> list[str]:
         """The sub-queries of a compound question: at least two, and no more than the LM calls left allow."""

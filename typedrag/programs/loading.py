@@ -1,5 +1,6 @@
 """Programs before they are built: by their name, or from the folder of a compiled one."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +12,20 @@ from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.artifact import has_file
 from typedrag.programs.compiled import PROGRAM, Compiled, build_without_index
-from typedrag.programs.options import PUBLISHED_RERANKERS, TYPE_CLASSIFIERS
+from typedrag.programs.options import (
+    COMPLEXITY_CLASSIFIERS,
+    PUBLISHED_BM25,
+    PUBLISHED_LANGUAGE,
+    PUBLISHED_RERANKERS,
+    TYPE_CLASSIFIERS,
+)
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever
+from typedrag.retrieval.index.bm25_part import Manifest
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
+
+logger = logging.getLogger(__name__)
 
 FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
 
@@ -47,8 +57,14 @@ class ProgramSource:
 
     def choose_reranker(self, spec: str | None, *, as_published: bool) -> str:
         """A reranker's spec, if one is given; else the program's own, or the published one."""
-        published = as_published and self.compiled is None
-        return spec or (PUBLISHED_RERANKERS.get(self.name, "none") if published else self.reranker)
+        if spec is not None or not as_published or self.compiled is not None:
+            return spec or self.reranker
+        if self.name == "richrag":
+            raise InputError(
+                "richrag as published orders passages by its list ranker, and the authors' cannot be loaded",
+                "Train one (typedrag research ranker train) and name it: --reranker list:FOLDER, or --reranker none",
+            )
+        return PUBLISHED_RERANKERS.get(self.name, "none")
 
     @property
     def retriever(self) -> str:
@@ -59,19 +75,41 @@ class ProgramSource:
         check_retriever(spec)
         return spec
 
-    def open_retriever(self, index: Path | str | None = None, spec: str | None = None) -> IndexRetriever | None:
+    def open_retriever(
+        self, index: Path | str | None = None, spec: str | None = None, *, as_published: bool = False
+    ) -> IndexRetriever | None:
         """Open the program's retriever, or that of another spec; None if it needs none.
 
         The index is by default `default_index()`, and none for a retriever behind HTTP.
         """
         if not self.retrieves:
             return None
-        return open_retriever(spec or self.retriever, index, self.bm25)
+        spec = spec or self.retriever
+        as_published = as_published and not brings_index(spec)
+        retriever = open_retriever(spec, index, self.choose_bm25(as_published=as_published))
+        if as_published:
+            self.warn_other_language(retriever)
+        return retriever
 
-    @property
-    def bm25(self) -> dict[BM25Setting, float]:
-        """The settings of BM25 to use by default; missing ones are the index's."""
-        return dict(self.compiled.bm25) if self.compiled else {}
+    def warn_other_language(self, retriever: IndexRetriever) -> None:
+        """Warn if the index analyzes words otherwise than the one that the program is published with."""
+        published = PUBLISHED_LANGUAGE.get(self.name)
+        manifest = getattr(getattr(retriever, "sparse", retriever), "manifest", None)
+        if self.compiled is None and published and isinstance(manifest, Manifest) and manifest.language != published:
+            logger.warning(
+                "%s is published with words as they are, and this index has those of the analyzer '%s'. Build one like "
+                "the authors': typedrag index build FILE --language %s --out INDEX",
+                self.name, manifest.analyzer, published,
+            )  # fmt: skip
+
+    def choose_bm25(
+        self, settings: Mapping[BM25Setting, float] | None = None, *, as_published: bool = False
+    ) -> dict[BM25Setting, float]:
+        """BM25's settings: these, over those that the program was compiled with, or the published ones."""
+        own: dict[BM25Setting, float] = dict(self.compiled.bm25) if self.compiled else {}
+        if as_published and self.compiled is None and self.name in PUBLISHED_BM25:
+            own["k1"], own["b"] = PUBLISHED_BM25[self.name]
+        return {**own, **(settings or {})}
 
     def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
         """The program's options: overrides over those it was compiled with, the published ones, or the defaults."""
@@ -136,13 +174,14 @@ def external_options(options: Options) -> list[tuple[str, str]]:
         >>> external_options(Options(type_classifier="hub:Lurunchik/nf-cats"))
         [('type_classifier', 'hub:Lurunchik/nf-cats')]
     """
-    named = {
-        "type_classifier": (options.type_classifier, bool(TYPE_CLASSIFIERS.parse(options.type_classifier).argument)),
-        "relevance": (options.relevance, bool(RELEVANCE_FILTERS.parse(options.relevance).argument)),
-        "hanrag.revelator_lm": (options.hanrag.revelator_lm, bool(options.hanrag.revelator_lm)),
-        "adaptive.classifier": (options.adaptive.classifier, options.adaptive.classifier != "lm"),
-    }
-    return [(name, value) for name, (value, is_external) in named.items() if is_external]
+    specs = (
+        ("type_classifier", TYPE_CLASSIFIERS, options.type_classifier),
+        ("relevance", RELEVANCE_FILTERS, options.relevance),
+        ("adaptive.classifier", COMPLEXITY_CLASSIFIERS, options.adaptive.classifier),
+    )
+    external = [(name, spec) for name, grammar, spec in specs if grammar.parse(spec).argument]
+    revelator = options.hanrag.revelator_lm
+    return [*external, ("hanrag.revelator_lm", revelator)] if revelator else external
 
 
 def without_external_models(options: Options) -> Options:

@@ -22,10 +22,12 @@ from typedrag.core.question_types import DocumentScope, QuestionType, Route, Sub
 from typedrag.core.registry import SpecGrammar
 from typedrag.lms.lm import check_spec
 from typedrag.programs.parameters import Parameter
+from typedrag.retrieval.index.lucene import STANDARD
 from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
 TYPE_CLASSIFIERS = SpecGrammar("type classifier", "linear", "embedding", "lm", "oracle", "hub:NAME")
+COMPLEXITY_CLASSIFIERS = SpecGrammar("classifier of complexity", "lm", "hub:NAME")
 _CLOSED = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -189,6 +191,9 @@ class HANRAGOptions(BaseModel):
     """Whether the LM writes the next query of a complex question; otherwise it is always the question itself."""
     discriminate_ending: Annotated[bool, Parameter()] = True
     """Whether a complex question ends once it is answered; otherwise it ends at `max_steps`."""
+    end_before_first_step: bool = False
+    """Whether the ending discriminator is also asked before the first step (algorithm 2, line 13), when nothing is
+    solved yet. A question that it ends there is answered without passages."""
     max_steps: Annotated[PositiveInt, Parameter(1, 8)] = 5
     """Cycles of retrieval and generation for a complex question, at most (table 6, without the ending
     discriminator: 4.56 on average, so 5 at most)."""
@@ -219,9 +224,14 @@ class AdaptiveRAGOptions(BaseModel):
 
     model_config = _CLOSED
 
-    classifier: str = Field(default="lm", pattern="^(lm|hub:.+)$")
+    classifier: str = "lm"
     """What tells how much retrieval a question takes: the LM, or `hub:NAME`, a T5 of the Hugging Face hub or a folder
     that was trained to write A, B or C, as the authors' code trains it (Jeong et al. 2024)."""
+
+    @field_validator("classifier")
+    @classmethod
+    def _is_complexity_classifier(cls, text: str) -> str:
+        return _that_passes(COMPLEXITY_CLASSIFIERS.parse, text)
 
 
 class Options(BaseModel):
@@ -495,12 +505,17 @@ _COVERAGE = Options(
 )
 _USUAL = Options(sift=False, score_cutoff=0, ungrounded=True)
 """Of systems whose published values are the defaults: only what is typedrag's own is switched off."""
+_SHORT = _USUAL.model_copy(update={"answer_length": "phrase", "passage_words": _ALL})
+"""Of HANRAG and its baselines, whose questions have short gold answers (table 14)."""
 _PUBLISHED: Mapping[str, Options] = {
     **dict.fromkeys(("typed_rag", "rag", "direct_lm"), _TYPED_RAG),
     **dict.fromkeys(
         ("coverage_definition", "coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"), _COVERAGE
     ),
-    **dict.fromkeys(("preqrag", "hanrag", "rag_fusion", "ircot", "adaptive_rag"), _USUAL),
+    "rag_fusion": _USUAL,
+    "preqrag": _USUAL.model_copy(update={"passage_words": _ALL}),  # chunks of up to 512 tokens, whole
+    **dict.fromkeys(("ircot", "adaptive_rag"), _SHORT),
+    "hanrag": _SHORT.model_copy(update={"hanrag": HANRAGOptions(end_before_first_step=True)}),
     # the pool of WikiPassageQA; that of WikiAsp has 270
     "richrag": _USUAL.model_copy(
         update={"answer_passages": 10, "richrag": RichRAGOptions(passages_per_aspect=50, pool_limit=290)}
@@ -511,3 +526,11 @@ PUBLISHED_RERANKERS = {
     "preqrag": "cross-encoder:BAAI/bge-reranker-v2-m3",
 }
 """The spec of the reranker that a program has as published; others have none."""
+PUBLISHED_BM25: Mapping[str, tuple[float, float]] = dict.fromkeys(
+    ("typed_rag", "rag", "preqrag", "hanrag", "ircot", "adaptive_rag"), (1.2, 0.75)
+)
+"""BM25's k1 and b of a program as published, instead of the index's. No paper prints them: they are the defaults of
+Elasticsearch, which the code of Typed-RAG and of Adaptive-RAG (HANRAG's setup) has, and of OpenSearch (PreQRAG)."""
+PUBLISHED_LANGUAGE: Mapping[str, str] = dict.fromkeys(("typed_rag", "rag"), STANDARD)
+"""The `--language` of the index that a program as published searches. Typed-RAG's code has Elasticsearch's standard
+analyzer, which has no stems."""

@@ -196,25 +196,24 @@ class PreQRAG(Program):
             self.combine = dspy.Predict(answer_signature(AnswerFromSubAnswers, options, may_be_phrase=True))
 
     def respond(self, question: str) -> dspy.Prediction:
-        classified = self.classifier(question=question)
-        emit(Classified, route=classified.scope.value)
-        rewritten = self.rewriter(question=question, scope=classified.scope)
+        scope = self.classifier(question=question).scope.value
+        emit(Classified, route=scope)
+        rewritten = self.rewriter(question=question, scope=DocumentScope(scope))
         rankings = self.search.each(rewritten.needs)
+        answer = None
         try:
-            answer = self._answer(question, rewritten, rankings)
+            if rewritten.get("split") and self.options.preqrag.generation > 1:
+                try:
+                    answer = self._in_two_steps(question, rewritten.needs, rankings)
+                except NotAnswered:
+                    raise
+                except StepFailed as failure:
+                    record_fallback(failure, "answered from the passages of both sub-questions")
+            if answer is None:
+                answer = self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
         except NotAnswered as failure:
             answer = self.not_answered(question, failure)
-        return dspy.Prediction(**{**answer.toDict(), "route": classified.scope.value})
-
-    def _answer(self, question: str, rewritten: dspy.Prediction, rankings: Sequence[list[Passage]]) -> dspy.Prediction:
-        if rewritten.get("split") and self.options.preqrag.generation > 1:
-            try:
-                return self._in_two_steps(question, rewritten.needs, rankings)
-            except NotAnswered:
-                raise
-            except StepFailed as failure:
-                record_fallback(failure, "answered from the passages of both sub-questions")
-        return self.search.final_answer(self.answer, question, self.search.pool(question, rankings))
+        return dspy.Prediction(**{**answer.toDict(), "route": scope})
 
     def _in_two_steps(self, question: str, needs: Sequence[Need], rankings: Sequence[list[Passage]]) -> dspy.Prediction:
         """Methods 2 and 3: the sub-questions are answered, each from its own passages (appendix B.1)."""
@@ -265,27 +264,24 @@ class QuestionRewriter(dspy.Module):
 
     def forward(self, question: str, scope: DocumentScope) -> dspy.Prediction:
         """A prediction with `needs`, and `split` if they are the question's two parts."""
-        return self._rewrite(question) if scope is DocumentScope.SINGLE else self._split(question)
+        if scope is DocumentScope.MULTI:
+            return self._split(question)
 
-    def _rewrite(self, question: str) -> dspy.Prediction:
-        rewriters = [(p, field) for part, p, field in (
-            (self._has.sparse, self.for_sparse, "sparse_query"),
-            (self._has.dense, self.for_dense, "dense_query"),
-        ) if part]  # fmt: skip
-
-        def rewrite(pair: tuple[dspy.Predict, str]) -> tuple[str, str]:
+        def rewrite(pair: tuple[dspy.Predict, str]) -> str:
             predict, field = pair
             try:
                 reply = ask("rewrite", predict, retries=self._options.retries, question=question)
             except StepFailed as failure:
                 record_fallback(failure, AS_IT_STANDS)
-                return field, question
+                return question
             query = " ".join(reply.prediction[field].root.split()) or question
             add_step(Step("rewrite", question, query, seconds=reply.seconds, usage=reply.usage))
-            return field, query
+            return query
 
-        queries = dict(run_concurrently(rewrite, rewriters, self._options.threads))
-        need = Need(question, queries.get("sparse_query", question), queries.get("dense_query", question))
+        pairs = {"sparse": (self.for_sparse, "sparse_query"), "dense": (self.for_dense, "dense_query")}
+        searched = [part for part in pairs if getattr(self._has, part)]
+        queries = run_concurrently(rewrite, [pairs[part] for part in searched], self._options.threads)
+        need = Need(question, question, question)._replace(**dict(zip(searched, queries, strict=True)))
         return dspy.Prediction(needs=[need])
 
     def _split(self, question: str) -> dspy.Prediction:

@@ -17,7 +17,7 @@ from typedrag.files.text_files import has_half_characters
 from typedrag.lms.asking import ask, detect_refusals
 from typedrag.lms.threads import run_in_thread
 from typedrag.lms.trace import Stopwatch, add_step, collect_steps, count_replays, limit_calls, record_fallback
-from typedrag.programs.answering import NotAnswered, answer_signature, answer_without_passages
+from typedrag.programs.answering import NotAnswered, Retrieving, answer_signature, answer_without_passages
 from typedrag.programs.options import Options
 from typedrag.retrieval import NoReranker, Reranker, Retriever, open_retriever, reader
 from typedrag.signatures.answering import AnswerWithoutPassages, StandaloneQuestion, Turn
@@ -236,6 +236,18 @@ class Program(dspy.Module):
             problem = f"the question has a type, and program '{self.name}' does not answer by type"
             raise InputError(problem, "Leave the type out, or ask typed_rag")
         return question, {"question_type": parse_question_type(question_type)}
+
+
+class StrategyProgram(Program):
+    """Answers every question the same way."""
+
+    strategy_class: ClassVar[type[Retrieving]]
+
+    def build(self, retriever: Retriever) -> None:
+        self.strategy = self.strategy_class(retriever, self.reranker, self.options)
+
+    def respond(self, question: str) -> dspy.Prediction:
+        return self.strategy(question=question)
 
 
 class RoutedProgram(Program):

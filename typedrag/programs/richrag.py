@@ -1,7 +1,5 @@
 """RichRAG: the sub-aspects of a broad question decide what is retrieved and how it is ranked (RichRAG, figure 2a)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -14,32 +12,12 @@ from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
 from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
 from typedrag.programs.options import Options
-from typedrag.programs.program import RETRIEVING, Program, program
+from typedrag.programs.program import RETRIEVING, StrategyProgram, program
 from typedrag.retrieval import AspectReranker, Reranker, Retriever
 from typedrag.retrieval.search.hybrid import reciprocal_rank_fusion, round_robin
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.richrag import AnswerByAspects, AnswerRichly, ExploreSubAspects
 from typedrag.text.words import content_words
-
-
-@program
-class RichRAG(Program):
-    """question ─► sub-aspects ─► retrieve for each, joined to the question ─► pool ─► rank ─► answer
-
-    A list ranker (`list:FOLDER`) reads which sub-aspects each passage was found for; any other
-    reranker ranks by the question; with none, the first passages of all sub-aspects come first.
-
-    Options `aspects`, `search`, `merge` and `tell_aspects` of `richrag` make what the paper compares it with.
-    """
-
-    name: ClassVar[str] = "richrag"
-    reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_prompt"}) | {"richrag"}
-
-    def build(self, retriever: Retriever) -> None:
-        self.strategy = _MultiFaceted(retriever, self.reranker, self.options)
-
-    def respond(self, question: str) -> dspy.Prediction:
-        return self.strategy(question=question)
 
 
 class SubAspectExplorer(dspy.Module):
@@ -69,17 +47,10 @@ class _MultiFaceted(Retrieving):
         self.answer = PassageAnswerer(signature, options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        options = self.options.richrag
+        options, k = self.options.richrag, self.options.answer_passages
         searches = options.search == "aspects"
-        aspects = self._aspects(question, searches) if searches or options.tell_aspects else []
-        pool = self._retrieve(question, aspects if searches else [])
-        ranked = self._rank(question, pool)
-        inputs = {"sub_aspects": aspects} if options.tell_aspects else {}
-        return self.final_answer(self.answer, question, ranked, **inputs)
-
-    def _aspects(self, question: str, searches: bool) -> list[str]:
-        """The sub-aspects of the question; empty if none can be read."""
-        if self.options.richrag.aspects == "golden":
+        aspects: list[str] = []
+        if (searches or options.tell_aspects) and options.aspects == "golden":
             aspects = list(dict.fromkeys(call_context().labels.get("aspects") or ()))
             if not aspects:
                 raise InputError(
@@ -87,30 +58,41 @@ class _MultiFaceted(Retrieving):
                     "Set richrag.aspects=predicted, or evaluate it on a dataset whose questions have aspects",
                 )
             add_step(Step("decompose", question, "; ".join(aspects)))
-            return aspects
-        try:
-            return list(self.explorer(question=question).sub_aspects)
-        except StepFailed as failure:
-            record_fallback(failure, "searched with the question alone" if searches else "answered without sub-aspects")
-            return []
-
-    def _retrieve(self, question: str, aspects: Sequence[str]) -> Pool:
-        """The candidates of all sub-aspects, each searched for together with the question (eq. 3 and 4)."""
-        options = self.options.richrag
-        rankings = self.search(aspect_queries(question, aspects), rerank=True, depth=options.passages_per_aspect)
-        pool = merge(rankings, aspects, options.pool_limit, fuse=options.merge == "fusion")
+        elif searches or options.tell_aspects:
+            try:
+                aspects = list(self.explorer(question=question).sub_aspects)
+            except StepFailed as failure:
+                record_fallback(
+                    failure, "searched with the question alone" if searches else "answered without sub-aspects"
+                )
+        # each is searched for together with the question (eq. 3 and 4)
+        searched = aspects if searches else []
+        rankings = self.search(aspect_queries(question, searched), rerank=True, depth=options.passages_per_aspect)
+        pool = merge(rankings, searched, options.pool_limit, fuse=options.merge == "fusion")
         add_step(Step("pool", f"{len(pool.passages)} passages", passage_ids=tuple(p.id for p in pool.passages)))
-        return pool
+        if isinstance(self.reranker, AspectReranker) and pool.passages:  # eq. 6
+            watch = Stopwatch()
+            ranked = self.reranker.rerank_by_aspects(question, pool.passages, k, pool.aspects, repeat=options.repeat)
+            add_step(Step("rerank", question, passage_ids=tuple(p.id for p in ranked), seconds=watch.seconds))
+        else:
+            ranked = self.rerank(question, pool.passages, k)
+        inputs = {"sub_aspects": aspects} if options.tell_aspects else {}
+        return self.final_answer(self.answer, question, ranked, **inputs)
 
-    def _rank(self, question: str, pool: Pool) -> list[Passage]:
-        """The passages to answer from, best first (eq. 6)."""
-        k, repeat = self.options.answer_passages, self.options.richrag.repeat
-        if not isinstance(self.reranker, AspectReranker) or not pool.passages:
-            return self.rerank(question, pool.passages, k)
-        watch = Stopwatch()
-        ranked = self.reranker.rerank_by_aspects(question, pool.passages, k, pool.aspects, repeat=repeat)
-        add_step(Step("rerank", question, passage_ids=tuple(p.id for p in ranked), seconds=watch.seconds))
-        return ranked
+
+@program
+class RichRAG(StrategyProgram):
+    """question ─► sub-aspects ─► retrieve for each, joined to the question ─► pool ─► rank ─► answer
+
+    A list ranker (`list:FOLDER`) reads which sub-aspects each passage was found for; any other
+    reranker ranks by the question; with none, the first passages of all sub-aspects come first.
+
+    Options `aspects`, `search`, `merge` and `tell_aspects` of `richrag` make what the paper compares it with.
+    """
+
+    name: ClassVar[str] = "richrag"
+    reads = (RETRIEVING - {"top_k", "rerank_candidates", "answer_prompt"}) | {"richrag"}
+    strategy_class = _MultiFaceted
 
 
 def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, ...]]:

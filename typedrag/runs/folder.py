@@ -59,7 +59,20 @@ class RunFolder:
                 if before.kind:
                     if not resume:
                         raise exists_error(path)
-                    _check_same(path, before, kind, now, planned, additions)
+                    if before.kind != kind:
+                        problem = f"{path} holds a run of another kind ({before.kind}, now {kind})"
+                        raise InputError(problem, "Name another --out")
+                    shared = {n: value for n, value in now.items() if n in before.identity or n not in additions}
+                    check_identity(path, before.identity, shared)
+                    held_items, all_items = list(before.items.items()), list(planned.items())
+                    if held_items[: len(all_items)] != all_items[: len(held_items)]:
+                        raise InputError(f"{path} belongs to a run with other questions", "Name another --out")
+                    if len(all_items) < len(held_items):
+                        limits = f"{len(held_items)} questions, now {len(all_items)}"
+                        raise InputError(
+                            f"{path} belongs to a run with another limit ({limits})",
+                            "Continue it with as many questions, or more",
+                        )
                 else:
                     store.identify({KIND: kind})
                     for name, value in (notes or {}).items():
@@ -105,39 +118,16 @@ def read_folder(folder: Path) -> Contents:
 
 def check_identity(place: object, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to go on with a run whose identity was another."""
-    if changes := list(_changes(dict(before), dict(now))):
+
+    def differing(before: Any, now: Any, path: str = "") -> Iterator[str]:
+        if isinstance(before, dict) and isinstance(now, dict):
+            for name in {**before, **now}:
+                yield from differing(before.get(name), now.get(name), f"{path}.{name}" if path else name)
+        elif before != now:
+            yield f"{path} ({', now '.join(json.dumps(value, ensure_ascii=False) for value in (before, now))})"
+
+    if changes := list(differing(dict(before), dict(now))):
         raise InputError(
             f"{place} belongs to a run with another {' and '.join(changes)}",
             "Continue it with the same settings, or name another --out",
         )
-
-
-def _check_same(
-    path: Path,
-    before: Contents,
-    kind: str,
-    identity: Mapping[str, Any],
-    items: Mapping[str, Any],
-    additions: Collection[str],
-) -> None:
-    if before.kind != kind:
-        raise InputError(f"{path} holds a run of another kind ({before.kind}, now {kind})", "Name another --out")
-    same = {name: value for name, value in identity.items() if name in before.identity or name not in additions}
-    check_identity(path, before.identity, same)
-    held, planned = list(before.items.items()), list(items.items())
-    if held[: len(planned)] != planned[: len(held)]:
-        raise InputError(f"{path} belongs to a run with other questions", "Name another --out")
-    if len(planned) < len(held):
-        raise InputError(
-            f"{path} belongs to a run with another limit ({len(held)} questions, now {len(planned)})",
-            "Continue it with as many questions, or more",
-        )
-
-
-def _changes(before: Any, now: Any, path: str = "") -> Iterator[str]:
-    """Yield the names of the settings that differ, with both values."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for name in {**before, **now}:
-            yield from _changes(before.get(name), now.get(name), f"{path}.{name}" if path else name)
-    elif before != now:
-        yield f"{path} ({', now '.join(json.dumps(value, ensure_ascii=False) for value in (before, now))})"

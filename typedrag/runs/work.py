@@ -175,8 +175,13 @@ class _Work:
             job = partial(self._take, new, self.steps[0], None)
         else:
             return None
-        fault = next((held.fault for held in self.faults.values() if held.fault), None)
-        return partial(_fail, fault) if fault else job
+        if fault := next((held.fault for held in self.faults.values() if held.fault), None):
+
+            def fail() -> NoReturn:
+                raise fault
+
+            return fail
+        return job
 
     def _take(self, item: str, step: str, first: Any) -> Callable[[], Result | None]:
         result, fault = Result(item, step), None
@@ -224,10 +229,6 @@ class _Work:
             self.name, self.steps_done / len(self.steps), len(self.items), self.account.spent,
             dict(self.tried), dict(self.failed), self.problems, result,
         )  # fmt: skip
-
-
-def _fail(fault: Exception) -> NoReturn:
-    raise fault
 
 
 class Stages:
@@ -286,4 +287,5 @@ class Stages:
         return [results[place] for place in range(len(items))]
 
     def end(self, name: str) -> None:
+        """Decide about the failures of a stage that had `more`."""
         self._faults.pop(name, FailureTracker()).finish()

@@ -80,24 +80,18 @@ def application(
     )
     for router in routers:
         app.include_router(router)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http_error)
-    for kind in (Refused, TypedRAGError, TimeoutError):
-        app.add_exception_handler(kind, _failed)
+    for kind in (RequestValidationError, HTTPException, Refused, TypedRAGError, TimeoutError):
+        app.add_exception_handler(kind, _reply_to_error)
     return app
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = drop_half_characters(".".join(str(part) for part in first["loc"] if part != "body"))[:_LONGEST_PLACE]
-    return error_response(request, Fault(422, "invalid_request", f"{place or 'The body'}: {first['msg']}."))
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return error_response(request, Fault(error.status_code, "http_error", f"{error.detail}."), error.headers)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
+async def _reply_to_error(request: Request, error: Exception) -> Response:
+    match error:
+        case RequestValidationError():
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"] if part != "body")
+            place = drop_half_characters(place)[:_LONGEST_PLACE] or "The body"
+            return error_response(request, Fault(422, "invalid_request", f"{place}: {first['msg']}."))
+        case HTTPException():
+            return error_response(request, Fault(error.status_code, "http_error", f"{error.detail}."), error.headers)
     return error_response(request, to_fault(error))

@@ -73,9 +73,24 @@ class SearchService:
         fingerprint = self.retriever.identity["index"].encode()
         return b'{"index":"%b","passages":[%b]}' % (fingerprint, b",".join(passages))
 
-    async def served(self, bm25: BM25Settings) -> ServedIndex:
-        retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, bm25)))
-        return _description(retriever, self.settings.batch)
+    async def served(self, settings: BM25Settings) -> ServedIndex:
+        retriever = await self._in_turn(lambda: run_in_background(partial(self._tuned, settings)))
+        sparse, dense = retriever_parts(retriever)
+        bm25 = sparse.manifest if isinstance(sparse, BM25Retriever) else None
+        embedded = dense.manifest if isinstance(dense, DenseRetriever) else None
+        manifest = bm25.model_dump(mode="json", exclude={"sources"}) if bm25 else {}
+        if embedded:
+            manifest["dense"] = embedded.model_dump(mode="json", exclude={"sources"})
+        counted = bm25 or embedded
+        return ServedIndex(
+            identity=retriever.identity,
+            retriever=str(retriever.identity.get("retriever", "bm25")),
+            weight=retriever.weight if isinstance(retriever, HybridRetriever) else None,
+            language=bm25.language if bm25 else "",
+            passages=counted.passages if counted else 0,
+            batch=self.settings.batch,
+            manifest=manifest,
+        )
 
     async def drain(self) -> None:
         self.stopping = True
@@ -111,25 +126,6 @@ def _tuned(retriever: IndexRetriever, bm25: BM25Settings) -> IndexRetriever:
     if isinstance(retriever, HybridRetriever):
         return HybridRetriever(other, retriever.dense, weight=retriever.weight)
     return other
-
-
-def _description(retriever: IndexRetriever, batch: int) -> ServedIndex:
-    sparse, dense = retriever_parts(retriever)
-    bm25 = sparse.manifest if isinstance(sparse, BM25Retriever) else None
-    embedded = dense.manifest if isinstance(dense, DenseRetriever) else None
-    manifest = bm25.model_dump(mode="json", exclude={"sources"}) if bm25 else {}
-    if embedded:
-        manifest["dense"] = embedded.model_dump(mode="json", exclude={"sources"})
-    counted = bm25 or embedded
-    return ServedIndex(
-        identity=retriever.identity,
-        retriever=str(retriever.identity.get("retriever", "bm25")),
-        weight=retriever.weight if isinstance(retriever, HybridRetriever) else None,
-        language=bm25.language if bm25 else "",
-        passages=counted.passages if counted else 0,
-        batch=batch,
-        manifest=manifest,
-    )
 
 
 DESCRIPTION = """Searches an index for programs that run elsewhere, by `--retriever` with the address of this server.

@@ -18,7 +18,6 @@ from typedrag.core.events import AnswerEnded, AnswerStarted, Classified, Event, 
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import FALLBACK
 from typedrag.lms.threads import run_in_thread
-from typedrag.serving.programs import LoadedProgram
 from typedrag.serving.responses import Fault, Refused, to_fault
 from typedrag.serving.service import Service
 from typedrag.text.sentences import cited_sentences
@@ -99,7 +98,17 @@ def create_mcp(service: Service) -> MCPServer:
     ) -> Found:
         """Find the passages of the collection that fit a query best, without asking an LM."""
         with _tool_errors():
-            return Found(passages=_passages(await _search(tuple(service.programs.values()), query, k)))
+            searched = [loaded for loaded in service.programs.values() if loaded.program.retriever is not None]
+            if not searched:
+                raise Refused(Fault(404, "no_index", "No program is served that searches a collection."))
+            program = searched[0].program
+            most = program.options.max_question_chars
+            if len(query) > most:
+                message = f"The query has {len(query):,} characters; {most:,} are allowed."
+                raise Refused(Fault(422, "invalid_query", message))
+            assert program.retriever is not None
+            [passages] = await run_in_thread(partial(program.retriever.search, [query], k))
+            return Found(passages=_passages(passages))
 
     return server
 
@@ -145,17 +154,6 @@ def describe(event: Event) -> str:
         case StepEnded(step=step) if step.name == FALLBACK:
             return f"fallback: {step.output}"
     return ""
-
-
-async def _search(programs: Sequence[LoadedProgram], query: str, k: int) -> list[records.Passage]:
-    loaded = next((one for one in programs if one.program.retriever is not None), None)
-    if loaded is None or loaded.program.retriever is None:
-        raise Refused(Fault(404, "no_index", "No program is served that searches a collection."))
-    most = loaded.program.options.max_question_chars
-    if len(query) > most:
-        raise Refused(Fault(422, "invalid_query", f"The query has {len(query):,} characters; {most:,} are allowed."))
-    [passages] = await run_in_thread(partial(loaded.program.retriever.search, [query], k))
-    return list(passages)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -37,26 +38,30 @@ class Metrics:
         self._registry = CollectorRegistry()
         if not os.environ.get(SHARED):
             ProcessCollector(registry=self._registry)
+        registry = self._registry
+        counter = partial(Counter, namespace="typedrag", registry=registry)
+        histogram = partial(Histogram, namespace="typedrag", buckets=_SECONDS, registry=registry)
+        gauge = partial(Gauge, namespace="typedrag", multiprocess_mode="livesum", registry=registry)
         self._steps: set[str] = set()
         self._routes: set[str] = set()
-        self._requests = self._counter("requests", "Requests, by the path of their route.", "path", "status")
-        self._request_seconds = self._histogram("request_seconds", "From a request to the end of its reply.", "path")
-        self.questions = self._counter("questions", "Questions, by how they ended.", "program", "outcome")
-        self._question_seconds = self._histogram(
-            "question_seconds", "From a question's first step to its answer.", "program", "type", "route"
+        self._requests = counter("requests", "Requests, by the path of their route.", ["path", "status"])
+        self._request_seconds = histogram("request_seconds", "From a request to the end of its reply.", ["path"])
+        self.questions = counter("questions", "Questions, by how they ended.", ["program", "outcome"])
+        self._question_seconds = histogram(
+            "question_seconds", "From a question's first step to its answer.", ["program", "type", "route"]
         )
-        self.answer_seconds = self._histogram("answer_seconds", "From a question to its answer, the wait included.")
-        self._step_seconds = self._histogram("step_seconds", "Of a step, those below it included.", "step")
-        self._fallbacks = self._counter("fallbacks", "Answers that a step failed for.", "program")
-        self.refused = self._counter("refused", "Requests that ended in an error.", "status", "code")
-        self._calls = self._counter("lm_calls", "LM calls.", "program")
-        self._tokens = self._counter("lm_tokens", "Tokens that LMs read and wrote.", "program", "direction")
-        self._dollars = self._counter("lm_dollars", "Price of the LM calls whose price is known.", "program")
-        self._unpriced = self._counter("lm_calls_unpriced", "LM calls whose price is not known.", "program")
-        self.reloads = self._counter("reloads", "Programs that were to be opened anew.", "program", "outcome")
-        self.running = self._gauge("running", "Questions that are being answered.")
-        self.waiting = self._gauge("waiting", "Questions that wait for their turn.")
-        self.breaker_open = self._gauge("breaker_open", "Processes that have found the LM or the index out of order.")
+        self.answer_seconds = histogram("answer_seconds", "From a question to its answer, the wait included.")
+        self._step_seconds = histogram("step_seconds", "Of a step, those below it included.", ["step"])
+        self._fallbacks = counter("fallbacks", "Answers that a step failed for.", ["program"])
+        self.refused = counter("refused", "Requests that ended in an error.", ["status", "code"])
+        self._calls = counter("lm_calls", "LM calls.", ["program"])
+        self._tokens = counter("lm_tokens", "Tokens that LMs read and wrote.", ["program", "direction"])
+        self._dollars = counter("lm_dollars", "Price of the LM calls whose price is known.", ["program"])
+        self._unpriced = counter("lm_calls_unpriced", "LM calls whose price is not known.", ["program"])
+        self.reloads = counter("reloads", "Programs that were to be opened anew.", ["program", "outcome"])
+        self.running = gauge("running", "Questions that are being answered.")
+        self.waiting = gauge("waiting", "Questions that wait for their turn.")
+        self.breaker_open = gauge("breaker_open", "Processes that have found the LM or the index out of order.")
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics of all processes that share them, and their content type, as the `Accept` header wants it."""
@@ -88,15 +93,6 @@ class Metrics:
         self._tokens.labels(loaded.name, "written").inc(spending.usage.completion_tokens)
         self._dollars.labels(loaded.name).inc(spending.dollars)
         self._unpriced.labels(loaded.name).inc(spending.unpriced)
-
-    def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(f"typedrag_{name}", about, labels, registry=self._registry)
-
-    def _histogram(self, name: str, about: str, *labels: str) -> Histogram:
-        return Histogram(f"typedrag_{name}", about, labels, buckets=_SECONDS, registry=self._registry)
-
-    def _gauge(self, name: str, about: str) -> Gauge:
-        return Gauge(f"typedrag_{name}", about, registry=self._registry, multiprocess_mode="livesum")
 
 
 def _bound(values: set[str], value: str) -> str:

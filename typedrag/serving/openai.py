@@ -155,16 +155,6 @@ class StreamedText:
         return piece
 
 
-def without_drafts(text: str) -> str:
-    """The final answer in a streamed text that a client sends back as an earlier turn.
-
-    Example:
-        >>> without_drafts("Old yea" + SUPERSEDED + "Cold dough rises slowly.")
-        'Cold dough rises slowly.'
-    """
-    return text.rpartition(SUPERSEDED)[2]
-
-
 def _data(values: dict[str, Any]) -> str:
     return f"data: {json.dumps(values, ensure_ascii=False)}\n\n"
 
@@ -256,7 +246,8 @@ def conversation(messages: list[Message]) -> tuple[str, tuple[Turn, ...]]:
     last = messages[places[-1]]
     if isinstance(last.content, list) and any(part.type != "text" for part in last.content):
         raise Refused(Fault(422, "unsupported", "messages: Only text can be read of the last message."))
-    earlier = [(m.role, without_drafts(m.text).strip()) for m in messages[: places[-1]] if m.role in _SPEAKERS]
+    spoken = [message for message in messages[: places[-1]] if message.role in _SPEAKERS]
+    earlier = [(m.role, m.text.rpartition(SUPERSEDED)[2].strip()) for m in spoken]  # without drafts of answers
     return last.text, tuple(Turn.model_validate({"speaker": role, "text": text}) for role, text in earlier if text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
@@ -59,7 +59,7 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self._tracing = tracing
-        self._programs = {loaded.name: loaded for loaded in programs}
+        self.programs = {loaded.name: loaded for loaded in programs}
         self._slots = asyncio.Semaphore(settings.running)
         self._breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds)
         self._shared: dict[Hashable, SharedRequest] = {}
@@ -68,10 +68,6 @@ class Service:
         self.reload_errors: dict[str, str] = {}
         limit_calls_in_flight(settings.lm_calls)
         limit_threads(max(THREADS, settings.running))
-
-    @property
-    def programs(self) -> Mapping[str, LoadedProgram]:
-        return self._programs
 
     @property
     def under_way(self) -> int:
@@ -83,13 +79,13 @@ class Service:
         return self._breaker.seconds_left > 0
 
     def program(self, name: str = "") -> LoadedProgram:
-        if name and name not in self._programs:
+        if name and name not in self.programs:
             raise Refused(NOT_FOUND)
-        return self._programs[name] if name else next(iter(self._programs.values()))
+        return self.programs[name] if name else next(iter(self.programs.values()))
 
     def swap(self, loaded: LoadedProgram) -> None:
         """Replace the program of the same name; questions under way end on the old one."""
-        self._programs[loaded.name] = loaded
+        self.programs[loaded.name] = loaded
         self.reload_errors.pop(loaded.name, None)
 
     async def answer(

@@ -8,25 +8,8 @@ in the paper (section 3.1, appendix A).
 import dspy
 
 from typedrag.core.question_types import SubQuestionType
+from typedrag.signatures import generation, hanrag, preqrag, richrag, sub_question_coverage, typed_rag
 from typedrag.signatures.fields import add_keys
-from typedrag.signatures.generation import WriteWorseAnswers
-from typedrag.signatures.hanrag import DecomposeCompound, RefineQuestion
-from typedrag.signatures.preqrag import RewriteForDense, RewriteForSparse, SplitQuestion
-from typedrag.signatures.richrag import DivideAnswer, ExploreSubAspects, VaryQuery
-from typedrag.signatures.sub_question_coverage import (
-    DecomposeIntoSubQuestions,
-    FindAnsweringSentences,
-    FindAnswers,
-    TypeSubQuestions,
-)
-from typedrag.signatures.typed_rag import (
-    DecomposeInstruction,
-    DecomposeReason,
-    ExtractKeywords,
-    FrameComparison,
-    FrameDebate,
-    FrameSides,
-)
 
 _DEBATE = dspy.Example(
     question="Is it right to keep wild animals in zoos?",
@@ -96,17 +79,17 @@ _ON_ROMAN_ROADS = {
 }
 
 DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
-    FrameComparison: dspy.Example(
+    typed_rag.FrameComparison: dspy.Example(
         question="Do oil paints or watercolours suit a beginner better?",
         is_comparison=True,
         items_compared=["oil paints for beginners", "watercolours for beginners"],
         purpose="which is better",
     ),
-    ExtractKeywords: dspy.Example(
+    typed_rag.ExtractKeywords: dspy.Example(
         question="Which Greek islands would you recommend for a quiet week in spring?",
         keywords=["Greek islands", "quiet", "spring", "recommended"],
     ),
-    DecomposeReason: dspy.Example(
+    typed_rag.DecomposeReason: dspy.Example(
         question="Why did so many knights stop wearing full armour?",
         sub_queries=[
             "Could firearms pierce the armour of knights?",
@@ -115,7 +98,7 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             "How did changes in warfare make knights less useful?",
         ],
     ),
-    DecomposeInstruction: dspy.Example(
+    typed_rag.DecomposeInstruction: dspy.Example(
         question="How do I put up a wooden fence?",
         sub_queries=[
             "How do I plan and measure a wooden fence?",
@@ -124,9 +107,9 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             "How do I protect a wooden fence from the weather?",
         ],
     ),
-    FrameDebate: _DEBATE,
-    FrameSides: _DEBATE.without("is_debate"),
-    ExploreSubAspects: dspy.Example(
+    typed_rag.FrameDebate: _DEBATE,
+    typed_rag.FrameSides: _DEBATE.without("is_debate"),
+    richrag.ExploreSubAspects: dspy.Example(
         question="What should I know about keeping bees?",
         sub_aspects=[
             "equipment and costs",
@@ -136,7 +119,7 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             "laws",
         ],
     ),
-    DivideAnswer: dspy.Example(
+    richrag.DivideAnswer: dspy.Example(
         question="What should I know about keeping bees?",
         sentences={
             "1": "A hive, a veil and a smoker cost a few hundred euros.",
@@ -151,7 +134,7 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             {"sub_aspect": "diseases and losses", "begins": 5},
         ],
     ),
-    VaryQuery: dspy.Example(
+    richrag.VaryQuery: dspy.Example(
         question="How did the printing press change Europe?",
         queries=[
             "What effects did the printing press have on European society?",
@@ -159,27 +142,29 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             "How did the invention of printing change religion and science in Europe?",
         ],
     ),
-    DecomposeIntoSubQuestions: dspy.Example(question=_BEES, sub_questions=list(_ABOUT_BEES)),
-    TypeSubQuestions: dspy.Example(
+    sub_question_coverage.DecomposeIntoSubQuestions: dspy.Example(question=_BEES, sub_questions=list(_ABOUT_BEES)),
+    sub_question_coverage.TypeSubQuestions: dspy.Example(
         question=_BEES, sub_questions=add_keys(_ABOUT_BEES), types=add_keys(_ABOUT_BEES.values())
     ),
-    FindAnswers: dspy.Example(
+    sub_question_coverage.FindAnswers: dspy.Example(
         text=_ROMAN_ROADS,
         sub_questions=add_keys(_ON_ROMAN_ROADS),
         verdicts=add_keys(_ON_ROMAN_ROADS.values()),
     ),
-    FindAnsweringSentences: dspy.Example(
+    sub_question_coverage.FindAnsweringSentences: dspy.Example(
         sub_questions=add_keys(_ON_ROMAN_ROADS),
         sentences={str(number): f"{text}." for number, text in enumerate(_ROMAN_ROADS.rstrip(".").split(". "), 1)},
         verdicts=add_keys((2, 0, 2, 0, 0, 3)),
     ),
-    RewriteForSparse: dspy.Example(question=_PREMISE, sparse_query="care for varnish of old violins"),
-    RewriteForDense: dspy.Example(question=_PREMISE, dense_query="How do you care for the varnish of an old violin?"),
-    SplitQuestion: dspy.Example(  # a small LM tells two aspects apart unaided; a comparison it repeats twice
+    preqrag.RewriteForSparse: dspy.Example(question=_PREMISE, sparse_query="care for varnish of old violins"),
+    preqrag.RewriteForDense: dspy.Example(
+        question=_PREMISE, dense_query="How do you care for the varnish of an old violin?"
+    ),
+    preqrag.SplitQuestion: dspy.Example(  # a small LM tells two aspects apart unaided; a comparison it repeats twice
         question="What is the difference between a violin and a viola?",
         two_sub_questions=["What is a violin?", "What is a viola?"],
     ),
-    WriteWorseAnswers: dspy.Example(
+    generation.WriteWorseAnswers: dspy.Example(
         question="Why are manhole covers round?",
         right_answer="A round cover cannot fall through its own hole, fits whichever way it is turned, and rolls.",
         answers={
@@ -188,11 +173,11 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
             "senseless": "My uncle keeps his coins in a jar, which is round, and he never counts them.",
         },
     ),
-    DecomposeCompound: dspy.Example(
+    hanrag.DecomposeCompound: dspy.Example(
         question="When did the potter Lucie Rie move to London, and what is she known for?",
         sub_queries=["When did the potter Lucie Rie move to London?", "What is the potter Lucie Rie known for?"],
     ),
-    RefineQuestion: dspy.Example(
+    hanrag.RefineQuestion: dspy.Example(
         question="Which river flows through the town where the inventor of the ballpoint pen was born?",
         solved=[{"question": "Who invented the ballpoint pen?", "answer": "László Bíró"}],
         query="In which town was László Bíró born?",
@@ -200,18 +185,18 @@ DEMONSTRATIONS: dict[type[dspy.Signature], dspy.Example] = {
 }
 
 STORIES: dict[type[dspy.Signature], dspy.Example] = {
-    FrameComparison: dspy.Example(
+    typed_rag.FrameComparison: dspy.Example(
         question="My old hob has given up. The shop has a gas one in the sale. The induction one looks nicer but costs "
         "more, and my sister says they are not the same to clean. What is different about them?",
         is_comparison=True,
         items_compared=["gas hob", "induction hob"],
         purpose="how they differ",
     ),
-    ExtractKeywords: dspy.Example(
+    typed_rag.ExtractKeywords: dspy.Example(
         question="Gran turns eighty in May and says she wants nothing. She used to paint, but her hands shake. Ideas?",
         keywords=["gift ideas", "eightieth birthday", "grandmother", "shaking hands"],
     ),
-    DecomposeReason: dspy.Example(
+    typed_rag.DecomposeReason: dspy.Example(
         question="The plants in our office were fine all summer. Since the heating came on they get brown leaves, and "
         "the one by the lift has died. Any idea what is doing it?",
         sub_queries=[
@@ -220,7 +205,7 @@ STORIES: dict[type[dspy.Signature], dspy.Example] = {
             "Does too much water in winter turn the leaves of indoor plants brown?",
         ],
     ),
-    DecomposeInstruction: dspy.Example(
+    typed_rag.DecomposeInstruction: dspy.Example(
         question="Back from Norway, and my phone says SIM not valid. I've restarted it twice and I need it for work "
         "tomorrow, what should I do",
         sub_queries=[

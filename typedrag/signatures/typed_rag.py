@@ -10,17 +10,7 @@ from collections.abc import Mapping
 import dspy
 
 from typedrag.core.question_types import QuestionType
-from typedrag.signatures.answering import (
-    AnswerComparison,
-    AnswerDebate,
-    AnswerExperience,
-    AnswerFromPassages,
-    AnswerFromPerspective,
-    AnswerInstruction,
-    AnswerReason,
-    AnswerSubQuery,
-    AnswerWithoutPassages,
-)
+from typedrag.signatures import answering
 from typedrag.signatures.fields import (
     Items,
     Keywords,
@@ -176,18 +166,18 @@ class TellPlainly(dspy.Signature):
 PLAIN: Mapping[type[dspy.Signature], type[dspy.Signature]] = {
     **dict.fromkeys(
         (
-            AnswerFromPassages,
-            AnswerReason,
-            AnswerInstruction,
-            AnswerExperience,
-            AnswerDebate,
-            AnswerSubQuery,
-            AnswerFromPerspective,
+            answering.AnswerFromPassages,
+            answering.AnswerReason,
+            answering.AnswerInstruction,
+            answering.AnswerExperience,
+            answering.AnswerDebate,
+            answering.AnswerSubQuery,
+            answering.AnswerFromPerspective,
         ),
         AnswerPlainly,
     ),
-    AnswerComparison: ComparePlainly,
-    AnswerWithoutPassages: TellPlainly,
+    answering.AnswerComparison: ComparePlainly,
+    answering.AnswerWithoutPassages: TellPlainly,
 }
 """The plain prompt in the place of each of ours: one does for all types but comparisons."""
 

@@ -171,15 +171,6 @@ def test_a_fault_of_the_system_ends_the_run_and_keeps_what_was_done(tmp_path, fa
     assert len(mended.asked) == len(QUESTIONS) - len(outcomes)
 
 
-def test_the_folder_holds_each_outcome_before_it_is_told(tmp_path):
-    with opened(tmp_path / "out") as run:
-
-        def look(outcome):
-            assert str(outcome.index) in {result.item for result in read_folder(run.path).results}
-
-        answer_questions(Echo(), QUESTIONS, threads=2, store=run.store, on_outcome=look)
-
-
 def test_a_finished_run_asks_nothing_and_has_the_same_outcomes(tmp_path):
     questions = [*QUESTIONS, AskedQuestion("empty", "")]
     with opened(tmp_path / "out", questions) as run:
@@ -206,14 +197,6 @@ def test_a_run_of_other_questions_is_refused_and_left_alone(tmp_path, others, sa
     with pytest.raises(InputError, match=said):
         opened(tmp_path / "out", others)
     assert read_folder(run.path) == before
-
-
-def test_a_run_of_other_settings_is_refused(tmp_path):
-    opened(tmp_path / "out", settings={"program": "rag", "lm": "a"}).close()
-    with pytest.raises(InputError, match="a run with another lm"):
-        opened(tmp_path / "out", settings={"program": "rag", "lm": "b"})
-    with pytest.raises(InputError, match=r"holds a run\. Continue it with --resume"):
-        opened(tmp_path / "out", settings={"program": "rag", "lm": "a"}, resume=False)
 
 
 def test_a_file_that_is_of_no_run_is_left_alone(tmp_path):

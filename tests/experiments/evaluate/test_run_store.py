@@ -3,9 +3,6 @@ import os
 import subprocess
 import sys
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.experiments.runs import write_run
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Answer, Passage, Step, Usage
@@ -45,17 +42,6 @@ def test_a_run_that_was_written_is_read(tmp_path):
     assert read == made
     assert read.values("tiny/mrr") == {"q0": 0.0, "q2": 0.5}  # a failed answer is a wrong one
     assert read.values("tiny/mrr", answered=True) == {"q2": 0.5}
-
-
-@given(
-    st.dictionaries(st.text(), st.floats(allow_nan=False)),
-    st.recursive(st.none() | st.integers(-(2**60), 2**60) | st.text(), lambda inner: st.lists(inner), max_leaves=5),
-)
-def test_any_measures_and_details_come_back(tmp_path_factory, measures, details):
-    result = MetricResult(0.25, measures=measures, details={"all": details})
-    folder = tmp_path_factory.mktemp("run") / "run"
-    made = run(folder, QuestionResult("q1", "Why?", None, "", ANSWER, "", {"tiny": result}))
-    assert read_run(write_run(made, folder)).questions[0].metrics["tiny"] == result
 
 
 def test_reading_needs_neither_dspy_nor_mlflow(tmp_path):

@@ -193,14 +193,6 @@ def test_a_pause_that_one_worker_is_asked_for_is_kept_by_all(cluster, values, tm
         assert server.most_at_once <= 4
 
 
-def test_a_cap_stops_the_run_and_is_overshot_by_no_more_than_is_under_way(cluster, server, values, tmp_path):
-    caps = {"lm_calls": 6}
-    config = values(server, cluster.executor, workers=1, metrics=["defects"], threads=4, caps=caps)
-    evaluated = evaluate(config, tmp_path / "run")
-    assert "LM calls are made of the 6 allowed" in evaluated.stopped
-    assert 6 <= evaluated.run.spent.usage.lm_calls == len(server.calls) <= 6 + 4
-
-
 def test_workers_count_by_the_prices_of_where_the_run_was_begun(cluster, server, values, tmp_path, monkeypatch):
     (tmp_path / "prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
     monkeypatch.setenv(PRICES, str(tmp_path / "prices.yaml"))

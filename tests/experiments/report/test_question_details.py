@@ -8,7 +8,7 @@ from tests.experiments.runs import full_run, question, run
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Reference, SubQuestion
 from typedrag.experiments.report import render_report
-from typedrag.experiments.report_tables import all_measures, question_details, sub_questions
+from typedrag.experiments.report_tables import question_details
 from typedrag.experiments.results import MetricResult
 from typedrag.metrics.judges.linkage import Convention, Linkage
 from typedrag.metrics.metric import Metric
@@ -58,14 +58,6 @@ def measured() -> dict[str, MetricResult]:
     return results
 
 
-def test_what_sub_question_coverage_says_is_understood(measured):
-    core, follow_up = sub_questions(measured["coverage"])
-    assert core["text"] == "What does yeast do?"
-    assert (core["type"], core["answered"], core["retrieved"]) == ("core", True, [True, False])
-    assert (follow_up["answered"], follow_up["retrieved"]) == (False, [False, False])
-    assert sub_questions(measured["linkage"]) == []
-
-
 def test_a_report_is_made_of_what_metrics_say(measured):
     runs = [run(name, replace(question(0), metrics=measured)) for name in ("rag", "typed_rag")]
     page = render_report(runs)
@@ -97,8 +89,3 @@ def test_a_passage_is_kept_once_and_others_of_its_id_are_kept_too():
     passages = question_details([one, other], ["a", "b"])["passages"]
     assert len(passages) == 5 * len(one.questions) + 1
     assert sum(p["id"] == "p0-0" for p in passages) == 2
-
-
-def test_measures_are_those_of_any_run_with_costs_at_the_end():
-    runs = [run("rag", question(0, {"mrr": 1.0})), run("lm", question(0, {"mpr": 100.0}))]
-    assert all_measures(runs) == ["linkage/mrr", "linkage/mpr", "cost/tokens", "cost/lm_calls", "cost/seconds"]

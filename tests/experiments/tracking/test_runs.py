@@ -66,17 +66,6 @@ def test_a_run_is_told_with_all_that_it_was_made_with_and_that_came_of_it(evalua
     assert (metrics["answers/questions"], metrics["cost/tokens"], metrics["spent/lm_calls"]) == (6, 110, 12)
 
 
-def test_what_was_spent_is_told(evaluate, tmp_path, monkeypatch):
-    (tmp_path / "prices.yaml").write_text("vllm:stub: {prompt: 10, completion: 100}")
-    monkeypatch.setenv("TYPEDRAG_PRICES", str(tmp_path / "prices.yaml"))
-    evaluate()
-    [run] = tracked(tmp_path)
-    assert {name: value for name, value in run.data.metrics.items() if name.startswith("spent/")} == {
-        "spent/lm_calls": 12, "spent/tokens": 1320, "spent/prompt_tokens": 1200, "spent/completion_tokens": 120,
-        "spent/cost": pytest.approx(0.024), "spent/unpriced": 0,
-    }  # fmt: skip
-
-
 def test_questions_and_traces_are_artifacts(evaluate, tmp_path):
     evaluate()
     [run] = tracked(tmp_path)

@@ -16,7 +16,7 @@ from typedrag.metrics import build_metric
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import LinkageJudge
 from typedrag.optimizers.compile.held_out import check_saved_judge
-from typedrag.optimizers.compile.labelled_targets import LinkageJudgeTarget
+from typedrag.optimizers.compile.targets import LinkageJudgeTarget
 
 SCORER = Scorer("learning", learning_lm())
 
@@ -70,16 +70,8 @@ def test_the_command_checks_compiled_judges(tmp_path, monkeypatch):
     better, same = tmp_path / "better", tmp_path / "same"
     save_judge(taught(), better)
     save_judge(LinkageJudge(), same)
-    common = [
-        "judges",
-        "check",
-        "--data",
-        str(tmp_path / "data"),
-        "--scorer",
-        "x",
-        "--judgments",
-        str(tmp_path / "j.db"),
-    ]
+    files = ["--data", str(tmp_path / "data"), "--judgments", str(tmp_path / "j.db")]
+    common = ["judges", "check", "--scorer", "x", *files]
     done = CliRunner().invoke(cli, [*common, "--compiled", str(better), "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

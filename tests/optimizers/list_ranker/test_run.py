@@ -80,19 +80,9 @@ def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatc
 def test_a_killed_training_resumes_and_a_second_process_is_refused(data, tmp_path):
     long = {**FAST, "epochs": 40}
     settings = [word for name, value in long.items() for word in ("--set", f"{name}={value}")]
-    command = [
-        sys.executable,
-        "-m",
-        "typedrag",
-        "research",
-        "ranker",
-        "train",
-        "--data",
-        str(data),
-        "--start",
-        "scratch",
-    ]
-    with subprocess.Popen([*command, "--out", str(tmp_path / "out"), "--no-tracking", *settings]) as process:
+    training = f"-m typedrag research ranker train --data {data} --start scratch --no-tracking"
+    command = [sys.executable, *training.split(), "--out", str(tmp_path / "out"), *settings]
+    with subprocess.Popen(command) as process:
         while process.poll() is None and not list((tmp_path / "out").glob("checkpoints/*/trainer_state.json")):
             time.sleep(0.05)
         with pytest.raises(InputError, match="another process is writing"):

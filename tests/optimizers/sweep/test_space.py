@@ -15,7 +15,6 @@ from typedrag.optimizers.sweep.space import (
     build_space,
     current_value,
     params_key,
-    rating_weights,
 )
 from typedrag.programs import Options
 
@@ -62,7 +61,8 @@ def test_weights_of_the_rating_are_turned_in_the_metrics_that_rate():
     assert preference.options == {"weights": [1.0, 0.5, -0.5]}
     assert truthfulness is metrics[2]
     assert apply_rating(metrics, {"top_k": 3}) == tuple(metrics)
-    assert rating_weights(metrics) == {"rating.core": 1, "rating.background": 0, "rating.follow_up": 0}
+    own = [current_value(name, Options(), ProgramConfig(program="rag"), LMConfig(), metrics) for name in RATING]
+    assert own == [1, 0, 0]
 
 
 def test_a_step_is_held_however_its_number_was_added_up():

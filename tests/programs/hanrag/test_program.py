@@ -14,7 +14,7 @@ from typedrag.metrics import LabelMatch, Steps
 from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import HANRAG, HANRAGOptions, Options, build_program
 from typedrag.programs.compiled import Compiled, save_compiled
-from typedrag.programs.hanrag import RuleRouter
+from typedrag.programs.hanrag import Router
 from typedrag.signatures import predictor
 
 COMPOUND = "When was the Forth Bridge opened, and how long is it?"
@@ -200,11 +200,24 @@ def test_where_no_passage_is_relevant_the_collection_does_not_say(way):
 def test_where_no_passage_is_relevant_the_lm_answers_without_as_published():
     replies = {"options": Options.as_published("hanrag"), "JudgeRelevance": {"relevant": False}}
     answer, asked = ask(RouteQuestion=route("single-step"), **replies)
-    assert asked == ["RouteQuestion", "AnswerWithoutPassages"]
+    assert asked == ["RouteQuestion", "AnswerInPhraseWithoutPassages"]
     assert (answer.passages, answer.citations, answer.answered) == ((), (), Answered.KNOWLEDGE)
     answer, asked = ask(COMPOUND, RouteQuestion=route("compound"), **replies)
-    assert asked.count("AnswerWithoutPassages") == 2 and asked[-1] == "ComposeAnswer"
+    assert asked.count("AnswerInPhraseWithoutPassages") == 2 and asked[-1] == "ComposePhrase"
     assert (answer.answered, answer.fallback) == (Answered.KNOWLEDGE, "")
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_as_published_the_ending_discriminator_is_asked_before_the_first_step(ended):
+    endings = iter([ended, True])
+    answer, asked = ask(
+        options=Options.as_published("hanrag"),
+        RouteQuestion=route("complex"),
+        JudgeEnding=lambda prompt: {"ending": next(endings)},
+    )
+    assert asked[:2] == ["RouteQuestion", "JudgeEnding"]
+    assert retrieval_cycles(answer.steps) == (0 if ended else 1)
+    assert (asked[2:] == ["AnswerInPhraseWithoutPassages"]) is ended
 
 
 def test_what_is_composed_of_what_the_lm_knows_and_of_passages_cites_none():
@@ -335,7 +348,7 @@ def test_a_route_can_be_fixed():
     ],
 )
 def test_the_rule_goes_by_the_wording(question, expected):
-    assert RuleRouter()(question=question).route == expected
+    assert Router()(question=question).route == expected
 
 
 def test_routes_steps_and_short_answers_fit_the_metrics():

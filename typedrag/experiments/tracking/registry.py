@@ -144,7 +144,7 @@ def _register(tracker: Tracker, model_id: str, name: str, about: CompiledAbout) 
 def registered_programs(*, tracking_uri: str | None = None) -> list[RegisteredProgram]:
     """All registered compiled programs, sorted by name and version."""
     with _registry(tracking_uri) as mlflow:
-        aliases = {model.name: _aliases(model) for model in mlflow.search_registered_models()}
+        aliases = {m.name: {a: int(v) for a, v in m.aliases.items()} for m in mlflow.search_registered_models()}
         [(tag, value)] = _REGISTERED.items()
         entries = mlflow.search_model_versions(filter_string=f"tags.`{tag}` = '{value}'")
     versions = sorted((str(v.name), int(v.version), str(v.run_id or "")) for v in entries)
@@ -166,7 +166,8 @@ def promote(
             there = ", ".join(models) or "none; register one: typedrag compile … --register NAME"
             raise InputError(f"no registered model is called '{name}'", f"There are: {there}")
         entries = mlflow.search_model_versions(filter_string=f"name = {quote}{name}{quote}")
-    held, versions = _aliases(models[name]), sorted(int(v.version) for v in entries)
+    held = {name: int(of) for name, of in models[name].aliases.items()}
+    versions = sorted(int(v.version) for v in entries)
     if version not in versions:
         there = ", ".join(map(str, versions)) or "none"
         raise InputError(f"registered model '{name}' has no version {version}", f"Versions: {there}")
@@ -271,7 +272,3 @@ def _registry(tracking_uri: str | None) -> Iterator[Any]:
     mlflow = connect_to_existing(tracking_uri, "the registry")
     with faults_of_store(make_redactor([]), "Name another --tracking-uri, or set MLFLOW_TRACKING_URI"):
         yield mlflow
-
-
-def _aliases(model: Any) -> dict[str, int]:
-    return {alias: int(version) for alias, version in model.aliases.items()}

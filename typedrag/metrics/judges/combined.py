@@ -6,7 +6,7 @@ A logistic regression combines what an answer shares with good references, with 
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -52,7 +52,8 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
 
     topic = content_words(question)
     contents, named = ([words(text) - topic for text in texts] for words in (content_words, names))
-    words, own = content_words(answer) - topic, names(answer) - topic
+    answered = content_words(answer)
+    words, own = answered - topic, names(answer) - topic
     good_words: Words = frozenset().union(*(contents[i] for i in good))
     all_words: Words = frozenset().union(*contents)
     usual = fmean(len(split_words(texts[i])) for i in good)
@@ -71,12 +72,12 @@ def features(question: str, answer: str, references: Sequence[Reference]) -> dic
             (len(contents[i] & words) / len(contents[i]) for i in good if contents[i]), default=math.nan
         ),
         "names recalled": _recalled(named, worth_of, words),
-        "words of good ones": _share(words, good_words),
-        "words of none": 1 - _share(words, all_words),
+        "words of good ones": _mean(word in good_words for word in words),
+        "words of none": 1 - _mean(word in all_words for word in words),
         "odds of its words": _mean_odds(contents, worth_of, words),
-        "names of good ones": _share(own, good_words),
-        "names of none": 1 - _share(own, all_words),
-        "topic": _share(topic, content_words(answer)),
+        "names of good ones": _mean(name in good_words for name in own),
+        "names of none": 1 - _mean(name in all_words for name in own),
+        "topic": _mean(word in answered for word in topic),
         "length": math.log1p(len(split_words(answer))),
         "length beside good ones": math.log((len(split_words(answer)) + 1) / (usual + 1)),
     }
@@ -127,10 +128,6 @@ def _counts(contents: Sequence[Words], weights: Sequence[float]) -> dict[str, fl
         for word in words:
             counts[word] += weight
     return counts
-
-
-def _share(of: Collection[str], among: Collection[str]) -> float:
-    return _mean(word in among for word in of)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -138,7 +138,8 @@ def compare_in_both_orders(judge: dspy.Module, question: str, answer: str, other
 Array = NDArray[np.float64]
 
 GRID: Array = np.array([w for w in product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=3) if any(w)])
-"""[n, 3] The weights of core, background and follow-up coverage that the paper tries."""
+"""[n, 3] The weights of core, background and follow-up coverage that are tried. The paper prints no grid; its best
+weights are among these."""
 _EQUAL = 1e-9
 """Ratings that differ by less count as equal: sums of thirds are not exact."""
 

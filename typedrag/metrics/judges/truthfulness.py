@@ -72,14 +72,16 @@ class Truthfulness(Metric):
             right_answer = f" A right answer says {_join_golds(golds)}." if golds else ""
             feedback = f"It says that it does not know, which is better than being wrong.{right_answer}"
             return _scored(0, 0, "answered", feedback, 1)
+        wrong_by_gold = f"Wrong: a right answer says {_join_golds(short)}. {_BETTER_NOT}"
         if short and (right := says(prediction.answer, short)) is not None:
-            return _scored(right, not right, "gold", _gold_feedback(right, short))
+            feedback = f"Right: it says {_join_golds(short)}." if right else wrong_by_gold
+            return _scored(right, not right, "gold", feedback)
         if golds and self._equivalence:
             graded = self._equivalence.score(example, prediction)
             wrong = graded.score == 0
             return _scored(graded.score, wrong, "equivalence", f"{graded.feedback}{f' {_BETTER_NOT}' * wrong}")
         if short:  # neither yes nor no
-            return _scored(0, 1, "gold", _gold_feedback(False, short))
+            return _scored(0, 1, "gold", wrong_by_gold)
         sources = golds
         if not sources:
             passages: Sequence[Passage] = prediction.get("passages") or ()
@@ -120,11 +122,6 @@ class Truthfulness(Metric):
         messages += [_BETTER_NOT] * (wrong > right)
         pairs = [[sentence, verdict.value] for sentence, verdict in zip(texts, verdicts, strict=True)]
         return _scored(right, wrong, "support", " ".join(messages), sentences=pairs)
-
-
-def _gold_feedback(right: bool, golds: Sequence[str]) -> str:
-    gold = _join_golds(golds)
-    return f"Right: it says {gold}." if right else f"Wrong: a right answer says {gold}. {_BETTER_NOT}"
 
 
 def _join_golds(golds: Sequence[str]) -> str:

@@ -5,21 +5,10 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveInt
 
-from typedrag.experiments.config import (
-    CLOSED,
-    CapsConfig,
-    DataConfig,
-    DatasetConfig,
-    EvaluationConfig,
-    ExperimentConfig,
-    LMConfig,
-    MetricConfig,
-    ProgramConfig,
-    distinct,
-    named,
-)
+from typedrag.experiments import config as configs
+from typedrag.experiments.config import CLOSED, DataConfig, LMConfig, MetricConfig, ProgramConfig
 from typedrag.metrics import DEFAULT_OBJECTIVE, parse_objective
-from typedrag.optimizers.compile.labelled_targets import ALONE
+from typedrag.optimizers.compile.targets import ALONE
 from typedrag.optimizers.compile.teleprompters.base import BudgetName
 
 
@@ -31,7 +20,7 @@ class WeightedMetric(MetricConfig):
 
 
 WeightedMetrics: TypeAlias = Annotated[
-    tuple[Annotated[WeightedMetric, BeforeValidator(named)], ...], distinct("a metric is named twice")
+    tuple[Annotated[WeightedMetric, BeforeValidator(configs.named)], ...], configs.distinct("a metric is named twice")
 ]
 """Each once; a name alone is enough."""
 
@@ -64,7 +53,7 @@ class BudgetConfig(BaseModel):
     """The most tokens, read and written; by default unlimited."""
 
 
-class CompileConfig(ExperimentConfig):
+class CompileConfig(configs.ExperimentConfig):
     """A program to compile, a teleprompter, data and metrics."""
 
     program: Annotated[
@@ -100,17 +89,17 @@ class CompileConfig(ExperimentConfig):
         """The metrics to compile against, by default `DEFAULT_OBJECTIVE`; none for a module with labels of its own."""
         return self.metrics or (() if self.modules in ALONE else default_metrics())
 
-    def test_evaluation(self, *programs: ProgramConfig) -> EvaluationConfig:
-        return EvaluationConfig(
+    def test_evaluation(self, *programs: ProgramConfig) -> configs.EvaluationConfig:
+        return configs.EvaluationConfig(
             programs=programs,
-            dataset=DatasetConfig(**dict(self.dataset), split="test", limit=self.test_limit),
+            dataset=configs.DatasetConfig(**dict(self.dataset), split="test", limit=self.test_limit),
             metrics=tuple(MetricConfig(name=m.name, options=m.options) for m in self.against),
             lm=self.lm,
             scorer=self.scorer,
             index=self.index,
             threads=self.threads,
             calls_in_flight=self.calls_in_flight,
-            caps=CapsConfig(failures=1.0),
+            caps=configs.CapsConfig(failures=1.0),
             replies=self.replies,
             tracking=self.tracking.disabled(),
         )

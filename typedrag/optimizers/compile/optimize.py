@@ -30,7 +30,13 @@ from typedrag.lms.lm import PerLMAdapter, lm_identity, with_cache
 from typedrag.lms.replies import REPLIES, use_reply_store
 from typedrag.lms.trace import run_concurrently
 from typedrag.optimizers.compile.teleprompters.base import Compilation, CompileRequest, Optimizer
-from typedrag.optimizers.compile.teleprompters.candidates import Candidate, CandidateLog, Scoring, find_best
+from typedrag.optimizers.compile.teleprompters.candidates import (
+    Candidate,
+    CandidateLog,
+    Scoring,
+    best_so_far,
+    find_best,
+)
 from typedrag.optimizers.compile.teleprompters.limiter import CallLimiter, Faulted, Ledger, LimitReached, Stopped
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import AnyOf, RunFolder, Stopper, is_run
@@ -82,8 +88,26 @@ def compile_module(
     earlier costs count. Where `stop` gives a reason, the best program so far is the result; by default nothing does.
     """
     with _begun(request, optimizer, stop, on_candidate) as (run, _):
-        stopped = _compile(run, optimizer)
-    return CompileOutcome(run.log.best_program, tuple(run.log.candidates), run.limiter.account.spent, stopped)
+        stopped = ""
+        try:
+            base = run.evaluate(run.student, "as it is")
+            if base.failed == base.n:
+                run.limiter.faults.finish()
+                raise StepFailed("answer", f"the program answers none of the {base.n} validation examples")
+            if base.unjudged == base.n:
+                raise StepFailed("judge", f"the metric can judge none of the {base.n} validation examples")
+            run.evaluate(optimizer.compile(run), "what came out")
+        except Faulted as fault:
+            raise fault.error from None
+        except Stopped as reason:
+            stopped = str(reason)
+        except (AdapterParseError, LMInvalidRequestError) as error:
+            # raised for the prompt model: a program handles its own, or they are counted
+            stopped = f"the prompt model gave the optimizer nothing it could use: {first_line(error)}"
+        except LMError as error:
+            raise unavailable_error(error) or error from error
+    best = best_so_far(request.log_dir, request.student) or request.student.deepcopy()
+    return CompileOutcome(best, tuple(run.log.candidates), run.limiter.account.spent, stopped)
 
 
 def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stopper | None = None) -> CompileEstimate:
@@ -114,28 +138,6 @@ def estimate_compile(request: CompileRequest, optimizer: Optimizer, stop: Stoppe
                 store.note(_SAMPLE, [of_one.to_dict() for of_one in spent])
     runs = optimizer.planned_runs(*optimizer.sizes(request))
     return CompileEstimate(runs, estimate_cost([("runs", of_one) for of_one in spent], runs or 1))
-
-
-def _compile(run: Compilation, optimizer: Optimizer) -> str:
-    """Run the optimizer, and return why it was stopped; empty if it ended by itself."""
-    try:
-        base = run.evaluate(run.student, "as it is")
-        if base.failed == base.n:
-            run.limiter.faults.finish()
-            raise StepFailed("answer", f"the program answers none of the {base.n} validation examples")
-        if base.unjudged == base.n:
-            raise StepFailed("judge", f"the metric can judge none of the {base.n} validation examples")
-        run.evaluate(optimizer.compile(run), "what came out")
-    except Faulted as fault:
-        raise fault.error from None
-    except Stopped as reason:
-        return str(reason)
-    except (AdapterParseError, LMInvalidRequestError) as error:
-        # raised for the prompt model: a program handles its own, or they are counted
-        return f"the prompt model gave the optimizer nothing it could use: {first_line(error)}"
-    except LMError as error:
-        raise unavailable_error(error) or error from error
-    return ""
 
 
 _one_at_a_time = threading.Lock()

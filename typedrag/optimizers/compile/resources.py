@@ -13,18 +13,10 @@ from typedrag.core.errors import InputError
 from typedrag.core.redaction import Redactor, make_redactor
 from typedrag.datasets import Dataset
 from typedrag.datasets.dataset import sample
+from typedrag.experiments import resources
 from typedrag.experiments.config import LMConfig
 from typedrag.experiments.question_typing import infer_type, untyped
-from typedrag.experiments.resources import (
-    Resources,
-    check_measurable,
-    configured_options,
-    git_commit,
-    load_configured,
-    open_metered,
-    reranker_spec,
-    with_fingerprints,
-)
+from typedrag.experiments.resources import Resources, configured_options
 from typedrag.experiments.tracking.registry import check_registration
 from typedrag.lms.cost import LEDGER, Spending, track_cost
 from typedrag.lms.lm import Role, default_spec, reply_settings
@@ -32,8 +24,7 @@ from typedrag.lms.replies import REPLIES
 from typedrag.metrics import metric_class, objective_risk
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.labelled_targets import JudgeTarget, find_target
-from typedrag.optimizers.compile.targets import Target
+from typedrag.optimizers.compile.targets import JudgeTarget, Target, find_target
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.optimizers.compile.teleprompters.base import BUDGET_CALLS, CompileRequest
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
@@ -61,7 +52,7 @@ class CompileResources:
         self.optimizer = build_optimizer(config.optimizer.name, config.optimizer.options, config.budget.name)
         self.limits = config.budget.lm_calls or BUDGET_CALLS[config.budget.name], config.budget.tokens
         self.risk = objective_risk(m.name for m in config.against)
-        self.metric_options = {m.name: with_fingerprints(m.name, m.options) for m in config.against}
+        self.metric_options = {m.name: resources.with_fingerprints(m.name, m.options) for m in config.against}
 
     def check(self) -> None:
         """Check the configuration before anything is loaded: names, options, scorers, metrics, the registered model."""
@@ -105,7 +96,7 @@ class CompileResources:
 
     @cached_property
     def _read(self) -> Dataset:
-        return load_configured(self.config.dataset)
+        return resources.load_configured(self.config.dataset)
 
     @cached_property
     def types(self) -> int:
@@ -145,7 +136,7 @@ class CompileResources:
             if config is not None:
                 own_settings = config.model_dump(exclude_unset=True, exclude_none=True)
                 own = config.inherit_address(task) if config.spec else task.model_copy(update=own_settings)
-                lms[role.removesuffix(" LM")] = own, open_metered(own, role)
+                lms[role.removesuffix(" LM")] = own, resources.open_metered(own, role)
         if self.config.scorer is not None and self.resources.scorer is not None:
             lms["judge"] = self.config.scorer, self.resources.scorer
         return lms
@@ -172,11 +163,11 @@ class CompileResources:
         train, validation = self.examples("train"), self.examples("validation")
         for metric, _ in self.objective.metrics:
             with self._or_metrics():
-                check_measurable(metric, [*train, *validation], self.dataset)
+                resources.check_measurable(metric, [*train, *validation], self.dataset)
         config, others = self.config, {role: lm for role, (_, lm) in self.lms.items()}
         searched_by: Mapping[str, Any] = {}
         if not self.judge:
-            searched_by = reranker_identity(reranker_spec(config.program, self.source))
+            searched_by = reranker_identity(resources.reranker_spec(config.program, self.source))
             if self.source.retrieves:
                 searched_by = {**searched_by, **self.resources.retriever(config.program).identity}
         return CompileRequest(
@@ -248,5 +239,5 @@ class CompileResources:
             "lms": self.lm_settings,
             "seed": config.seed,
             "threads": config.threads,
-            "git commit": git_commit(),
+            "git commit": resources.git_commit(),
         }

@@ -21,7 +21,6 @@ from typedrag.experiments.evaluate import run_evaluation
 from typedrag.experiments.held_out import TRUTH, with_truthfulness
 from typedrag.experiments.judges.saved import SavedJudge, save_judge
 from typedrag.experiments.resources import bm25_settings, reranker_spec
-from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.tracker import Tracker, check_store
 from typedrag.files.text_files import write_text
 from typedrag.lms.client import limit_calls_in_flight
@@ -288,32 +287,29 @@ class _Compile:
                 listener=self._show_test,
                 redact=parts.redactor,
             )
-        runs = self._run_whole(is_changed(base, compiled))
-        measurable = measurable_ids([metric for metric, _ in parts.objective.metrics], parts.test_examples)
-        weights = {m.name: m.weight for m in config.against}
-        other = runs[1] if len(runs) > 1 else None
-        return held_out(runs[0], other, weights, measurable, config.seed, tests=tests)
-
-    def _run_whole(self, changed: bool) -> list[Run]:
-        parts, config = self.parts, self.config
+        changed, notice = is_changed(base, compiled), self.watching.notice
         programs = [config.program.model_copy(update={"name": BASE})]
         if changed:
             program = parts.resources.with_compiled(config.program, self.saved)
             programs.append(program.model_copy(update={"name": test_run_name(self.saved)}))
-        metrics, notice = parts.resources.config.metrics, self.watching.notice
-        metrics = with_truthfulness(metrics, parts.test_examples, parts.dataset, parts.resources.scorer, notice)
-        runs = run_evaluation(
+        metrics = with_truthfulness(
+            parts.resources.config.metrics, parts.test_examples, parts.dataset, parts.resources.scorer, notice
+        )
+        evaluated = run_evaluation(
             config.test_evaluation(*programs).model_copy(update={"metrics": metrics}),
-            self.out / TEST,
+            folder,
             among={str(e.id) for e in parts.examples("test")},
             resume=True,
             on_progress=self._show_test,
             on_notice=notice,
         )
-        finished = [evaluated.run for evaluated in runs]
-        if changed and not all(run.values(TRUTH) for run in finished):
+        runs = [one.run for one in evaluated]
+        if changed and not all(run.values(TRUTH) for run in runs):
             notice("truthfulness could be measured of no test question: the verdict does not go by it")
-        return finished
+        measurable = measurable_ids([metric for metric, _ in parts.objective.metrics], parts.test_examples)
+        weights = {m.name: m.weight for m in config.against}
+        other = runs[1] if len(runs) > 1 else None
+        return held_out(runs[0], other, weights, measurable, config.seed, tests=tests)
 
     def _show_test(self, progress: Progress) -> None:
         name = COMPILED if progress.run.startswith(COMPILED) else BASE

@@ -10,11 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typedrag.core.records import Estimate
 from typedrag.core.redaction import redact_values
 from typedrag.experiments import formats
 from typedrag.experiments.compare import ALL, Difference
-from typedrag.experiments.formats import render_page
 from typedrag.experiments.judges.saved import SavedJudge
 from typedrag.experiments.tracking.registry import log_model
 from typedrag.experiments.tracking.tracker import Tracker
@@ -48,17 +46,13 @@ def _log_candidates(tracker: Tracker, candidates: Sequence[Candidate], target: s
         nested = tracker.child(f"candidate {candidate.number}", tags)
         if nested.finished:
             continue
-        values = _values(candidate)
-        nested.log({name: values[name] for name in _NUMBERS})
-        nested.log_settings({name: values[name] for name in ("how", "state", "changed") if values[name]})
+        nested.log({name: getattr(candidate, name) for name in _NUMBERS})
+        texts = {"how": candidate.how, "state": candidate.state, "changed": ", ".join(candidate.changed)}
+        nested.log_settings({name: text for name, text in texts.items() if text})
         curves = {"candidate/score": candidate.score, "candidate/best": best}
         curves |= {"spent/lm_calls": candidate.lm_calls, "spent/tokens": candidate.tokens}
         tracker.log({name: value for name, value in curves.items() if value is not None}, step=candidate.number)
         nested.end()  # last: it marks the candidate as logged
-
-
-def _values(candidate: Candidate) -> dict[str, Any]:
-    return {**asdict(candidate), "changed": ", ".join(candidate.changed)}
 
 
 def log_compile(
@@ -78,7 +72,8 @@ def log_compile(
     with tracker.attempt(f"compile '{tracker.name}'", "Nothing is lost: log it with --resume"):
         _log_candidates(tracker, candidates, target)
         if candidates:
-            tracker.table("candidates.json", [{"target": target, **_values(c)} for c in candidates])
+            rows = [{"target": target, **asdict(c), "changed": ", ".join(c.changed)} for c in candidates]
+            tracker.table("candidates.json", rows)
             shown = [Candidate.from_dict(redact_values(asdict(c), tracker.redact)) for c in candidates]
             tracker.artifact("trajectory.html", render_candidates(shown, target, tracker.name, risk))
         tracker.tag({"stopped": stopped})
@@ -99,28 +94,26 @@ def log_compile(
 
 def _test_metrics(about: CompiledAbout, differences: Sequence[Difference]) -> Iterator[tuple[str, float]]:
     """Yield metrics such as `test/compiled/linkage/mrr` overall and `test/compiled/linkage/mrr/reason` by type."""
-    for side, scores in (("base", about.base), ("compiled", about.compiled)):
-        for measure, score in scores.items():
-            yield from _score_metrics(f"test/{side}/{measure}", score)
+    estimates = {f"base/{measure}": score for measure, score in about.base.items()}
+    estimates |= {f"compiled/{measure}": score for measure, score in about.compiled.items()}
     if about.p is not None:
         yield "test/p", about.p
     for d in differences:
-        suffix = "" if d.stratum == ALL else f"/{d.stratum.name}"
+        name = d.measure if d.stratum == ALL else f"{d.measure}/{d.stratum.name}"
         for side, estimate in (("base", d.baseline), ("compiled", d.other), ("difference", d.difference)):
             if estimate is not None:
-                yield from _score_metrics(f"test/{side}/{d.measure}{suffix}", estimate)
+                estimates[f"{side}/{name}"] = estimate
         if d.p is not None:
-            yield f"test/p/{d.measure}{suffix}", d.p
+            yield f"test/p/{name}", d.p
+    for name, estimate in estimates.items():
+        yield f"test/{name}", estimate.value
+        for part in ("low", "high", "n"):
+            if (value := getattr(estimate, part)) is not None:
+                yield f"test/{name}/{part}", float(value)
 
 
-def _score_metrics(name: str, score: Estimate) -> Iterator[tuple[str, float]]:
-    yield name, score.value
-    for part in ("low", "high", "n"):
-        if (value := getattr(score, part)) is not None:
-            yield f"{name}/{part}", float(value)
-
-
-def candidate_chart(candidates: Sequence[Candidate]) -> str:
+def render_candidates(candidates: Sequence[Candidate], target: str, title: str, risk: str = "") -> str:
+    """The chart and table of one or more candidates as an HTML page, whose policy allows no script and no loading."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -140,11 +133,7 @@ def candidate_chart(candidates: Sequence[Candidate]) -> str:
             calls = [*(c.lm_calls for c in best), candidates[-1].lm_calls]
             axes.step(calls, [*(c.score for c in best), best[-1].score], color=_BEST, where="post")
         figure.savefig(content, format="svg", transparent=True)
-    return f"data:image/svg+xml;base64,{base64.b64encode(content.getvalue()).decode()}"
-
-
-def render_candidates(candidates: Sequence[Candidate], target: str, title: str, risk: str = "") -> str:
-    """The chart and table of one or more candidates as an HTML page, whose policy allows no script and no loading."""
+    chart = f"data:image/svg+xml;base64,{base64.b64encode(content.getvalue()).decode()}"
     filters: dict[str, Any] = {"value": formats.format_value, "count": formats.format_count}
-    shown: dict[str, Any] = {"candidates": candidates, "chart": candidate_chart(candidates)}
-    return render_page(PAGE, filters, title=title, risk=risk, target=target, **shown)
+    shown: dict[str, Any] = {"candidates": candidates, "chart": chart}
+    return formats.render_page(PAGE, filters, title=title, risk=risk, target=target, **shown)

@@ -107,7 +107,6 @@ def predicted_aspects(
     stages: Stages,
 ) -> dict[str, list[str]]:
     """The sub-aspects that the LM in use names for questions, by the examples' ids, as `richrag` would."""
-
     aspects = stages.run("sub-aspects", lambda e: list(explorer(question=e.question).sub_aspects), examples)
     return {str(e.id): a if isinstance(a, list) else [] for e, a in zip(examples, aspects, strict=True)}
 

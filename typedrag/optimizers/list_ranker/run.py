@@ -19,23 +19,10 @@ from typedrag.files.text_files import hash_files, write_json
 from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.cost import Spending
 from typedrag.lms.lm import use_lm
+from typedrag.optimizers.list_ranker import preferences as pairs
+from typedrag.optimizers.list_ranker import training as learning
 from typedrag.optimizers.list_ranker.measures import check_worth
-from typedrag.optimizers.list_ranker.preferences import (
-    Preference,
-    PreferenceSettings,
-    build_preferences,
-    generator_reward,
-    gold_answers,
-    ncom_reward,
-)
-from typedrag.optimizers.list_ranker.training import (
-    PreferenceDataset,
-    SilverDataset,
-    TrainingOutcome,
-    TrainingSettings,
-    freeze,
-    train_list_ranker,
-)
+from typedrag.optimizers.list_ranker.training import SilverDataset, TrainingOutcome
 from typedrag.optimizers.trainer import OnStep, StepLoss, check_one_process
 from typedrag.retrieval.list_network import ListRankerSettings
 from typedrag.retrieval.list_ranker import ListRanker, is_list_ranker, start_list_ranker
@@ -65,9 +52,9 @@ class RankerTrainConfig(BaseModel):
     """`sft` trains on silver lists; `dpo` then trains a list ranker further, on preferences."""
     ranker: ListRankerSettings | None = None
     """Settings of a new ranker; by default those that suit the start."""
-    training: TrainingSettings = TrainingSettings()
+    training: learning.TrainingSettings = learning.TrainingSettings()
     """Settings of the training."""
-    preferences: PreferenceSettings = PreferenceSettings()
+    preferences: pairs.PreferenceSettings = pairs.PreferenceSettings()
     """Settings by which pairs are made."""
     reward: Literal["generator", "ncom"] = "generator"
     """The reward of a list: the quality of the answer that the LM writes from it (RichRAG, eq. 11), or,
@@ -125,7 +112,20 @@ def train_ranker(
     ranker = _open_start(config, pools)
     silver = _silver_dataset(config, ranker, pools, watching) if config.stage == "sft" else None
     check_store(config.tracking, redact)
-    identity = _identity(config)
+    identity: dict[str, Any] = {
+        "start": config.start,
+        "start's digest": hash_files(Path(config.start)) if Path(config.start).is_dir() else None,
+        "stage": config.stage,
+        "data": hash_files(config.data),
+        "validation": hash_files(config.validation) if config.validation else None,
+        "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
+        "training": config.training.model_dump(mode="json", exclude={"minutes"}),
+    }
+    if config.stage == "dpo":
+        identity["preferences"] = config.preferences.model_dump(mode="json", exclude={"threads"})
+        identity["reward"] = config.reward
+        if config.reward == "generator":
+            identity["lm"] = config.lm.model_dump(mode="json", exclude={"api_base"})
     items = {} if silver else {pool.id: pool.question for pool in pools}
     with RunFolder.open(out, identity, kind="training of a list ranker", resume=resume, items=items) as run:
         if finished := run.store.read().notes.get(_TRAINED):
@@ -145,14 +145,14 @@ def train_ranker(
 
         try:
             training = config.training
-            dataset = silver or PreferenceDataset(
+            dataset = silver or learning.PreferenceDataset(
                 _preferences(config, run.store, ranker, pools, watching),
                 ranker,
                 training.candidates,
                 training.seed,
                 training.bf16,
             )
-            outcome = train_list_ranker(
+            outcome = learning.train_list_ranker(
                 ranker, dataset, out / CHECKPOINTS, training, validation=validation, resume=resume, on_step=on_step
             )
             for step, value in outcome.validated.items():
@@ -173,25 +173,6 @@ def train_ranker(
     return trained
 
 
-def _identity(config: RankerTrainConfig) -> dict[str, Any]:
-    learned: dict[str, Any] = {}
-    if config.stage == "dpo":
-        learned = {"preferences": config.preferences.model_dump(mode="json", exclude={"threads"})}
-        learned["reward"] = config.reward
-        if config.reward == "generator":
-            learned["lm"] = config.lm.model_dump(mode="json", exclude={"api_base"})
-    return {
-        "start": config.start,
-        "start's digest": hash_files(Path(config.start)) if Path(config.start).is_dir() else None,
-        "stage": config.stage,
-        "data": hash_files(config.data),
-        "validation": hash_files(config.validation) if config.validation else None,
-        "ranker": config.ranker.model_dump(mode="json") if config.ranker else None,
-        "training": config.training.model_dump(mode="json", exclude={"minutes"}),
-        **learned,
-    }
-
-
 def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: Sequence[Pool]) -> None:
     """Refuse pools that lack data or leak into the validation, before anything is paid for."""
     learned = {question_key(pool.question) for pool in pools}
@@ -204,7 +185,7 @@ def _check_pools(config: RankerTrainConfig, pools: Sequence[Pool], validation: S
     for pool in (*validation, *(pools if config.stage == "sft" or config.reward == "ncom" else ())):
         check_worth(pool)
     for pool in pools if config.stage == "dpo" and config.reward == "generator" else ():
-        gold_answers(pool)
+        pairs.gold_answers(pool)
 
 
 def _silver_dataset(
@@ -232,14 +213,14 @@ def _open_start(config: RankerTrainConfig, pools: Sequence[Pool]) -> ListRanker:
     hint = "Check the name and the network, give a folder, or fetch a model: typedrag models list"
     with loading(f"start '{config.start}'", hint):
         ranker = start_list_ranker(config.start, config.ranker, texts=texts, seed=config.training.seed)
-    freeze(ranker.model, config.training.frozen_layers)
+    learning.freeze(ranker.model, config.training.frozen_layers)
     ranker.model.to(accelerator())
     return ranker
 
 
 def _preferences(
     config: RankerTrainConfig, store: Store, ranker: ListRanker, pools: Sequence[Pool], watching: TrainingProgress
-) -> list[Preference]:
+) -> list[pairs.Preference]:
     """The pairs to learn from; what earlier sessions rewarded is in the store."""
     settings = config.preferences
     by_generator = config.reward == "generator"
@@ -253,8 +234,8 @@ def _preferences(
         def listener(progress: Progress) -> None:
             watching.listener(replace(progress, run="pools ranked and rewarded"))
 
-        reward = generator_reward(ranker.settings.list_length) if by_generator else ncom_reward(pools)
-        preferences = build_preferences(
+        reward = pairs.generator_reward(ranker.settings.list_length) if by_generator else pairs.ncom_reward(pools)
+        preferences = pairs.build_preferences(
             ranker, pools, reward, settings, store, seed=config.training.seed, listener=listener
         )
     results = store.read().results

@@ -10,22 +10,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
 from typedrag.core.errors import InputError, TypedRAGError
 from typedrag.core.records import Estimate
+from typedrag.experiments import held_out as verdicts
 from typedrag.experiments.compare import COSTS, Difference, compare
 from typedrag.experiments.config import CapsConfig, SpendingCaps
 from typedrag.experiments.evaluate import run_evaluation
-from typedrag.experiments.held_out import (
-    RIGHT,
-    TRUTH,
-    check_enough,
-    combine_verdicts,
-    with_objective,
-    with_truthfulness,
-)
+from typedrag.experiments.held_out import RIGHT, TRUTH
 from typedrag.experiments.resources import bm25_settings, reranker_spec
 from typedrag.experiments.results import Run
 from typedrag.experiments.tracking.registry import check_registration, log_model
@@ -35,7 +29,7 @@ from typedrag.lms.lm import default_spec, reply_settings
 from typedrag.metrics.estimate import bootstrap_estimate, mean_estimate
 from typedrag.metrics.objective import measurable_ids
 from typedrag.optimizers.sweep.config import ObjectiveConfig
-from typedrag.optimizers.sweep.space import apply_rating, params_key
+from typedrag.optimizers.sweep.space import apply_lm_params, apply_rating, params_key
 from typedrag.optimizers.sweep.study import MLFLOW, Sweep, is_feasible, mean_value, values_of_trial
 from typedrag.programs.compiled import Change, CompiledAbout, Verdict, save_compiled
 from typedrag.runs import Progress
@@ -97,10 +91,6 @@ def read_best(out: Path) -> Best | None:
 
 def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False, number: int | None = None) -> Best:
     """Choose the best trial by the first objective, or another that is nearly as good and costs less."""
-
-    def as_chosen(trial: FrozenTrial, how: str) -> Best:
-        return Best(trial.number, dict(trial.params), how, (), sweep.parts.out / FOLDER / PROGRAM)
-
     objective, *_ = sweep.parts.config.objectives
     complete = sweep.trials(TrialState.COMPLETE)
     allowed = [t for t in complete if is_feasible(t)]
@@ -108,24 +98,21 @@ def choose(sweep: Sweep, *, within: float | None = None, cheapest: bool = False,
         matches = [t for t in complete if t.number == number]
         if not matches:
             raise InputError(f"trial {number} is not complete", "See: typedrag sweep report")
-        return as_chosen(matches[0], f"trial {number}, as was wanted")
-    if not allowed:
+        [chosen], how = matches, f"trial {number}, as was wanted"
+    elif not allowed:
         why = "no trial is complete" if not complete else "no trial keeps to the constraints"
         raise InputError(f"{why}: there is no best", "Let the sweep go on")
-    best = sweep.front[0]
-    if within is None and not cheapest:
-        return as_chosen(best, f"the best at {objective.measure}")
-    least = objective.sign * best.values[0] - abs(best.values[0]) * (within or 0.0) - 1e-12
-    near = [t for t in allowed if objective.sign * t.values[0] >= least]
-    near_best = f"{within or 0:.3g} of the best at {objective.measure}"
-    if not cheapest:
-        return as_chosen(min(near, key=lambda t: t.number), f"the first within {near_best}")
-
-    def tokens(trial: FrozenTrial) -> float:
-        mean = mean_value(values_of_trial(trial), "cost/tokens")
-        return float("inf") if mean is None else mean
-
-    return as_chosen(min(near, key=lambda t: (tokens(t), t.number)), f"the cheapest within {near_best}")
+    elif within is None and not cheapest:
+        chosen, how = sweep.front[0], f"the best at {objective.measure}"
+    else:
+        best = sweep.front[0].values[0]
+        least = objective.sign * best - abs(best) * (within or 0.0) - 1e-12
+        near = [t for t in allowed if objective.sign * t.values[0] >= least]
+        tokens = {t.number: mean_value(values_of_trial(t), "cost/tokens") for t in near} if cheapest else {}
+        unknown = float("inf")
+        chosen = min(near, key=lambda t: (unknown if (n := tokens.get(t.number)) is None else n, t.number))
+        how = f"the {'cheapest' if cheapest else 'first'} within {within or 0:.3g} of the best at {objective.measure}"
+    return Best(chosen.number, dict(chosen.params), how, (), sweep.parts.out / FOLDER / PROGRAM)
 
 
 def parse_share(text: str) -> float:
@@ -160,7 +147,7 @@ def measure_best(
     point, data = chosen.point, config.held_out
     questions = parts.base.dataset.split(data.split)
     named = parts.base.config.metrics
-    metrics = with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
+    metrics = verdicts.with_truthfulness(named, questions, parts.base.dataset, parts.base.scorer, on_notice)
     measurable = measurable_ids(parts.base.metrics.values(), [*parts.base.examples, *questions])
     folder = parts.out / HELD_OUT
     ever = {f"{params_key(point)}-{data.split}", *(measured.name for measured in folder.glob(f"*-{data.split}"))}
@@ -168,7 +155,7 @@ def measure_best(
     if data.limit is None:
         count = len({question_key(e.question) for e in questions})
         hint = f"Hold out more, or measure it without a verdict: --set held_out.limit={count}"
-        check_enough(count, f"split '{data.split}'", hint, len(programs))
+        verdicts.check_enough(count, f"split '{data.split}'", hint, len(programs))
 
     def run(of_point: bool, held_out: bool) -> Run:
         name = f"{params_key(point) if of_point else BASE}-{data.split if held_out else 'swept'}"
@@ -185,7 +172,7 @@ def measure_best(
                 "tracking": config.tracking.disabled(),
                 "dataset": typed,
                 "metrics": apply_rating(metrics, point) if of_point else metrics,
-                **({"lm": parts.lm_config(point)} if of_point else {}),
+                **({"lm": apply_lm_params(parts.base.config.lm, point)} if of_point else {}),
             }
         )
         [evaluated] = run_evaluation(evaluation, folder, resume=True, on_progress=on_progress, on_notice=on_notice)
@@ -198,7 +185,7 @@ def measure_best(
         )
         if failed:
             on_notice(f"{name}: {failed} of {measured.planned} questions have no answer, or lack a judgment of it")
-        return with_objective(measured, config.weights, measurable)
+        return verdicts.with_objective(measured, config.weights, measurable)
 
     runs = run(False, False), run(False, True), run(True, True)
     measured, verdict = _compare(sweep, chosen.trial, runs, len(programs))
@@ -232,7 +219,7 @@ def _compare(
     ups = {o.measure: o.sign > 0 for o in measures}
     differences = {d.measure: replace(d, more_is_better=ups[d.measure]) for d in tested}
     measured = tuple(_measured(o, swept.get(o.measure, {}), runs, differences.get(o.measure)) for o in measures)
-    return measured, combine_verdicts(differences.get(first), differences.get(TRUTH))
+    return measured, verdicts.combine_verdicts(differences.get(first), differences.get(TRUTH))
 
 
 def _measured(
@@ -247,10 +234,15 @@ def _measured(
     def mean(values: Mapping[str, float]) -> Estimate | None:
         return mean_estimate(list(values.values()), groups=[groups.get(i, i) for i in values])
 
+    def difference(value: Any, side: Any) -> float:
+        first, second = value[side == 1], value[side == 0]
+        return float(first.mean() - second.mean()) if len(first) and len(second) else float("nan")
+
     gap = None
     if all(gains):
-        one, other = ({i: objective.sign * gain for i, gain in side.items()} for side in gains)
-        gap = _difference(one, other, groups)
+        values = [objective.sign * gain for side in gains for gain in side.values()]
+        sides, of = [1.0] * len(gains[0]) + [0.0] * len(gains[1]), [groups.get(i, i) for side in gains for i in side]
+        gap = bootstrap_estimate(difference, values, sides, groups=of)
     return Measured(
         measure,
         maximize=objective.sign > 0,
@@ -265,17 +257,6 @@ def _measured(
         verdict=tested.verdict if tested else "",
         gain_answered=tested.answered.difference if tested and tested.answered else None,
     )
-
-
-def _difference(one: Mapping[str, float], other: Mapping[str, float], groups: Mapping[str, str]) -> Estimate | None:
-    values = [*one.values(), *other.values()]
-    sides = [1.0] * len(one) + [0.0] * len(other)
-
-    def difference(value: Any, side: Any) -> float:
-        first, second = value[side == 1], value[side == 0]
-        return float(first.mean() - second.mean()) if len(first) and len(second) else float("nan")
-
-    return bootstrap_estimate(difference, values, sides, groups=[groups.get(i, i) for i in (*one, *other)])
 
 
 def _save(sweep: Sweep, best: Best) -> None:

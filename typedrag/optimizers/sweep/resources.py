@@ -14,17 +14,9 @@ from pydantic import ValidationError
 
 from typedrag.core.errors import InputError
 from typedrag.datasets.dataset import SPLITS, text_hash
+from typedrag.experiments import config as configs
 from typedrag.experiments.compare import COSTS
-from typedrag.experiments.config import (
-    BM25Config,
-    CapsConfig,
-    DataConfig,
-    DatasetConfig,
-    EvaluationConfig,
-    LMConfig,
-    MetricConfig,
-    ProgramConfig,
-)
+from typedrag.experiments.config import EvaluationConfig, LMConfig, MetricConfig, ProgramConfig
 from typedrag.experiments.held_out import OBJECTIVE, SCORE
 from typedrag.experiments.resources import Resources, bm25_settings, configured_options, reranker_spec
 from typedrag.experiments.results import METRIC
@@ -57,6 +49,7 @@ class SweepResources:
         self._at: dict[tuple[LMConfig, str], Resources] = {}
 
     def check(self) -> None:
+        """Refuse measures, splits, knobs and values that cannot be used, before anything is paid."""
         self.base.check()
         known = {"cost", OBJECTIVE, *self.config.weights}
         for measure in self.measures:
@@ -70,8 +63,22 @@ class SweepResources:
                 raise InputError(f"there is no measure '{measure}'", f"Name {SCORE}, the weighted mean of all metrics")
         if self.config.sampler.name == "grid" and self.space.size == math.inf:
             raise InputError("the knobs have too many values for a grid", "Give each knob a list of values, or a step")
-        self._check_rating()
-        self._check_held_out()
+        if self._turned_weights:
+            self._check_rating(self._turned_weights[0])
+        swept, held = self.config.dataset.split, self.config.held_out.split
+        for split in (swept, held):
+            if split not in ("all", *SPLITS):
+                raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
+        if swept == held or "all" in (swept, held):
+            raise InputError(
+                f"trials over the split {swept} would see questions of the split {held}, which are to be held out",
+                "Sweep over dataset.split: validation, and measure on held_out.split: test",
+            )
+        if self.config.compile and held != "test":
+            raise InputError(
+                f"what is compiled sees the split {held}, whose questions are to be held out",
+                "Measure on held_out.split: test",
+            )
         turned: dict[str, Iterable[Any]] = {
             name: d.choices if isinstance(d, CategoricalDistribution) else (d.low, d.high)  # type: ignore[attr-defined]
             for name, d in self.space.distributions.items()
@@ -81,6 +88,34 @@ class SweepResources:
             for name, values in turned.items():  # one knob at a time, at each of its values or the ends of its range
                 for value in values:
                     self._check_point({"program": program, name: value})
+
+    def _check_rating(self, turned: str) -> None:
+        """Refuse to turn weights that rate nothing, or to go by a measure that they change by themselves."""
+        if not any(name in space.RATED for name in self.config.weights):
+            hint = f"Name a metric: {' or '.join(space.RATED)}"
+            raise InputError(f"knob '{turned}' turns no metric of the sweep", hint)
+        rated = {"coverage/score", "coverage/rating"} | ({SCORE} if "coverage" in self.config.weights else set())
+        if by := next((measure for measure in self.measures if measure in rated), None):
+            raise InputError(
+                f"knob '{turned}' changes what '{by}' means, so that trials cannot be compared by it",
+                "Go by preference/accuracy, or by a measure without weights, such as linkage/mrr",
+            )
+
+    def _check_point(self, point: Point) -> None:
+        try:
+            program = space.apply_params(self.config.program, point)
+            space.apply_lm_params(self.config.lm, point)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
+        self.base.check_program(program)
+        self.base.check_index(program)
+        teleprompter = point.get(space.TELEPROMPTER, "none")
+        known = ("none", *(self.config.compile.optimizers if self.config.compile else ()))
+        if teleprompter not in known:
+            raise InputError(
+                f"teleprompter '{teleprompter}' is not among the optimizers of 'compile'", "Say there how it compiles"
+            )
 
     @cached_property
     def space(self) -> Space:
@@ -107,11 +142,10 @@ class SweepResources:
             own = {"retriever": base.retriever or source.retriever, "reranker": reranker_spec(base, source)}
         except InputError:  # it names what is not used without its user's word
             return None
-        program = base.model_copy(update={**own, "bm25": BM25Config(**bm25_settings(base, source))})
+        program = base.model_copy(update={**own, "bm25": configs.BM25Config(**bm25_settings(base, source))})
         options = configured_options(base, source)
-        rating = space.rating_weights(self.metrics) if self._turned_weights else {}
         point = {
-            name: rating[name] if name in rating else space.current_value(name, options, program, self.config.lm)
+            name: space.current_value(name, options, program, self.config.lm, self.metrics)
             for name in self.config.knobs
         }
         if unset := [name for name, value in point.items() if value is None and name.startswith("bm25.")]:
@@ -128,14 +162,14 @@ class SweepResources:
             data |= {"split": split, "limit": limit}
         return EvaluationConfig(
             programs=programs,
-            dataset=DatasetConfig(**data),
+            dataset=configs.DatasetConfig(**data),
             metrics=self.metrics,
             lm=config.lm.model_copy(update={"cache": True}),  # stored replies are looked up by it; see `Replies`
             scorer=config.scorer and config.scorer.model_copy(update={"cache": True}),
             index=config.index,
             threads=config.threads,
             calls_in_flight=config.calls_in_flight,
-            caps=CapsConfig(failures=config.failures),
+            caps=configs.CapsConfig(failures=config.failures),
             replies=self._replies,
             tracking=config.tracking,
         )
@@ -148,12 +182,9 @@ class SweepResources:
             program = self.base.with_compiled(program, self._compiled(str(teleprompter)))
         return space.apply_params(program, point).model_copy(update={"name": name})
 
-    def lm_config(self, point: Point) -> LMConfig:
-        return space.apply_lm_params(self.base.config.lm, point)
-
     def components(self, point: Point) -> Resources:
         """The components of the sweep with the LM and the metrics of a point."""
-        lm, metrics = self.lm_config(point), space.apply_rating(self.metrics, point)
+        lm, metrics = space.apply_lm_params(self.base.config.lm, point), space.apply_rating(self.metrics, point)
         key = (lm, json.dumps([m.model_dump(mode="json") for m in metrics], sort_keys=True))
         if key not in self._at:
             _ = self.base.dataset, self.base.questions, self.base.metrics  # loaded here once, then shared
@@ -199,55 +230,6 @@ class SweepResources:
             "questions": len(base.questions),
         }
 
-    def _check_rating(self) -> None:
-        """Refuse to turn weights that rate nothing, or to go by a measure that they change by themselves."""
-        if not (turned := self._turned_weights):
-            return
-        if not any(name in space.RATED for name in self.config.weights):
-            raise InputError(
-                f"knob '{turned[0]}' turns no metric of the sweep", f"Name a metric: {' or '.join(space.RATED)}"
-            )
-        rated = {"coverage/score", "coverage/rating"} | ({SCORE} if "coverage" in self.config.weights else set())
-        if by := next((measure for measure in self.measures if measure in rated), None):
-            raise InputError(
-                f"knob '{turned[0]}' changes what '{by}' means, so that trials cannot be compared by it",
-                "Go by preference/accuracy, or by a measure without weights, such as linkage/mrr",
-            )
-
-    def _check_held_out(self) -> None:
-        swept, held = self.config.dataset.split, self.config.held_out.split
-        for split in (swept, held):
-            if split not in ("all", *SPLITS):
-                raise InputError(f"no split is called '{split}'", f"Splits: all, {', '.join(SPLITS)}")
-        if swept == held or "all" in (swept, held):
-            raise InputError(
-                f"trials over the split {swept} would see questions of the split {held}, which are to be held out",
-                "Sweep over dataset.split: validation, and measure on held_out.split: test",
-            )
-        if self.config.compile and held != "test":
-            raise InputError(
-                f"what is compiled sees the split {held}, whose questions are to be held out",
-                "Measure on held_out.split: test",
-            )
-
-    def _check_point(self, point: Point) -> None:
-        try:
-            program = space.apply_params(self.config.program, point)
-            self.lm_config(point)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise InputError(f"a knob cannot be turned to '{first['input']}'", first["msg"]) from None
-        self.base.check_program(program)
-        self.base.check_index(program)
-        teleprompter = point.get(space.TELEPROMPTER, "none")
-        if teleprompter != "none":
-            known = self.config.compile.optimizers if self.config.compile else {}
-            if teleprompter not in known:
-                raise InputError(
-                    f"teleprompter '{teleprompter}' is not among the optimizers of 'compile'",
-                    "Say there how it compiles",
-                )
-
     def _compiled(self, teleprompter: str) -> Path:
         """The folder of the program that a teleprompter compiled, once for all workers on this machine."""
         config, section = self.config, self.config.compile
@@ -257,12 +239,13 @@ class SweepResources:
         done = folder / "done"
         with FileLock(f"{folder}.lock"):
             if not done.exists():
+                data = configs.DataConfig(**{n: getattr(config.dataset, n) for n in configs.DataConfig.model_fields})
                 settings = CompileConfig(
                     program=config.program,
                     modules=section.modules,
                     optimizer=OptimizerConfig(name=teleprompter, options=section.optimizers[teleprompter]),
                     budget=section.budget,
-                    dataset=DataConfig(**{name: getattr(config.dataset, name) for name in DataConfig.model_fields}),
+                    dataset=data,
                     test_limit=1,  # the best is tested once it is known
                     metrics=section.metrics,
                     lm=config.lm,

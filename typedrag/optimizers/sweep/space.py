@@ -87,7 +87,15 @@ class Space:
 
     @property
     def size(self) -> float:
-        return math.prod(_count(d) for d in self.distributions.values())
+        size: float = 1
+        for d in self.distributions.values():
+            if isinstance(d, CategoricalDistribution):
+                size *= len(d.choices)
+                continue
+            assert isinstance(d, IntDistribution | FloatDistribution)
+            if d.low < d.high:
+                size *= math.inf if d.step is None else int((d.high - d.low) / d.step + 1e-9) + 1
+        return size
 
     def suggest(self, trial: Trial) -> dict[str, Value]:
         point: dict[str, Any] = {}
@@ -102,9 +110,21 @@ class Space:
         return point
 
     def holds(self, point: Point) -> bool:
-        return point.keys() == self.distributions.keys() and all(
-            _contains(self.distributions[name], value) for name, value in point.items()
-        )
+        if point.keys() != self.distributions.keys():
+            return False
+        for name, value in point.items():
+            d = self.distributions[name]
+            if isinstance(d, CategoricalDistribution):
+                is_held = value in d.choices
+            else:
+                assert isinstance(d, IntDistribution | FloatDistribution)
+                is_held = isinstance(value, int | float) and d.low <= value <= d.high
+                if is_held and isinstance(value, int | float) and d.step:
+                    steps = (value - d.low) / d.step
+                    is_held = abs(steps - round(steps)) < 1e-9
+            if not is_held:
+                return False
+        return True
 
 
 def build_space(knobs: Mapping[str, KnobConfig]) -> Space:
@@ -175,28 +195,20 @@ def apply_rating(base: Sequence[MetricConfig], point: Point) -> tuple[MetricConf
     turned = [point.get(name) for name in RATING]
     if turned == [None] * len(RATING):
         return tuple(base)
-
-    def at_point(metric: MetricConfig) -> MetricConfig:
-        weights = [
-            own if weight is None else weight for own, weight in zip(_metric_weights(metric), turned, strict=True)
-        ]
-        return metric.model_copy(update={"options": {**metric.options, "weights": weights}})
-
-    return tuple(at_point(metric) if metric.name in RATED else metric for metric in base)
-
-
-def rating_weights(metrics: Sequence[MetricConfig]) -> dict[str, float]:
-    """The weights by which the first metric that rates coverage does so, by the names of their knobs."""
-    first = next(metric for metric in metrics if metric.name in RATED)
-    return dict(zip(RATING, _metric_weights(first), strict=True))
+    metrics = []
+    for metric in base:
+        if metric.name in RATED:
+            own = metric.options.get("weights", tuple(WEIGHTS.values()))
+            weights = [was if weight is None else weight for was, weight in zip(own, turned, strict=True)]
+            metric = metric.model_copy(update={"options": {**metric.options, "weights": weights}})
+        metrics.append(metric)
+    return tuple(metrics)
 
 
-def _metric_weights(metric: MetricConfig) -> Sequence[float]:
-    return metric.options.get("weights", tuple(WEIGHTS.values()))
-
-
-def current_value(name: str, options: Options, program: ProgramConfig, lm: LMConfig) -> Any:
-    """The value of a knob that is not turned; None if that is not known."""
+def current_value(
+    name: str, options: Options, program: ProgramConfig, lm: LMConfig, metrics: Sequence[MetricConfig] = ()
+) -> Any:
+    """The value of a knob that is not turned, a rating's weight by the first metric that rates; None if unknown."""
     first, _, rest = name.partition(".")
     if name == TELEPROMPTER:
         return "none"
@@ -204,6 +216,9 @@ def current_value(name: str, options: Options, program: ProgramConfig, lm: LMCon
         return check_retriever(program.retriever or "")
     if first == "lm":
         return {"temperature": 0.0, **lm.settings}.get(rest)
+    if name in RATING:
+        rated = next(metric for metric in metrics if metric.name in RATED)
+        return rated.options.get("weights", tuple(WEIGHTS.values()))[RATING.index(name)]
     if first == "by_type":
         _, question_type, option = name.split(".")
         return getattr(options.for_type(QuestionType(question_type)), option)
@@ -233,24 +248,3 @@ def _distribution(name: str, knob: KnobConfig, declared: Parameter) -> BaseDistr
     if whole and (isinstance(declared.low, int) or declared.low is None):
         return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
     return FloatDistribution(float(low), float(high), log=log, step=step)
-
-
-def _count(distribution: BaseDistribution) -> float:
-    if isinstance(distribution, CategoricalDistribution):
-        return len(distribution.choices)
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
-    if distribution.low == distribution.high:
-        return 1
-    if distribution.step is None:
-        return math.inf
-    return int((distribution.high - distribution.low) / distribution.step + 1e-9) + 1
-
-
-def _contains(distribution: BaseDistribution, value: Any) -> bool:
-    if isinstance(distribution, CategoricalDistribution):
-        return value in distribution.choices
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
-    if not isinstance(value, int | float) or not distribution.low <= value <= distribution.high:
-        return False
-    steps = (value - distribution.low) / distribution.step if distribution.step else 0.0
-    return abs(steps - round(steps)) < 1e-9

@@ -184,12 +184,6 @@ class DecomposingStrategy(Retrieving):
         """A text for the answer about parts that the collection does not answer; empty by default."""
         return ""
 
-    def forward(self, question: str) -> dspy.Prediction:
-        parts, sub_queries = self.decompose(question)
-        if self.strategy_options.combine == "pool":
-            return self.final_answer(self.answer_pooled, question, self.pooled(question, parts, sub_queries))
-        return self._aggregate(question, parts, sub_queries)
-
     def decompose(self, question: str) -> tuple[Decomposition, list[str]]:
         """The parts of the question, and the sub-queries that are used."""
         reply = ask("decompose", self.decomposer, retries=self.options.retries, question=question)
@@ -216,7 +210,10 @@ class DecomposingStrategy(Retrieving):
         queries = [question, *self.search_queries(question, sub_queries)]
         return self.pool(question, self.search(queries, rerank=True))
 
-    def _aggregate(self, question: str, parts: Decomposition, sub_queries: list[str]) -> dspy.Prediction:
+    def forward(self, question: str) -> dspy.Prediction:
+        parts, sub_queries = self.decompose(question)
+        if self.strategy_options.combine == "pool":
+            return self.final_answer(self.answer_pooled, question, self.pooled(question, parts, sub_queries))
         each = self.answer_sub_query.lm_calls
         affordable = max(1, (calls_left(default=each * len(sub_queries) + 1) - 1) // each)
         sub_queries, unaffordable = sub_queries[:affordable], sub_queries[affordable:]

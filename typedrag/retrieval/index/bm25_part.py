@@ -24,7 +24,7 @@ from typedrag.retrieval.index.passages import Fingerprint, batches, check_ids, r
 from typedrag.text.language import ENGLISH, detect_main_language
 
 LUCENE = "lucene"
-K1, B = 0.9, 0.4  # BM25's default parameters: Anserini's, which the papers' baselines use
+K1, B = 0.9, 0.4  # BM25's default parameters, as Anserini's; Lucene, Elasticsearch and OpenSearch have 1.2, 0.75
 _BATCH = 2_000
 _FLUSH_ROWS = 200_000  # passages that Lucene holds in memory at most: Anserini's writer would wait for 2 GB of them
 _LANGUAGE_ROWS = 50

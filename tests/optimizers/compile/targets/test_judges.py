@@ -10,7 +10,7 @@ from typedrag.lms.lm import use_lm
 from typedrag.metrics import Objective
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import Convention
-from typedrag.optimizers.compile.labelled_targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
+from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 
 TARGETS = [

@@ -79,13 +79,13 @@ class DSPyOptimizer(Optimizer):
         }
         if "eval_kwargs" in _parameters(self.cls.compile):  # it scores on the examples that it is given
             values["trainset"] = values["valset"]
-
-        def wanted(call: Any) -> dict[str, Any]:
-            return {name: values[name] for name in _parameters(call) if name in values}
-
+        options, arguments = (
+            {name: values[name] for name in _parameters(call) if name in values}
+            for call in (self.cls, self.cls.compile)
+        )
         with run.log.origin(self.cls.__name__):
             try:
-                return self.cls(**wanted(self.cls)).compile(student, **wanted(self.cls.compile))
+                return self.cls(**options).compile(student, **arguments)
             except (TypedRAGError, dspy.utils.exceptions.DSPyError):
                 raise
             except Exception as error:  # of any kind, as its code has it

@@ -143,7 +143,7 @@ class CandidateLog(BaseCallback):
         limiter: CallLimiter,
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
     ) -> None:
-        self._folder, self._student = folder, student
+        self._folder = folder
         self._base, self._fields = dump_state(student), signature_fields(student)
         self._valset, self._size = {id(example) for example in valset}, len(valset)
         self._scoring, self._limiter, self._on_candidate = scoring, limiter, on_candidate
@@ -167,10 +167,6 @@ class CandidateLog(BaseCallback):
     def find_evaluation(self, program: dspy.Module) -> Candidate | None:
         state = fingerprint(dump_state(program))
         return next((c for c in self.candidates if c.full_valset and c.state == state), None)
-
-    @property
-    def best_program(self) -> dspy.Module:
-        return best_so_far(self._folder, self._student) or self._student.deepcopy()
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Note the program's state as it begins: optimizers change programs in place."""

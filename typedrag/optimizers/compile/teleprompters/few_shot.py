@@ -11,19 +11,13 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.question_typing import infer_type, interleave_types
 from typedrag.lms.trace import run_concurrently
-from typedrag.optimizers.compile.teleprompters.base import (
-    Compilation,
-    Optimizer,
-    OptimizerSettings,
-    by_budget,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters import base
 from typedrag.optimizers.compile.teleprompters.dspy_internals import MIPROv2
 
 logger = logging.getLogger("dspy.typedrag")  # DSPy's loggers write to the log of the compile
 
 
-class BootstrapSettings(OptimizerSettings):
+class BootstrapSettings(base.OptimizerSettings):
     """Options of `bootstrap`, and of all optimizers that bootstrap demonstrations."""
 
     max_bootstrapped_demos: PositiveInt = 4
@@ -48,7 +42,7 @@ def usable(examples: Iterable[dspy.Example], predictor: dspy.Predict) -> list[ds
     ]
 
 
-def bootstrap(run: Compilation, settings: BootstrapSettings, trainset: Sequence[dspy.Example]) -> dspy.Module:
+def bootstrap(run: base.Compilation, settings: BootstrapSettings, trainset: Sequence[dspy.Example]) -> dspy.Module:
     """A copy of the student with demonstrations from its runs by the teacher's LM that score well enough.
 
     Examples run in threads, and none that would not run one after the other. A predictor that gets no demonstration
@@ -121,7 +115,9 @@ def _needed(
     return needed
 
 
-def demonstration_sets(run: Compilation, settings: BootstrapSettings, sets: int) -> Iterator[tuple[str, dspy.Module]]:
+def demonstration_sets(
+    run: base.Compilation, settings: BootstrapSettings, sets: int
+) -> Iterator[tuple[str, dspy.Module]]:
     """Yield `sets` programs with different demonstrations, each with its origin in words."""
     most, labelled = settings.max_bootstrapped_demos, settings.max_labeled_demos
     count = 0
@@ -144,8 +140,8 @@ def demonstration_sets(run: Compilation, settings: BootstrapSettings, sets: int)
         yield f"at most {size} bootstrapped demonstrations, order {number}", program
 
 
-@optimizer
-class BootstrapFewShot(Optimizer):
+@base.optimizer
+class BootstrapFewShot(base.Optimizer):
     """Gives predictors demonstrations from runs of the program that score well enough."""
 
     name: ClassVar[str] = "bootstrap"
@@ -156,21 +152,21 @@ class BootstrapFewShot(Optimizer):
     def planned_runs(self, train: int, validation: int) -> int:
         return 2 * validation + train * self.settings.max_rounds
 
-    def compile(self, run: Compilation) -> dspy.Module:
+    def compile(self, run: base.Compilation) -> dspy.Module:
         return bootstrap(run, self.settings, run.trainset)
 
 
 class SearchSettings(BootstrapSettings):
     """Options of `bootstrap-random-search`."""
 
-    candidates: PositiveInt = by_budget(6, 12, 18)
+    candidates: PositiveInt = base.by_budget(6, 12, 18)
     """Sets of demonstrations to try, including the program's own; by budget 6, 12 or 18."""
     stop_at_score: float | None = Field(default=None, ge=0, le=1)
     """The score of a candidate that ends the search."""
 
 
-@optimizer
-class BootstrapRandomSearch(Optimizer):
+@base.optimizer
+class BootstrapRandomSearch(base.Optimizer):
     """Tries several sets of demonstrations on the validation set and keeps the best.
 
     The search is that of `dspy.BootstrapFewShotWithRandomSearch`, over sets that are balanced over
@@ -185,7 +181,7 @@ class BootstrapRandomSearch(Optimizer):
     def planned_runs(self, train: int, validation: int) -> int:
         return self.settings.candidates * (validation + train * self.settings.max_rounds)
 
-    def compile(self, run: Compilation) -> dspy.Module:
+    def compile(self, run: base.Compilation) -> dspy.Module:
         settings = self.settings
         best, best_score = run.student, -1.0
         for how, program in demonstration_sets(run, settings, settings.candidates):
@@ -209,11 +205,11 @@ class MIPROSettings(BootstrapSettings):
     max_bootstrapped_demos: NonNegativeInt = 4
     """Demonstrations for each predictor, made by running the program; with 0 only instructions are tried,
     whatever `max_labeled_demos` is, and the program's own demonstrations stay."""
-    instructions: PositiveInt = by_budget(3, 6, 9)
+    instructions: PositiveInt = base.by_budget(3, 6, 9)
     """Instructions for each predictor, including its own; by budget 3, 6 or 9."""
-    demonstration_sets: PositiveInt = by_budget(6, 12, 18)
+    demonstration_sets: PositiveInt = base.by_budget(6, 12, 18)
     """Sets of demonstrations, including the program's own; by budget 6, 12 or 18."""
-    trials: PositiveInt = by_budget(10, 25, 50)
+    trials: PositiveInt = base.by_budget(10, 25, 50)
     """Choices of instructions and demonstrations to try; by budget 10, 25 or 50."""
     minibatch_size: PositiveInt = 35
     """Validation examples in a trial, if there are more than 50; every fifth trial, the best so far is
@@ -222,8 +218,8 @@ class MIPROSettings(BootstrapSettings):
     """The temperature at which instructions are written."""
 
 
-@optimizer
-class MIPRO(Optimizer):
+@base.optimizer
+class MIPRO(base.Optimizer):
     """Lets the prompt model write instructions from the program, its data and its runs, and chooses among
     them and sets of demonstrations by Bayesian optimization (`dspy.MIPROv2`)."""
 
@@ -239,7 +235,7 @@ class MIPRO(Optimizer):
             return bootstrapping + trials * min(settings.minibatch_size, validation) + (trials // 5 + 3) * validation
         return bootstrapping + (trials + 2) * validation
 
-    def compile(self, run: Compilation) -> dspy.Module:
+    def compile(self, run: base.Compilation) -> dspy.Module:
         settings = self.settings
         demos = settings.max_bootstrapped_demos
         # even if only instructions are tried, proposals show some demonstrations

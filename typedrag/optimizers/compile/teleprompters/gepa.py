@@ -15,20 +15,14 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from typedrag.experiments.question_typing import infer_type
 from typedrag.lms.lm import PerLMAdapter
-from typedrag.optimizers.compile.teleprompters.base import (
-    Compilation,
-    Optimizer,
-    OptimizerSettings,
-    by_budget,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters import base
 from typedrag.optimizers.compile.teleprompters.dspy_internals import without_progress_bar
 
 
-class GEPASettings(OptimizerSettings):
+class GEPASettings(base.OptimizerSettings):
     """Options of `gepa`."""
 
-    evaluations: PositiveInt = by_budget(6, 12, 24)
+    evaluations: PositiveInt = base.by_budget(6, 12, 24)
     """The most runs of the program, in evaluations on the validation set; minibatches count too. By budget 6, 12
     or 24."""
     minibatch_size: PositiveInt = 3
@@ -44,8 +38,8 @@ class GEPASettings(OptimizerSettings):
     """The temperature at which instructions are written."""
 
 
-@optimizer
-class GEPA(Optimizer):
+@base.optimizer
+class GEPA(base.Optimizer):
     """Lets the prompt model reflect on feedback in words and rewrite instructions, and keeps candidates
     that are best on some validation example (`dspy.GEPA`).
 
@@ -62,7 +56,7 @@ class GEPA(Optimizer):
     def planned_runs(self, train: int, validation: int) -> int:
         return (self.settings.evaluations + 2) * validation
 
-    def compile(self, run: Compilation) -> dspy.Module:
+    def compile(self, run: base.Compilation) -> dspy.Module:
         config = self.settings
         types = [infer_type(example) for example in run.trainset]
         sampler = SameTypeBatchSampler(types, config.minibatch_size, run.seed)

@@ -1,20 +1,13 @@
 """Optimizers that choose among instructions that people wrote."""
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
 import dspy
 from pydantic import PositiveInt
 
 from typedrag.core.errors import InputError
-from typedrag.optimizers.compile.teleprompters.base import (
-    Compilation,
-    CompileRequest,
-    Optimizer,
-    OptimizerSettings,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters import base
 from typedrag.programs.artifact import rename_signature
 from typedrag.signatures import all_signatures
 
@@ -27,38 +20,27 @@ ANSWER_RULES = (
 """Rules for answers of any kind. Which of them help depends on the LM and on the passages."""
 
 
-class InstructionTrials(Optimizer):
-    """Tries changes of instructions one after the other, each on top of those before it, and keeps those that help."""
+def try_changes(
+    run: base.Compilation, noun: str, changes: Iterable[str], rewrite: Callable[[str, type[dspy.Signature]], str]
+) -> dspy.Module:
+    """Try changes one after the other, each on top of those before it, and keep those that help.
 
-    def planned_runs(self, train: int, validation: int) -> int:
-        return (1 + len(list(self.changes()))) * validation
-
-    @abstractmethod
-    def changes(self) -> Iterator[str]:
-        """The names of the changes to try."""
-
-    @abstractmethod
-    def instructions(self, change: str, signature: type[dspy.Signature]) -> str:
-        """The instructions that a change gives to a signature; empty if it leaves it alone."""
-
-    def compile(self, run: Compilation) -> dspy.Module:
-        best, score = run.student, run.evaluate(run.student, "as it is").score
-        for change in self.changes():
-            tried = best.deepcopy()
-            for predictor in tried.predictors():
-                signature = predictor.signature
-                if text := self.instructions(change, signature):
-                    predictor.signature = rename_signature(signature.with_instructions(text), signature.__name__)
-            reached = run.evaluate(tried, f"{self.noun}: {change}").score
-            if reached > score:
-                best, score = tried, reached
-        return best
-
-    noun: ClassVar[str]
-    """What a candidate's origin calls a change."""
+    `rewrite` gives a signature's instructions by a change; empty if it leaves the signature alone.
+    """
+    best, score = run.student, run.evaluate(run.student, "as it is").score
+    for change in changes:
+        tried = best.deepcopy()
+        for predictor in tried.predictors():
+            signature = predictor.signature
+            if text := rewrite(change, signature):
+                predictor.signature = rename_signature(signature.with_instructions(text), signature.__name__)
+        reached = run.evaluate(tried, f"{noun}: {change}").score
+        if reached > score:
+            best, score = tried, reached
+    return best
 
 
-class RuleSearchSettings(OptimizerSettings):
+class RuleSearchSettings(base.OptimizerSettings):
     """Options of `rule-search`."""
 
     train_examples: PositiveInt = 1
@@ -69,8 +51,8 @@ class RuleSearchSettings(OptimizerSettings):
     """Output fields; rules go to the predictors that write one of these."""
 
 
-@optimizer
-class RuleSearch(InstructionTrials):
+@base.optimizer
+class RuleSearch(base.Optimizer):
     """Adds written rules to the instructions, one after the other, and keeps those that help.
 
     It suits LMs that are too small to write instructions: people know what may help, and the validation
@@ -79,11 +61,10 @@ class RuleSearch(InstructionTrials):
 
     name: ClassVar[str] = "rule-search"
     about: ClassVar[str] = "written rules added to the instructions, those kept that help"
-    noun = "rule"
     Settings = RuleSearchSettings
     settings: RuleSearchSettings
 
-    def check(self, request: CompileRequest) -> None:
+    def check(self, request: base.CompileRequest) -> None:
         outputs = self.settings.outputs
         written = {name for p in request.student.predictors() for name in p.signature.output_fields}
         if not self.settings.rules:
@@ -94,15 +75,18 @@ class RuleSearch(InstructionTrials):
                 f"Name other fields with outputs: {', '.join(sorted(written))}",
             )
 
-    def changes(self) -> Iterator[str]:
-        return iter(self.settings.rules)
+    def planned_runs(self, train: int, validation: int) -> int:
+        return (1 + len(self.settings.rules)) * validation
 
-    def instructions(self, change: str, signature: type[dspy.Signature]) -> str:
-        written = signature.output_fields.keys() & set(self.settings.outputs)
-        return f"{signature.instructions}\n{change}" if written else ""
+    def compile(self, run: base.Compilation) -> dspy.Module:
+        def add_rule(rule: str, signature: type[dspy.Signature]) -> str:
+            written = signature.output_fields.keys() & set(self.settings.outputs)
+            return f"{signature.instructions}\n{rule}" if written else ""
+
+        return try_changes(run, "rule", self.settings.rules, add_rule)
 
 
-class InstructionSearchSettings(OptimizerSettings):
+class InstructionSearchSettings(base.OptimizerSettings):
     """Options of `instruction-search`."""
 
     train_examples: PositiveInt = 1
@@ -111,8 +95,8 @@ class InstructionSearchSettings(OptimizerSettings):
     """Candidates by a name of your own; each holds instructions by the names of signatures."""
 
 
-@optimizer
-class InstructionSearch(InstructionTrials):
+@base.optimizer
+class InstructionSearch(base.Optimizer):
     """Puts written instructions in the place of the program's own, and keeps those that help.
 
     A candidate has instructions for one or several signatures, and takes one evaluation. Instructions for
@@ -121,11 +105,10 @@ class InstructionSearch(InstructionTrials):
 
     name: ClassVar[str] = "instruction-search"
     about: ClassVar[str] = "written instructions in the place of the program's own, those kept that help"
-    noun = "instructions"
     Settings = InstructionSearchSettings
     settings: InstructionSearchSettings
 
-    def check(self, request: CompileRequest) -> None:
+    def check(self, request: base.CompileRequest) -> None:
         if not self.settings.instructions:
             raise InputError("no instructions are given", "Give some: instructions, by candidate and signature")
         own = {predictor.signature.__name__ for predictor in request.student.predictors()}
@@ -141,8 +124,11 @@ class InstructionSearch(InstructionTrials):
                     f"These are {', '.join(sorted(own))}",
                 )
 
-    def changes(self) -> Iterator[str]:
-        return iter(self.settings.instructions)
+    def planned_runs(self, train: int, validation: int) -> int:
+        return (1 + len(self.settings.instructions)) * validation
 
-    def instructions(self, change: str, signature: type[dspy.Signature]) -> str:
-        return " ".join(self.settings.instructions[change].get(signature.__name__, "").split())
+    def compile(self, run: base.Compilation) -> dspy.Module:
+        def replace(name: str, signature: type[dspy.Signature]) -> str:
+            return " ".join(self.settings.instructions[name].get(signature.__name__, "").split())
+
+        return try_changes(run, "instructions", self.settings.instructions, replace)

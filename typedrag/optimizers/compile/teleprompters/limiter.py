@@ -97,8 +97,12 @@ class CallLimiter(NoDeepcopy, BaseCallback):
         """Count a call against the limits before it is made; each of its replies counts as an LM call."""
         with self._changed:
             self._check_open()
-            while reason := self._stop(Progress(spent=self.account.spent, calls_ahead=self._paid + replies - 1)):
-                if not self._paid:
+            while True:
+                paid = sum(self._under_way.values())
+                reason = self._stop(Progress(spent=self.account.spent, calls_ahead=paid + replies - 1))
+                if not reason:
+                    break
+                if not paid:
                     self.stopped = LimitReached(reason)
                     self._changed.notify_all()
                     raise LimitReached(reason)
@@ -149,10 +153,6 @@ class CallLimiter(NoDeepcopy, BaseCallback):
         self.close(Stopped("the compile has ended"))
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way)
-
-    @property
-    def _paid(self) -> int:
-        return sum(self._under_way.values())
 
     def _check_open(self) -> None:
         if self.stopped is not None:

@@ -10,30 +10,24 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from pydantic import NonNegativeInt, PositiveInt
 
-from typedrag.optimizers.compile.teleprompters.base import (
-    Compilation,
-    Optimizer,
-    OptimizerSettings,
-    by_budget,
-    optimizer,
-)
+from typedrag.optimizers.compile.teleprompters import base
 
 
-class SIMBASettings(OptimizerSettings):
+class SIMBASettings(base.OptimizerSettings):
     """Options of `simba`."""
 
-    batch_size: PositiveInt = by_budget(12, 24, 32)
+    batch_size: PositiveInt = base.by_budget(12, 24, 32)
     """The most training examples in a step; by budget 12, 24 or 32."""
-    candidates: PositiveInt = by_budget(3, 4, 6)
+    candidates: PositiveInt = base.by_budget(3, 4, 6)
     """Programs made in a step; by budget 3, 4 or 6."""
-    steps: PositiveInt = by_budget(3, 6, 8)
+    steps: PositiveInt = base.by_budget(3, 6, 8)
     """Steps; by budget 3, 6 or 8."""
     max_demos: NonNegativeInt = 4
     """Demonstrations that a predictor may hold before some are dropped; with 0 only rules are added."""
 
 
-@optimizer
-class SIMBA(Optimizer):
+@base.optimizer
+class SIMBA(base.Optimizer):
     """Runs each example of a batch several times; examples that went well once and badly another time
     give a demonstration, or a rule that the prompt model writes (`dspy.SIMBA`).
 
@@ -51,7 +45,7 @@ class SIMBA(Optimizer):
         batch = min(self.settings.batch_size, train)
         return steps * (2 * candidates + 1) * batch + (steps + 2) * validation + (candidates + 1) * train
 
-    def compile(self, run: Compilation) -> dspy.Module:
+    def compile(self, run: base.Compilation) -> dspy.Module:
         settings = self.settings
         teleprompter = dspy.SIMBA(
             metric=run.scoring,
@@ -77,7 +71,7 @@ class _StepWatcher(BaseCallback):
     a strategy changes them, and their scores by the predictions that the metric scores.
     """
 
-    def __init__(self, run: Compilation) -> None:
+    def __init__(self, run: base.Compilation) -> None:
         self._run = run
         self._lock = threading.Lock()
         self._calls: dict[str, int] = {}
@@ -98,7 +92,16 @@ class _StepWatcher(BaseCallback):
                 self._scores.clear()
                 self._makers.clear()
                 self._run.evaluate(program, f"best of step {self._step}")
-            shown = [{**run, "prediction": _in_words(run["prediction"])} for run in bucket]
+            shown = []
+            for run in bucket:  # the prompt model sees texts, labels and counts alone
+                items = run["prediction"].items() if run["prediction"] is not None else ()
+                readable = {
+                    name: value
+                    for name, value in items
+                    if all(isinstance(v, str | int) for v in (value if isinstance(value, list | tuple) else [value]))
+                }
+                prediction = None if run["prediction"] is None else dspy.Prediction(**readable)
+                shown.append({**run, "prediction": prediction})
             done = strategy(shown, system, **others)
             self._candidates[id(system)] = system
             return done
@@ -125,15 +128,3 @@ class _StepWatcher(BaseCallback):
             maker, _ = self._makers.pop(id(prediction), (None, None))
             if maker is not None:
                 self._scores[maker].append(score)
-
-
-def _in_words(prediction: dspy.Prediction | None) -> dspy.Prediction | None:
-    """The texts, labels and counts of a prediction, which SIMBA shows to the prompt model."""
-    if prediction is None:
-        return None
-    shown = {
-        name: value
-        for name, value in prediction.items()
-        if all(isinstance(item, str | int) for item in (value if isinstance(value, list | tuple) else [value]))
-    }
-    return dspy.Prediction(**shown)
