@@ -67,10 +67,8 @@ class Candidates(NamedTuple):
     """The passages to be ranked for a question."""
 
     question: str
-    passages: Sequence[str]
-    """Their texts, with their titles."""
-    aspects: Sequence[Sequence[str]] = ()
-    """The sub-aspects that each passage was found for; empty if none has any."""
+    passages: Sequence[str]  # their texts, with their titles
+    aspects: Sequence[Sequence[str]] = ()  # the sub-aspects that each passage was found for; empty if none has any
 
 
 class Sequences(NamedTuple):
@@ -81,10 +79,7 @@ class Sequences(NamedTuple):
 
 
 class Reader:
-    """Makes the sequences of a question and of its candidates. Not safe to call from several threads.
-
-    The tokenizer knows `SEPARATORS`.
-    """
+    """Makes the sequences of a question and its candidates, for one thread; the tokenizer knows `SEPARATORS`."""
 
     def __init__(self, tokenizer: Any, settings: ListRankerSettings) -> None:
         self.tokenizer, self.settings = tokenizer, settings
@@ -142,12 +137,9 @@ class Reader:
 class States(NamedTuple):
     """The encoder's states of P pools of at most M candidates."""
 
-    questions: Tensor
-    """P x dimensions."""
-    candidates: Tensor
-    """P x M x dimensions."""
-    there: Tensor
-    """P x M; false at the places that a smaller pool leaves empty."""
+    questions: Tensor  # P x dimensions
+    candidates: Tensor  # P x M x dimensions
+    there: Tensor  # P x M; false at the places that a smaller pool leaves empty
 
 
 class SmallDecoder(nn.Module):
@@ -174,8 +166,6 @@ class SmallDecoder(nn.Module):
 
 
 class PretrainedDecoder(nn.Module):
-    """The decoder of a transformers encoder-decoder, such as T5's, without its vocabulary."""
-
     def __init__(self, decoder: nn.Module) -> None:
         super().__init__()
         decoder.set_input_embeddings(None)  # type: ignore[operator]
@@ -183,10 +173,7 @@ class PretrainedDecoder(nn.Module):
 
     def forward(self, inputs: Tensor, states: Tensor, there: Tensor) -> Tensor:
         decoded: Tensor = self.decoder(
-            inputs_embeds=inputs,
-            encoder_hidden_states=states,
-            encoder_attention_mask=there.long(),
-            use_cache=False,
+            inputs_embeds=inputs, encoder_hidden_states=states, encoder_attention_mask=there.long(), use_cache=False
         ).last_hidden_state
         return decoded
 

@@ -82,7 +82,6 @@ class MilvusManifest(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that rows depend on."""
         return self.model_dump(include={"bm25", "language", "k1", "b", "encoder", "metadata"})
 
 

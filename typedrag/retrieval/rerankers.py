@@ -68,7 +68,6 @@ def open_reranker(spec: str) -> Reranker:
 
 
 def shared_reranker(spec: str) -> Any:
-    """The reranker of this spec, shared by all callers in this process."""
     with _shared(spec) as reranker:  # one thread loads it; a reranker sees to its own turns
         return reranker
 
@@ -97,7 +96,6 @@ def reader(reranker: Reranker, passage_words: int) -> Reranker:
 
 
 def check_reranker(spec: str) -> None:
-    """Refuse a spec that has none of the forms, without loading anything."""
     RERANKERS.parse(spec)
 
 
@@ -116,8 +114,7 @@ def reranker_identity(spec: str) -> dict[str, str]:
 class NoReranker:
     """Keeps the incoming order and scores."""
 
-    chooses = False
-    """See `Reranker`."""
+    chooses = False  # see `Reranker`
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         return list(passages[:k])
@@ -214,7 +211,6 @@ class _T5Reranker(ModelReranker):
         return model.to(accelerator()).eval()
 
     def _read(self, query: str, texts: Sequence[str], numbers: Sequence[int]) -> Any:
-        """The tokens of the template with as much of each passage as fits."""
         written = []
         for text, number in zip(texts, numbers, strict=True):
             empty = self.template.format(query=query, number=number, text="")
@@ -284,7 +280,6 @@ class LiT5Reranker(_T5Reranker):
     step: ClassVar[int] = 10
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The first `k` passages of the order; scores are 1 / place."""
         ranked = list(passages)
         with self._in_turn:
             for start in windows(len(ranked), self.window, self.step) if len(ranked) > 1 else ():
@@ -293,7 +288,6 @@ class LiT5Reranker(_T5Reranker):
         return [replace(p, score=1 / place) for place, p in enumerate(ranked[:k], 1)]
 
     def _order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """The places of the texts, best first."""
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 

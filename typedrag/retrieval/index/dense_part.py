@@ -83,10 +83,7 @@ class EncoderSettings(BaseModel):
         if self.model not in MODELS:
             model = model or os.environ.get(NAMED)
         return open_encoder(
-            model or self.model,
-            query_prompt=self.query_prompt,
-            passage_prompt=self.passage_prompt,
-            fetch=bool(model),
+            model or self.model, query_prompt=self.query_prompt, passage_prompt=self.passage_prompt, fetch=bool(model)
         )
 
 
@@ -235,7 +232,6 @@ def read_embeddings(folder: Path, rows: int, dimensions: int) -> Embeddings:
 
 
 def stored_passages(folder: Path) -> Iterator[Passage]:
-    """The passages of a generation's dense part, in the order of its rows."""
     with (folder / DENSE / PASSAGES).open("rb") as lines:
         yield from map(parse_passage, lines)
 
@@ -266,7 +262,6 @@ def faiss_factory(spec: str, rows: int, dimensions: int) -> str:
 
 
 def check_factory(spec: str, dimensions: int) -> None:
-    """Refuse a spec that FAISS makes no index of."""
     if spec in ("", AUTO):
         return
     try:

@@ -110,7 +110,6 @@ def java_class(name: str) -> Any:
 
 
 def java_path(path: Path) -> str:
-    """An absolute path for Java, which stays in the folder in which it was started."""
     return str(path.absolute())
 
 

@@ -33,8 +33,7 @@ class Block(NamedTuple):
     kind: str = "prose"
     """`prose` has no lines of its own; `lines` keep theirs, as code, tables and lists do; a `heading` stays with the
     block after it."""
-    opening: str = ""
-    """A line put before each passage's share of the block, such as a table's header."""
+    opening: str = ""  # a line put before each passage's share of the block, such as a table's header
     closing: str = ""
 
 

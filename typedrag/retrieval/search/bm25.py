@@ -36,12 +36,7 @@ class BM25Retriever(NoDeepcopy):
     """
 
     def __init__(
-        self,
-        index: Path | str,
-        *,
-        k1: float | None = None,
-        b: float | None = None,
-        threads: int | None = None,
+        self, index: Path | str, *, k1: float | None = None, b: float | None = None, threads: int | None = None
     ) -> None:
         self.index, self.place = Path(index), str(index)
         self.manifest: Manifest
@@ -55,6 +50,7 @@ class BM25Retriever(NoDeepcopy):
         self._kept: dict[int, Passage] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """Find passages for each of a batch of queries; see `Retriever`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"index {self.index} cannot be searched"):
@@ -78,6 +74,7 @@ class BM25Retriever(NoDeepcopy):
         return _passages(self._searcher, self.manifest.passages)
 
     def passage(self, passage_id: str) -> Passage | None:
+        """The passage of this id; None if the index holds none."""
         with in_java(f"index {self.index} cannot be read"):
             document = self._searcher.doc(passage_id)
             return None if document is None else _parse(document.get("raw"))
@@ -110,8 +107,7 @@ def _open(folder: Path) -> tuple[Manifest, Any]:
         held = int(searcher.get_total_num_docs())
     if held != manifest.passages:
         raise RetrievalError(
-            f"index {index} holds {held} passages, its manifest says {manifest.passages}",
-            "Build it again with --force",
+            f"index {index} holds {held} passages, its manifest says {manifest.passages}", "Build it again with --force"
         )
     return manifest, searcher
 

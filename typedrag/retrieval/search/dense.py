@@ -22,8 +22,7 @@ from typedrag.retrieval.index.generations import open_current
 _DEPTH, _LEAST = 10, 200
 """Candidates of an approximate search: so many times the passages that are asked for, and at least so many."""
 _FEWEST_LISTS, _MOST_LISTS = 8, 64  # of an inverted file that a search reads: a sixteenth of all, within these
-_DIGITS = 5
-"""Digits of a score. Further digits depend on the queries that are embedded together, and would decide ties."""
+_DIGITS = 5  # digits of a score. Further digits depend on the queries that are embedded together, and would decide ties
 
 
 class ApproximateSearch:
