@@ -221,7 +221,7 @@ def test_the_list_tells_what_each_table_needs(monkeypatch):
     assert (unknown["questions"], unknown["lm_calls"], unknown["hours"]) == (400, None, None)
     shown = CliRunner().invoke(cli, ["research", "papers", "--folder", str(FOLDER)])
     assert "WIKI_NFQA ✓" in shown.stdout
-    assert "SQUAD: file or folder of SQuAD 1.1" in shown.stdout
+    assert "ADAPTIVE_RAG: the folder processed_data" in shown.stdout
 
 
 def test_every_variable_is_told_by_its_table():
