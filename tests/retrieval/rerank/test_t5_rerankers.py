@@ -44,6 +44,16 @@ def test_rankt5_ranks_by_the_logit_of_its_token(folder):
     assert [p.score for p in ranked] == sorted((p.score for p in ranked), reverse=True)
 
 
+def test_a_long_passage_is_cut_so_that_what_follows_it_stays(folder):
+    reranker = open_reranker(f"monot5:{folder}")
+    long = " ".join(WORDS * 200)
+    [ids] = reranker._read("bread", [long], [1]).input_ids
+    end = reranker._tokenizer("Relevant:").input_ids
+    assert ids.tolist()[-len(end) :] == end and 500 <= len(ids) <= 512
+    [ranked] = reranker.rerank("bread", [Passage("long", long)], 1)
+    assert 0 <= ranked.score <= 1
+
+
 def order_by_hand(folder: str, query: str, texts: list[str]) -> str:
     """What LiT5 writes: each text encoded by itself, without padding, and one decoder over all states."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), T5ForConditionalGeneration.from_pretrained(folder).eval()
