@@ -1,6 +1,5 @@
 """LiveRAG's questions: the benchmark that was published after the challenge in which PreQRAG took part."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,10 +7,10 @@ import dspy
 from pydantic import BeforeValidator, Field
 
 from typedrag.core.question_types import DocumentScope
-from typedrag.datasets.dataset import Dataset, build_dataset, example, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, decode, hub_rows, parse, read_rows
 
-_HUB = "LiveRAG/Benchmark"
+LIVERAG_HUB = "LiveRAG/Benchmark"
 _COLUMNS = ("Index", "Question", "Answer", "Supporting_Documents", "Session")
 
 
@@ -33,12 +32,6 @@ class _Question(Layout):
     session: str = Field(default="", validation_alias="Session")
 
 
-@source(
-    "liverag",
-    about="895 questions of the LiveRAG Challenge 2025 with answers, written by DataMorgana on FineWeb",
-    licence="ODC-BY 1.0",
-    home=f"https://huggingface.co/datasets/{_HUB}",
-)
 def load_liverag(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read LiveRAG's benchmark.
 
@@ -49,20 +42,20 @@ def load_liverag(path: Path | None = None, subset: str | None = None) -> Dataset
         path: The benchmark as JSONL, CSV or JSON; by default it is read from the hub.
     """
     scopes = choose_subsets([scope.value for scope in DocumentScope], subset)
-    entries = read_rows(path) if path else hub_rows(_HUB, {"": "train"}, columns=_COLUMNS)
-    return build_dataset("liverag", entries, partial(_example, scopes=scopes), source=str(path or _HUB))
+    entries = read_rows(path) if path else hub_rows(LIVERAG_HUB, {"": "train"}, columns=_COLUMNS)
 
+    def to_example(entry: Entry) -> dspy.Example | str:
+        row = parse(_Question, entry)
+        scope = DocumentScope.SINGLE if len(row.documents) == 1 else DocumentScope.MULTI
+        if scope.value not in scopes:
+            return f"it is of subset {scope.value}"
+        return example(
+            id=row.index,
+            question=row.question,
+            subset=scope.value,
+            answers=(row.answer,),
+            passage_ids=tuple(document.doc_id for document in row.documents),
+            session=row.session,
+        )
 
-def _example(entry: Entry, *, scopes: list[str]) -> dspy.Example | str:
-    row = parse(_Question, entry)
-    scope = DocumentScope.SINGLE if len(row.documents) == 1 else DocumentScope.MULTI
-    if scope.value not in scopes:
-        return f"it is of subset {scope.value}"
-    return example(
-        id=row.index,
-        question=row.question,
-        subset=scope.value,
-        answers=(row.answer,),
-        passage_ids=tuple(document.doc_id for document in row.documents),
-        session=row.session,
-    )
+    return build_dataset("liverag", entries, to_example, source=str(path or LIVERAG_HUB))
