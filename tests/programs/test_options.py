@@ -106,6 +106,7 @@ def test_experience_search():
     question = "What are the best tips for cycling to work every day?"
     assert run(question)[1].calls[0][0] == [f"{question} cycling to work tips"]
     assert run(question, experience_search="keywords")[1].calls[0][0] == ["cycling to work tips"]
+    assert run(question, experience_search="question")[1].calls[0][0] == [question]
 
 
 def test_retries():
