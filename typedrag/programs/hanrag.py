@@ -71,8 +71,6 @@ _STEPS = {
 
 
 class RevelatorModule(dspy.Module):
-    """One role of the revelator: asks its LM and records the step."""
-
     def __init__(self, role: RevelatorRole, options: Options) -> None:
         super().__init__()
         self.role = role
@@ -145,6 +143,9 @@ class ANRAG(Retrieving):
     passages, as the paper's algorithm does with an empty list.
     """
 
+    answers_by = AnswerFromPassages
+    may_be_phrase = True
+
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         own = {
             "top_k": options.hanrag.candidates,
@@ -152,12 +153,13 @@ class ANRAG(Retrieving):
             "score_cutoff": 0.0,
         }
         super().__init__(retriever, reranker, options.model_copy(update=own))
-        self.relevance = RevelatorModule(RevelatorRole.RELEVANCE, options)
-        self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), self.options)
-        self.answer_part = PassageAnswerer(answer_signature(AnswerSubQuery, options, may_be_phrase=True), self.options)
+        self.answer_part = PassageAnswerer(AnswerSubQuery, self.options, may_be_phrase=True)
         self.answer_without_passages = dspy.Predict(
             answer_signature(AnswerWithoutPassages, options, may_be_phrase=True)
         )
+
+    def build(self) -> None:
+        self.relevance = RevelatorModule(RevelatorRole.RELEVANCE, self.options)
 
     @property
     def lm_calls(self) -> int:
@@ -170,10 +172,7 @@ class ANRAG(Retrieving):
         return self.final_answer(self.answer, question, self.relevant(question, passages))
 
     def answer_parts(self, queries: Sequence[str]) -> list[Part]:
-        """Answer parts of a question: retrieve for all in one batch, then answer all at once.
-
-        This is one cycle of retrieval and generation, however many parts there are.
-        """
+        """Answer parts of a question: retrieve for all in one batch, then answer all at once. This is one cycle."""
 
         def answer_part(query: str, passages: Sequence[Passage]) -> dspy.Prediction:
             try:
@@ -256,7 +255,6 @@ class HANRAG(RoutedProgram):
 
     @property
     def max_lm_calls(self) -> int:
-        """HANRAG's own limit, since judging each passage takes a call."""
         return self.options.hanrag.max_lm_calls
 
     def route(self, question: str) -> Route:

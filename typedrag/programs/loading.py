@@ -43,7 +43,6 @@ class ProgramSource:
 
     @property
     def reranker(self) -> str:
-        """The spec of the reranker to use by default."""
         if self.compiled is None:
             return "none"
         spec = self.compiled.reranker
@@ -68,7 +67,6 @@ class ProgramSource:
 
     @property
     def retriever(self) -> str:
-        """The spec of the retriever to use by default."""
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
         if brings_index(spec):
             raise InputError(f"{self.name} was compiled with retriever {spec!r:.100}", "Name a --retriever yourself")
@@ -78,10 +76,7 @@ class ProgramSource:
     def open_retriever(
         self, index: Path | str | None = None, spec: str | None = None, *, as_published: bool = False
     ) -> IndexRetriever | None:
-        """Open the program's retriever, or that of another spec; None if it needs none.
-
-        The index is by default `default_index()`, and none for a retriever behind HTTP.
-        """
+        """The program's retriever, or another spec's, over `default_index()` or another; None if it needs none."""
         if not self.retrieves:
             return None
         spec = spec or self.retriever
@@ -112,7 +107,6 @@ class ProgramSource:
         return {**own, **(settings or {})}
 
     def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
-        """The program's options: overrides over those it was compiled with, the published ones, or the defaults."""
         overrides = overrides or {}
         if self.compiled is None:
             held = Options.as_published(self.name) if as_published else Options()
@@ -161,19 +155,13 @@ class ProgramSource:
         return self.compiled.without_index(options) if self.compiled else build_without_index(self.name, options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
-        """Build the program, ready to be called; see `build_program` and `Compiled.build` for the errors."""
         if self.compiled:
             return self.compiled.build(retriever, reranker, options)
         return build_program(self.name, retriever, reranker, options)
 
 
 def external_options(options: Options) -> list[tuple[str, str]]:
-    """The options that name a model, a file or an LM that does not come with typedrag, by their dotted names.
-
-    Example:
-        >>> external_options(Options(type_classifier="hub:Lurunchik/nf-cats"))
-        [('type_classifier', 'hub:Lurunchik/nf-cats')]
-    """
+    """The options that name a model, a file or an LM that does not come with typedrag, by their dotted names."""
     specs = (
         ("type_classifier", TYPE_CLASSIFIERS, options.type_classifier),
         ("relevance", RELEVANCE_FILTERS, options.relevance),
@@ -185,12 +173,7 @@ def external_options(options: Options) -> list[tuple[str, str]]:
 
 
 def without_external_models(options: Options) -> Options:
-    """The options without models, files and LMs that do not come with typedrag; the predictors stay the same.
-
-    Example:
-        >>> without_external_models(Options(type_classifier="hub:somebody/model")).type_classifier
-        'linear'
-    """
+    """The options without models, files and LMs that do not come with typedrag; the predictors stay the same."""
     external, relevance = dict(external_options(options)), options.relevance
     changes = {
         "type_classifier": "linear" if "type_classifier" in external else options.type_classifier,

@@ -1,6 +1,5 @@
 """What becomes of scores, failures and the best so far."""
 
-import json
 import threading
 
 import dspy
@@ -14,7 +13,7 @@ from typedrag.lms.asking import ask
 from typedrag.lms.lm import use_lm
 from typedrag.optimizers.compile.optimize import compile_module, estimate_compile
 from typedrag.optimizers.compile.teleprompters import build_optimizer
-from typedrag.optimizers.compile.teleprompters.candidates import BEST, CANDIDATES, best_so_far
+from typedrag.optimizers.compile.teleprompters.candidates import BEST, best_so_far
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.runs import MaxCalls
 
@@ -108,13 +107,6 @@ def test_a_program_that_answers_nothing_ends_it(tmp_path):
         compile_module(request_for(tmp_path, Engine(), student=mute), build_optimizer("bootstrap"))
 
 
-def test_examples_that_fail_are_counted_and_score_nothing(tmp_path):
-    picky = Raising(lambda question: StepFailed("answer", "no dogs") if "dog" in question else None)
-    outcome = compile_module(request_for(tmp_path, Engine(), student=picky), build_optimizer("bootstrap"))
-    assert [c.failed for c in outcome.candidates] == [4] * len(outcome.candidates)
-    assert outcome.base_candidate.score <= 0.5
-
-
 @pytest.mark.parametrize(
     ("name", "options", "random"),
     [
@@ -195,16 +187,6 @@ def test_the_best_so_far_is_whole_at_any_time(tmp_path):
         best_so_far(tmp_path, request.student)
 
 
-def test_a_trajectory_that_was_cut_off_goes_on(tmp_path):
-    first = compile_module(request_for(tmp_path, Engine()), build_optimizer(*SEARCH))
-    file = tmp_path / CANDIDATES
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[:2]) + lines[2][:40])
-    again = compile_module(request_for(tmp_path, Engine()), build_optimizer(*SEARCH))
-    assert [c.state for c in again.candidates] == [c.state for c in first.candidates]
-    assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
-
-
 def test_no_key_is_written_down(tmp_path):
     problem = StepFailed("answer", "https://lm.example.org refuses the key sk-planted-12345")
     leaking = Raising(lambda question: problem if "dog" in question else None)
@@ -259,9 +241,3 @@ def test_two_compiles_at_once_are_refused(tmp_path):
     )
     assert outcome.stopped == ""
     compile_module(request_for(tmp_path / "b", engine), build_optimizer("bootstrap"))
-
-
-def test_an_example_that_comes_twice_counts_twice(tmp_path):
-    one = examples(1)
-    outcome = compile_module(request_for(tmp_path, Engine(), valset=one * 3), build_optimizer("bootstrap"))
-    assert (outcome.base_candidate.n, outcome.base_candidate.of) == (3, 3)

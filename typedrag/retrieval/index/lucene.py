@@ -110,7 +110,6 @@ def java_class(name: str) -> Any:
 
 
 def java_path(path: Path) -> str:
-    """A path for Java, absolute: Java stays in the folder in which it was started."""
     return str(path.absolute())
 
 
@@ -151,7 +150,6 @@ def _java_version(home: Path) -> str:
 
 
 def check_language(language: str) -> None:
-    """Refuse a code that is no known language."""
     if language not in (known := known_languages() | _CLASSES.keys() | {STANDARD}):
         raise InputError(f"'{language}' is no language of an index", f"Write one of: {', '.join(sorted(known))}")
 
