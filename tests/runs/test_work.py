@@ -13,7 +13,7 @@ import pytest
 from typedrag.core.errors import CallFailed, InputError, LMUnavailable, NotMeasurable, StepFailed
 from typedrag.core.records import Usage
 from typedrag.lms.cost import Spending, charge
-from typedrag.runs import MaxCalls, MaxFailures, Result, Store, read_folder, work
+from typedrag.runs import Limits, MaxFailures, Result, Store, read_folder, work
 
 ITEMS = [f"q{n}" for n in range(8)]
 CALL = Spending(Usage(1, 10, 1), unpriced=1)
@@ -141,17 +141,17 @@ def test_too_many_failures_of_the_last_items_are_the_lm_s_own():
 
 
 def test_a_reason_to_stop_is_looked_for_before_each_step():
-    store, outcome = run(stop=MaxCalls(5))
+    store, outcome = run(stop=Limits(lm_calls=5))
     assert outcome.stopped == "5 LM calls are made of the 5 allowed"
     assert len(store.read().results) == 5
-    again = run(store=store, stop=MaxCalls(5))[1]  # what was spent before counts
+    again = run(store=store, stop=Limits(lm_calls=5))[1]  # what was spent before counts
     assert again.stopped and len(store.read().results) == 5
     assert run(store=store)[1].stopped == ""
     assert len(store.read().results) == 16
 
 
 def test_a_reason_that_comes_with_the_last_step_stops_nothing():
-    assert run(stop=MaxCalls(16))[1].stopped == ""
+    assert run(stop=Limits(lm_calls=16))[1].stopped == ""
 
 
 def test_another_error_ends_it_once_what_is_under_way_is_kept():

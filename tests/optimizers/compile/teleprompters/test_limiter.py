@@ -21,7 +21,7 @@ from typedrag.optimizers.compile.teleprompters.limiter import (
     LimitReached,
     Stopped,
 )
-from typedrag.runs import AnyOf, MaxCalls, MaxTokens
+from typedrag.runs import AnyOf, Limits
 
 
 class Asked:
@@ -62,7 +62,7 @@ class Asked:
 @pytest.mark.parametrize("keep", [True, False])
 def test_no_call_is_made_beyond_the_budget(keep, tmp_path):
     """Of threads that ask at once, and of LMs whose replies are not cached, such as a judge's."""
-    with Asked(tmp_path, Engine(seconds=0.02), MaxCalls(5), keep) as asked:
+    with Asked(tmp_path, Engine(seconds=0.02), Limits(lm_calls=5), keep) as asked:
         said = asked.ask_at_once([f"Why {n}?" for n in range(12)])
         assert sum(isinstance(s, LimitReached) for s in said) == 7
         assert len(asked.engine.requests) == asked.account.spent.usage.lm_calls == 5
@@ -72,7 +72,7 @@ def test_no_call_is_made_beyond_the_budget(keep, tmp_path):
 
 
 def test_tokens_are_a_limit_too(tmp_path):
-    with Asked(tmp_path, Engine(), MaxTokens(40)) as asked:
+    with Asked(tmp_path, Engine(), Limits(tokens=40)) as asked:
         for n in range(3):
             asked.ask(f"Why {n}?")  # 15 tokens each
         with pytest.raises(LimitReached, match="45 tokens are spent of the 40 allowed"):
@@ -80,7 +80,7 @@ def test_tokens_are_a_limit_too(tmp_path):
 
 
 def test_several_replies_to_one_call_are_as_many_calls(tmp_path):
-    with Asked(tmp_path, Engine(), MaxCalls(5)) as asked:
+    with Asked(tmp_path, Engine(), Limits(lm_calls=5)) as asked:
         several = dspy.Predict("question -> answer", n=4, temperature=1.0)
         several(question="Why?")
         with pytest.raises(LimitReached):
@@ -91,7 +91,7 @@ def test_several_replies_to_one_call_are_as_many_calls(tmp_path):
 @pytest.mark.parametrize("charged", [True, False])
 def test_a_call_that_ends_leaves_the_next_its_place(charged):
     account = CostTracker()
-    limiter = CallLimiter(MaxCalls(2 if charged else 1), account)
+    limiter = CallLimiter(Limits(lm_calls=2 if charged else 1), account)
     lm = dspy.LM("tiny/lm", cache=False)
     limiter.on_lm_start("first", lm, {})
     if charged:  # before DSPy says that it has ended
