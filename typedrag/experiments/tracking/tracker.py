@@ -54,16 +54,7 @@ def connect(config: TrackingConfig) -> Any:
     if uri.startswith(_SQLITE):
         file = Path(uri.removeprefix(_SQLITE)).resolve()
         artifacts = (file.parent / "artifacts").as_uri()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with nullcontext() if file.exists() else wait_for_lock(file):
-            if not file.exists():  # made atomically: a store that a kill leaves half made can never be used again
-                from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-                for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
-                    left.unlink()
-                part = temporary_path(file)
-                SqlAlchemyStore(f"{_SQLITE}{part}", artifacts).engine.dispose()
-                part.replace(file)
+        _make_store(file, artifacts)
     mlflow.set_tracking_uri(uri)
     if mlflow.get_experiment_by_name(config.experiment) is None:
         try:
@@ -73,6 +64,20 @@ def connect(config: TrackingConfig) -> Any:
                 raise
     mlflow.set_experiment(config.experiment)
     return mlflow
+
+
+def _make_store(file: Path, artifacts: str) -> None:
+    """Make an empty store atomically: a store that a kill leaves half made can never be used again."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with nullcontext() if file.exists() else wait_for_lock(file):
+        if not file.exists():  # nor has another process made it meanwhile
+            from mlflow.store.tracking import sqlalchemy_store
+
+            for left in file.parent.glob(f".{file.name}.*{PART}*"):  # of killed processes
+                left.unlink()
+            part = temporary_path(file)
+            sqlalchemy_store.SqlAlchemyStore(f"{_SQLITE}{part}", artifacts).engine.dispose()
+            part.replace(file)
 
 
 def connect_to_existing(uri: str | None, name: str) -> Any:
