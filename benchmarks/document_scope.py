@@ -25,7 +25,7 @@ from typedrag.lms.client import limit_calls_in_flight
 from typedrag.lms.lm import open_lm, use_lm
 from typedrag.lms.trace import collect_steps, run_concurrently
 from typedrag.metrics.labels import accuracy, confusion
-from typedrag.optimizers.compile.labelled_targets import labelled_scopes
+from typedrag.optimizers.compile.targets import labelled_scopes
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions
 from typedrag.programs.compiled import Compiled, build_without_index
 from typedrag.programs.preqrag import LMScopeClassifier, build_scope_classifier

@@ -141,7 +141,7 @@ class Asked:
         if not folder.is_dir():
             build_index([*read_passages([PASSAGES]), *added], folder, sources=["sample"])
         return source.build(
-            open_retriever(source.retriever, folder, source.bm25), open_reranker(source.reranker), options
+            open_retriever(source.retriever, folder, source.choose_bm25()), open_reranker(source.reranker), options
         )
 
 

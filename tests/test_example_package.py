@@ -23,7 +23,7 @@ from dspy.utils import DummyLM
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset, source_named
 from typedrag.metrics import build_metric, metric_names
-from typedrag.optimizers.compile.labelled_targets import find_target
+from typedrag.optimizers.compile.targets import find_target
 from tests.optimizers.tiny import Engine, request_for
 from typedrag.optimizers.compile.optimize import compile_module
 from typedrag.optimizers.compile.teleprompters import build_optimizer

@@ -1,4 +1,4 @@
-"""`typedrag ask`, on a server that replies at once; one question is put to the real 135M model."""
+"""`typedrag ask`, on a server that replies at once."""
 
 import json
 from contextlib import ExitStack, contextmanager
@@ -7,10 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from typedrag.cli.main import cli
-from typedrag.core.records import NOT_FROM_COLLECTION, NOT_IN_COLLECTION
+from typedrag.core.records import NOT_FROM_COLLECTION
 from typedrag.experiments import ray_pool
 
-SMALL = ["--lm", "embedded:smollm2-135m", "--max-tokens", "60", "-o", "retries=0", "-o", "passage_words=50"]
 QUESTION = "How do vaccines protect the body against disease?"
 
 
@@ -27,18 +26,15 @@ def stub(server):
     return ["--lm", "vllm:stub", "--api-base", server.api_base, "--no-cache"]
 
 
-def test_the_answer_goes_to_stdout_and_all_else_to_stderr(ask, small_lm):
-    done = ask(QUESTION, *SMALL, "--trace")
-    assert done.exit_code == 0
-    assert len(done.stdout.split()) >= len(NOT_IN_COLLECTION.split())
-    assert "embedded:smollm2-135m" in done.stderr
-    for part in ("evidence-based", "classify", "retrieve", "vaccines-1", "LM call", "tokens"):
-        assert part in done.stderr
-        assert part == "vaccines-1" or part not in done.stdout
+def test_the_answer_goes_to_stdout_and_all_else_to_stderr(ask, stub):
+    done = ask(QUESTION, *stub, "--trace")
+    assert done.exit_code == 0 and done.stdout
+    for part in ("vllm:stub", "evidence-based", "classify", "retrieve", "vaccines-1", "LM call", "tokens"):
+        assert part in done.stderr and part not in done.stdout
 
 
-def test_an_answer_ends_with_its_sources_on_stderr(ask, server):
-    asked = [QUESTION, "--program", "rag", "--lm", "vllm:stub", "--api-base", server.api_base, "--no-cache"]
+def test_an_answer_ends_with_its_sources_on_stderr(ask, stub, server):
+    asked = [QUESTION, "--program", "rag", *stub]
     server.reply = lambda call: {"answer": "Vaccines teach the immune system.", "citations": [2, 1]}
     first, second = json.loads(ask(*asked, "--json").stdout)["passages"][:2]
     done = ask(*asked)
@@ -48,14 +44,6 @@ def test_an_answer_ends_with_its_sources_on_stderr(ask, server):
     assert "Sources" not in ask(*asked, "--json").stderr
     server.reply = lambda call: {"answer": "Vaccines teach the immune system.", "citations": []}
     assert f"No passage is cited. Read: {first['id']}, {second['id']}, " in ask(*asked).stderr
-
-
-def test_json_is_the_full_answer(ask, stub):
-    answer = json.loads(ask(QUESTION, *stub, "--json").stdout)
-    assert answer["question_type"] == "evidence-based"
-    assert {p["id"] for p in answer["passages"]} >= set(answer["citations"])
-    assert [s["name"] for s in answer["steps"]][:2] == ["classify", "retrieve"]
-    assert answer["usage"]["lm_calls"] >= 1
 
 
 def test_the_program_and_top_k_are_chosen(ask, stub):
@@ -107,10 +95,17 @@ def test_a_refused_question_of_a_file_leaves_the_others_answered(ask, stub):
         ([QUESTION, "--retriever", "gold"], "retriever=gold reads labels of a dataset", 2),
         ([QUESTION, "--out", "x.jsonl"], "--out is for the answers of --file", 2),
         ([QUESTION, "--file", "-"], "both a question and --file", 2),
+        ([QUESTION, "--lm", "openai/gpt-4o-mini"], "API key", 3),
+        ([QUESTION, "--resume"], "Name it with --out", 2),
+        ([QUESTION, "--max-cost", "1"], "caps are for the questions of --file", 2),
+        ([QUESTION, "--executor", "ray"], "--executor is for the questions of --file", 2),
+        (["--file", "-", "--executor", "cloud"], "'cloud' is no executor", 2),
+        (["--file", "-", "--workers", "2"], "--workers are of --executor ray", 2),
     ],
 )
-def test_bad_input_is_one_clear_line(ask, arguments, said, code):
-    done = ask(*arguments)
+def test_bad_input_is_one_clear_line(ask, monkeypatch, arguments, said, code):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    done = ask(*arguments, input=f"{QUESTION}\n")
     assert done.exit_code == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -118,45 +113,22 @@ def test_bad_input_is_one_clear_line(ask, arguments, said, code):
     assert len(done.stderr.strip().splitlines()) <= 2
 
 
-def test_the_type_is_said_by_a_flag_or_a_column(ask, server, tmp_path):
-    at = ["--lm", "vllm:stub", "--api-base", server.api_base]
-    one = json.loads(ask("bread yeast", "--type", "Comparison", "--json", *at).stdout)
+def test_the_type_is_said_by_a_flag_or_a_column(ask, stub, tmp_path):
+    one = json.loads(ask("bread yeast", "--type", "Comparison", "--json", *stub).stdout)
     assert (one["question_type"], one["type_unsure"]) == ("comparison", False)
     table = tmp_path / "questions.csv"
     table.write_text("question,question_type\nbread yeast,debate\nWhy does bread rise?,\n")
-    rows = [json.loads(line) for line in ask("--file", str(table), *at).stdout.splitlines()]
+    rows = [json.loads(line) for line in ask("--file", str(table), *stub).stdout.splitlines()]
     assert [row["question_type"] for row in rows] == ["debate", "reason"]
     table.write_text("question,question_type\nbread yeast,quiz\n")
-    refused = ask("--file", str(table), *at)
+    refused = ask("--file", str(table), *stub)
     assert refused.exit_code == 2 and "line 2" in refused.stderr and "question_type" in refused.stderr
 
 
-def test_a_type_that_is_unsure_is_said(ask, server):
-    asked = [
-        "Should schools ban homework?",
-        "-o",
-        "type_threshold=1",
-        "--lm",
-        "vllm:stub",
-        "--api-base",
-        server.api_base,
-    ]
-    done = ask(*asked)
-    assert "type unsure: perhaps debate" in done.stderr
+def test_a_type_that_is_unsure_is_said(ask, stub):
+    asked = ["Should schools ban homework?", "-o", "type_threshold=1", *stub]
+    assert "type unsure: perhaps debate" in ask(*asked).stderr
     assert "debate (type unsure)" in ask(*asked, "--trace").stderr
-
-
-def test_without_a_key_a_hosted_lm_is_refused_in_one_line(ask, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    done = ask(QUESTION, "--lm", "openai/gpt-4o-mini")
-    assert done.exit_code == 3
-    assert "API key" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_resume_needs_the_file_that_it_continues():
-    done = CliRunner().invoke(cli, ["ask", "Why?", "--resume"])
-    assert done.exit_code == 2 and "Name it with --out" in done.stderr
 
 
 def ask_many(server, tmp_path, *flags):
@@ -228,11 +200,6 @@ def test_a_stopped_file_is_continued_only_where_that_is_asked_for_with_the_same_
     changed = ask_many(server, tmp_path, *alone, "--resume", "-o", "answer_words=50")
     assert changed.exit_code == 2 and "another options" in changed.stderr
     assert len(server.calls) == 6
-
-
-def test_a_cap_of_one_question_is_refused():
-    done = CliRunner().invoke(cli, ["ask", "Why?", "--max-cost", "1"])
-    assert done.exit_code == 2 and "caps are for the questions of --file" in done.stderr
 
 
 def test_workers_are_told_the_address_that_follows_the_spec(server, tmp_path, monkeypatch):

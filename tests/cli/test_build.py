@@ -1,15 +1,19 @@
 import json
 import re
 
+import dspy
 import pytest
 from click.testing import CliRunner
 
 from tests.builders.native import publish
+from tests.builders.test_preqrag import REPLIES
 from tests.datasets.files import write, write_json, write_questions
 from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.datasets import load_dataset
+from typedrag.datasets.sample import PASSAGES
+from typedrag.lms import lm
 
 
 def run(*arguments):
@@ -22,27 +26,31 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def joining(monkeypatch):
-    """The LM that the commands open joins any questions, and asks for the last word of a passage."""
-    import dspy
+def opened(monkeypatch):
+    """The LM that the commands open replies by a script."""
 
-    from typedrag.lms import lm
+    def open_scripted(replies):
+        with scripted(replies) as engine:
+            held, adapter = dspy.settings.lm, dspy.settings.adapter
+        monkeypatch.setattr(lm, "open_lm", lambda *_, **__: held)
+        monkeypatch.setattr(lm, "choose_adapter", lambda _: adapter)
+        return engine
 
-    def joined(prompt):
-        questions = json.loads(prompt.split("[[ ## questions ## ]]\n")[1].split("\n\n")[0])
-        return "[[ ## joinable ## ]]\nTrue\n\n[[ ## question ## ]]\n" + ", and ".join(q[:-1] for q in questions) + "?"
-
-    def asked(prompt):
-        name, word = re.search(r"(part \d+) of Bread is (\w+)", prompt).groups()
-        return "[[ ## asked ## ]]\n" + json.dumps({"question": f"What is {name} of Bread?", "answer": word})
-
-    with scripted({s.JoinQuestions: joined, s.AskAboutEntity: asked}) as engine:
-        scripted_lm = dspy.settings.lm
-    monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
-    return engine
+    return open_scripted
 
 
-def test_compound_questions_of_a_squad_file(files, tmp_path, joining):
+def joined(prompt):
+    questions = json.loads(prompt.split("[[ ## questions ## ]]\n")[1].split("\n\n")[0])
+    return {"joinable": True, "question": ", and ".join(q[:-1] for q in questions) + "?"}
+
+
+def asked(prompt):
+    name, word = re.search(r"(part \d+) of Bread is (\w+)", prompt).groups()
+    return {"asked": {"question": f"What is {name} of Bread?", "answer": word}}
+
+
+def test_compound_questions_of_a_squad_file(files, tmp_path, opened):
+    joining = opened({s.JoinQuestions: joined, s.AskAboutEntity: asked})
     out = tmp_path / "made.jsonl"
     made = run("compound", "--questions", files["squad"], "--out", out, "--limit", 3, "--json")
     assert made.exit_code == 0, made.stderr
@@ -98,18 +106,11 @@ def test_questions_or_passages(files, tmp_path, given):
     assert made.exit_code == 2 and "--questions or --passages" in made.stderr
 
 
-def test_the_long_answers_of_wikipassageqa_are_divided(tmp_path, monkeypatch):
-    import dspy
-
-    from typedrag.lms import lm
-
+def test_the_long_answers_of_wikipassageqa_are_divided(tmp_path, opened):
     write(tmp_path / "train.tsv", "QID\tQuestion\tDocumentID\tRelevantPassages\n1\tWhy do they play?\t9\t0,1\n")
     write_json(tmp_path / "document_passages.json", {"9": {"0": "They like it.", "1": "They learn by it."}})
     parts = [{"sub_aspect": "pleasure", "begins": 1}, {"sub_aspect": "use", "begins": 2}]
-    with scripted({s.DivideAnswer: {"parts": parts}}):
-        scripted_lm, adapter = dspy.settings.lm, dspy.settings.adapter
-    monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
-    monkeypatch.setattr(lm, "choose_adapter", lambda _: adapter)
+    opened({s.DivideAnswer: {"parts": parts}})
     made = run("aspects", "--path", tmp_path, "--out", tmp_path / "made.jsonl", "--json")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["questions"] == {"train": 1}
@@ -118,24 +119,8 @@ def test_the_long_answers_of_wikipassageqa_are_divided(tmp_path, monkeypatch):
     assert example.passage_ids == ("9_0", "9_1")
 
 
-@pytest.fixture
-def asking(monkeypatch):
-    """The LM that the commands open asks for the last words of passages."""
-    import dspy
-
-    from tests.builders.test_preqrag import REPLIES
-    from typedrag.lms import lm
-
-    with scripted(REPLIES) as engine:
-        scripted_lm, adapter = dspy.settings.lm, dspy.settings.adapter
-    monkeypatch.setattr(lm, "open_lm", lambda *_, **__: scripted_lm)
-    monkeypatch.setattr(lm, "choose_adapter", lambda _: adapter)
-    return engine
-
-
-def test_synthetic_questions_on_the_passages_of_an_index_or_of_files(tmp_path, asking, sample_index):
-    from typedrag.datasets.sample import PASSAGES
-
+def test_synthetic_questions_on_the_passages_of_an_index_or_of_files(tmp_path, opened, sample_index):
+    opened(REPLIES)
     made = {}
     for name, where in (("index", ("--index", sample_index)), ("files", ("--passages", PASSAGES))):
         out = tmp_path / f"{name}.jsonl"
@@ -157,7 +142,8 @@ def test_synthetic_questions_on_the_passages_of_an_index_or_of_files(tmp_path, a
         (("--passages", ".", "--retriever", "dense"), "are searched by BM25, not by 'dense'"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused(tmp_path, asking, sample_index, monkeypatch, arguments, problem):
+def test_what_cannot_be_asked_for_is_refused(tmp_path, opened, sample_index, monkeypatch, arguments, problem):
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
+    opened(REPLIES)
     done = run("preqrag", *arguments, "--out", tmp_path / "made.jsonl")
     assert done.exit_code == 2 and problem in done.stderr

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -73,9 +72,3 @@ def test_runs_over_other_data_are_refused_unless_forced(folders):
     forced = CliRunner().invoke(cli, ["compare", folders[0], folders[2], "--force"])
     assert forced.exit_code == 0
     assert "in spite of other: another dataset fingerprint" in forced.stderr
-
-
-def test_a_folder_without_a_run_is_refused(folders, tmp_path: Path):
-    done = CliRunner().invoke(cli, ["compare", folders[0], str(tmp_path)])
-    assert done.exit_code == 2
-    assert "holds no run" in done.stderr

@@ -148,13 +148,6 @@ def test_the_test_split_is_touched_by_the_test_alone(compile_, server):
     assert not seen[True] & seen[False]
 
 
-def test_a_budget_ends_it_with_the_best_so_far(compile_, server):
-    done = compile_(*BASIC, "--out", "out", "--max-lm-calls", 15, "--threads", 1)
-    assert done.exit_code == 0, done.output
-    assert "program: stopped: 15 LM calls are made of the 15 allowed; the best so far is kept" in done.stderr
-    assert "verdict: no better" in done.stdout
-
-
 def test_what_is_there_is_continued_only_if_that_is_wanted(compile_, server):
     assert compile_(*BASIC, "--out", "out").exit_code == 0
     calls = len(server.calls)

@@ -3,10 +3,8 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
-from typedrag.cli.main import cli
 from typedrag.core.records import Usage
 from typedrag.lms.cost import LEDGER, Spending
 from typedrag.optimizers.compile.teleprompters.limiter import Ledger
@@ -14,23 +12,17 @@ from typedrag.optimizers.compile.teleprompters.limiter import Ledger
 STUB = "vllm:stub"
 
 
-def typedrag(*arguments):
-    return CliRunner().invoke(cli, list(map(str, arguments)))
-
-
 @pytest.fixture
-def runs(server, tmp_path, monkeypatch):
+def runs(run, tmp_path):
     """An evaluation of four questions, and a file of two."""
-    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
-    monkeypatch.chdir(tmp_path)
-    evaluated = typedrag(
+    evaluated = run(
         "evaluate", "--no-tracking", "--program", "direct_lm", "--dataset", "sample", "--limit", 4, "--lm", STUB,
         "--scorer", STUB, "--metric", "tiny", "--out", "runs/direct",
     )  # fmt: skip
     assert evaluated.exit_code == 0, evaluated.output
     (tmp_path / "questions.txt").write_text("Why does bread rise?\nWhy does bread fall?\n")
     ask = ["ask", "--program", "direct_lm", "--lm", STUB, "--no-cache", "--file", "questions.txt"]
-    asked = typedrag(*ask, "--out", "runs/answers.jsonl")
+    asked = run(*ask, "--out", "runs/answers.jsonl")
     assert asked.exit_code == 0, asked.output
     return tmp_path / "runs"
 
@@ -39,8 +31,8 @@ def cells(line):
     return [cell.strip() for cell in line.split("  ") if cell.strip()]
 
 
-def test_what_runs_have_spent_is_added_up(runs):
-    done = typedrag("research", "cost", "runs")
+def test_what_runs_have_spent_is_added_up(run, runs):
+    done = run("research", "cost", "runs")
     assert done.exit_code == 0, done.output
     lines = [row for line in done.stdout.splitlines() if (row := cells(line)) and row[0][0].isalpha()]
     assert lines == [
@@ -53,32 +45,25 @@ def test_what_runs_have_spent_is_added_up(runs):
     ]
 
 
-def test_what_has_no_price_can_be_given_one_afterwards(runs):
-    told = json.loads(typedrag("research", "cost", "runs", "--price", "10,100", "--json").stdout)
+def test_what_has_no_price_can_be_given_one_afterwards(run, runs):
+    told = json.loads(run("research", "cost", "runs", "--price", "10,100", "--json").stdout)
     assert told["total"]["cost"] == pytest.approx(0.02)
     assert told["total"]["unpriced"] == 0
     assert told["runs"][1]["roles"]["judgments"]["cost"] == pytest.approx(0.008)
-    assert "$0.02" in typedrag("research", "cost", "runs", "--price", "10,100").stdout
+    assert "$0.02" in run("research", "cost", "runs", "--price", "10,100").stdout
 
 
-def test_a_price_does_not_change_what_had_one(tmp_path):
+def test_a_price_does_not_change_what_had_one(run, tmp_path):
     """Call by call: a teacher with a price, and a student of one's own without."""
     folder = tmp_path / "compiled" / "compile" / "program"
     folder.mkdir(parents=True)
     ledger = Ledger(folder / LEDGER)
     ledger.add(Spending(Usage(1, 1_000_000, 0), dollars=7.0))
     ledger.add(Spending(Usage(1, 1000, 1000), unpriced=1))
-    [run] = json.loads(typedrag("research", "cost", tmp_path / "compiled", "--json").stdout)["runs"]
-    assert (run["questions"], run["cost"], run["unpriced"]) == (None, 7.0, 1)
-    [run] = json.loads(typedrag("research", "cost", tmp_path / "compiled", "--price", "1,1", "--json").stdout)["runs"]
-    assert (run["cost"], run["unpriced"], list(run["roles"])) == (pytest.approx(7.002), 0, ["candidates"])
-
-
-def test_a_file_that_was_stopped_tells_what_it_has_spent(runs):
-    ask = ["ask", "--program", "direct_lm", "--lm", STUB, "--no-cache", "--threads", 1, "--file", "questions.txt"]
-    assert typedrag(*ask, "--out", "runs/more.jsonl", "--max-lm-calls", 1).exit_code == 1
-    [run] = json.loads(typedrag("research", "cost", "runs/more.jsonl.run", "--json").stdout)["runs"]
-    assert (run["questions"], run["lm_calls"]) == (1, 1)
+    [one] = json.loads(run("research", "cost", tmp_path / "compiled", "--json").stdout)["runs"]
+    assert (one["questions"], one["cost"], one["unpriced"]) == (None, 7.0, 1)
+    [one] = json.loads(run("research", "cost", tmp_path / "compiled", "--price", "1,1", "--json").stdout)["runs"]
+    assert (one["cost"], one["unpriced"], list(one["roles"])) == (pytest.approx(7.002), 0, ["candidates"])
 
 
 @pytest.mark.parametrize(
@@ -91,15 +76,15 @@ def test_a_file_that_was_stopped_tells_what_it_has_spent(runs):
         {"spent": {"dollars": 1.0}},
     ],
 )
-def test_a_field_of_the_same_name_in_another_file_is_no_spending(tmp_path, fields):
+def test_a_field_of_the_same_name_in_another_file_is_no_spending(run, tmp_path, fields):
     (tmp_path / "other.jsonl").write_text(json.dumps({"question": "Why?", **fields}) + "\n")
-    done = typedrag("research", "cost", tmp_path)
+    done = run("research", "cost", tmp_path)
     assert done.exit_code == 2, done.exception
     assert "holds no run that tells what was spent" in done.stderr
     spent = Spending(Usage(1, 1000, 1000), dollars=7.0).to_dict()
     (tmp_path / "answers.jsonl").write_text(json.dumps({"question": "Why?", "spent": spent}) + "\n")
-    [run] = json.loads(typedrag("research", "cost", tmp_path, "--json").stdout)["runs"]
-    assert (run["questions"], run["cost"]) == (1, 7.0)
+    [one] = json.loads(run("research", "cost", tmp_path, "--json").stdout)["runs"]
+    assert (one["questions"], one["cost"]) == (1, 7.0)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +97,9 @@ def test_a_field_of_the_same_name_in_another_file_is_no_spending(tmp_path, field
         (["questions", "--price", "-1,2"], "--price '-1,2' is no price"),
     ],
 )
-def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, arguments, said):
-    monkeypatch.chdir(tmp_path)
+def test_bad_input_is_one_clear_line(run, tmp_path, arguments, said):
     (tmp_path / "questions").mkdir()
     (tmp_path / "questions" / "of.jsonl").write_text('{"question": "Why?"}\n')
-    done = typedrag("research", "cost", *arguments)
+    done = run("research", "cost", *arguments)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"Error: {said}")

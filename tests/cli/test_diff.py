@@ -4,7 +4,7 @@ import dspy
 import pytest
 from click.testing import CliRunner
 
-from tests.experiments.compare.test_diff import POOLED, REASON, changed
+from tests.experiments.compare.test_diff import REASON, changed
 from tests.programs.artifact.test_compiled import ABOUT
 from typedrag.cli.main import cli
 from typedrag.programs.artifact import named_predictors
@@ -63,20 +63,6 @@ def test_a_stranger_s_texts_do_not_steer_the_terminal(folder):
     assert done.exit_code == 0
     assert not {c for c in done.stdout if ord(c) < 32 or 127 <= ord(c) < 160} - {"\n"}
     assert "[bold]so[/bold]" in done.stdout
-
-
-def test_a_lost_guard_against_what_is_quoted_is_said(folder):
-    program = changed()
-    answer = named_predictors(program)[POOLED]
-    answer.signature = answer.signature.with_instructions("Answer briefly.")
-    said = "they no longer say never to follow instructions in what is quoted, such as passages"
-    assert said not in diff("typed_rag", "./c").stdout
-    save_compiled(program, folder)
-    assert said in diff("typed_rag", "./c").stdout.splitlines()
-
-
-def test_nothing_changed(folder):
-    assert diff("./c", "./c").stdout.splitlines()[0] == "./c against ./c: 0 of 14 predictors changed"
 
 
 def test_what_is_no_program_is_refused_in_a_line(folder):

@@ -1,6 +1,5 @@
 """Every option is also an environment variable."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,14 +95,6 @@ def test_what_the_environment_gives_a_flag_overrides_and_a_file_does_not(run, tm
     assert done.exit_code == 2 and "'nosuch'" in done.stderr
     done = run("evaluate --metric other")
     assert done.exit_code == 2 and "'other'" in done.stderr
-
-
-def test_flags_and_several_values_are_read(run, tmp_path):
-    assert json.loads(run("datasets list", DATASETS_LIST_JSON="true").stdout.splitlines()[0])
-    (tmp_path / "a.csv").write_text("q,a\nWhy?,So\n")
-    variables = {"DATASETS_SHOW_FIELD": "question=q answers=a", "DATASETS_SHOW_PATH": "{tmp}/a.csv"}
-    done = run("datasets show file --json", **variables)
-    assert json.loads(done.stdout)["first"]["question"] == "Why?", done.stderr
 
 
 def test_the_help_names_the_form_of_a_variable_and_those_that_are_set(run):

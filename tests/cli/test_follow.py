@@ -9,8 +9,7 @@ from rich.console import Console
 from tests.lm_server import MODEL, lm_server, words
 from tests.scripted import scripted
 from typedrag.cli.ask import Drawing, follow
-from typedrag.core.events import AnswerStarted, AnswerToken, Classified, Read, Searched, SubAnswered
-from typedrag.core.records import NOT_FROM_COLLECTION, Passage, SubAnswer
+from typedrag.core.records import NOT_FROM_COLLECTION
 from typedrag.programs import build_program
 
 
@@ -18,27 +17,6 @@ def drawn(drawing: Drawing) -> str:
     console = Console(file=io.StringIO(), width=100)
     console.print(drawing.render())
     return console.file.getvalue()
-
-
-def test_a_drawing_grows_with_what_is_told():
-    drawing = Drawing("Why [1]?")
-    drawing.add(Classified(question_type="reason"))
-    drawing.add(Searched(queries=("First?", "Second?")))
-    drawing.add(Read(part="Second?", passages=(Passage("p7", "text"),)))
-    drawing.add(SubAnswered(part="Second?", sub_answer=SubAnswer("Second?", "Since it is.")))
-    drawing.add(AnswerToken(text="A draft."))
-    drawing.add(AnswerStarted())
-    drawing.add(AnswerToken(text="The "))
-    drawing.add(AnswerToken(text="[end]."))
-    assert [line.rstrip() for line in drawn(drawing).splitlines()] == [
-        "Why [1]?",
-        "├── reason",
-        "├── First?",
-        "└── Second?",
-        "    ├── p7",
-        "    └── Since it is.",
-        "The [end].",
-    ]
 
 
 def test_nothing_is_drawn_where_there_is_no_terminal(sample_retriever):

@@ -3,11 +3,7 @@
 import json
 from pathlib import Path
 
-import pytest
-from click.testing import CliRunner
-
 from tests.lm_server import Call
-from typedrag.cli.main import cli
 from typedrag.programs.compiled import Compiled
 
 STUB = "vllm:stub"
@@ -28,20 +24,9 @@ def reply(call: Call):
     return {name: "Look for a COMMA." if "instruction" in name else "" for name in call.wanted}
 
 
-@pytest.fixture
-def run(server, tmp_path, monkeypatch, sample_index):
+def test_its_router_is_compiled_alone(run, server, sample_index, monkeypatch):
     server.reply = reply
-    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
     monkeypatch.setenv("TYPEDRAG_INDEX", str(sample_index))
-    monkeypatch.chdir(tmp_path)
-
-    def run_(*arguments):
-        return CliRunner().invoke(cli, [str(argument) for argument in arguments])
-
-    return run_
-
-
-def test_its_router_is_compiled_alone(run, server):
     questions = [f"When was bridge {n} built{', and how long is it' if n % 2 else ''}?" for n in range(80)]
     rows = [
         {
@@ -65,18 +50,7 @@ def test_its_router_is_compiled_alone(run, server):
     program = Compiled.read(Path("out/program")).build(type("Empty", (), {"search": lambda *_: []})())
     assert "COMMA" in program.router.predict.signature.instructions
     assert "COMMA" not in program.decomposer.predict.signature.instructions
-    measured = run(
-        "research",
-        "revelator",
-        "evaluate",
-        "revelator.jsonl",
-        "--program",
-        "out/program",
-        "--lm",
-        STUB,
-        "--role",
-        "router",
-        "--json",
-    )
+    given = ["--program", "out/program", "--lm", STUB, "--role", "router", "--json"]
+    measured = run("research", "revelator", "evaluate", "revelator.jsonl", *given)
     score = json.loads(measured.stdout)
     assert score["score"] == 1.0 and score["majority"] == 0.5

@@ -28,14 +28,6 @@ def index(tmp_path, folder):
     return out
 
 
-def test_build_says_on_stderr_what_it_built(tmp_path, folder):
-    done = run("index", "build", folder, "--out", tmp_path / "idx", "--k1", "1.2", "--b", "0.75")
-    assert done.exit_code == 0
-    assert done.stdout == ""
-    assert done.stderr.startswith("2 passages in ")
-    assert str(tmp_path / "idx") in done.stderr
-
-
 def test_the_contexts_of_questions_are_indexed_by_one_command(tmp_path):
     files = publish(tmp_path)
     out = tmp_path / "idx"
@@ -55,13 +47,6 @@ def test_info_prints_the_manifest(tmp_path, folder):
     manifest = json.loads(done.stdout)
     assert (manifest["passages"], manifest["sources"]) == (2, [str(folder)])
     assert (manifest["k1"], manifest["b"]) == (1.2, 0.75)
-
-
-def test_search_prints_passages_best_first(index):
-    done = run("index", "search", index, "walls")
-    assert done.exit_code == 0
-    assert "paint.md#1  Painting" in done.stdout
-    assert "bread" not in done.stdout
 
 
 def test_search_prints_json_lines(index):

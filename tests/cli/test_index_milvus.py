@@ -3,12 +3,10 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.milvus import milvus_server
 from typedrag import load_program
-from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.datasets.sample import PASSAGES
 from typedrag.experiments.config import EvaluationConfig, ProgramConfig
@@ -27,12 +25,9 @@ def milvus(tmp_path_factory):
         yield started
 
 
-@pytest.fixture
-def run(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
+@pytest.fixture(autouse=True)
+def _token(monkeypatch):
     monkeypatch.setenv("MILVUS_TOKEN", TOKEN)
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(cli, [str(a) for a in arguments])
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ import signal
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.serving.process import Process
 from typedrag import load_program
-from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.programs import Options, build_program
 from typedrag.programs.compiled import Compiled, save_compiled
@@ -33,13 +31,6 @@ def serving(sample_index, tmp_path):
         process.client.close()
         process.process.kill()
         process.process.wait()
-
-
-@pytest.fixture
-def run(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(cli, [str(a) for a in arguments])
 
 
 def test_several_processes_serve_one_index_and_end_in_order(serving, sample_retriever):

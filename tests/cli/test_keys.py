@@ -37,17 +37,6 @@ def test_a_key_is_shown_once_and_kept_hashed_for_its_user_alone(keys):
     assert "ann" in listed and found.hash not in listed
 
 
-def test_a_revoked_key_is_gone(keys):
-    file, run = keys
-    key = run("add", "ann").stdout.strip()
-    run("add", "bob")
-    ring = Keyring(file)
-    assert ring.find(key)
-    assert run("revoke", "ann").exit_code == 0
-    assert ring.find(key) is None
-    assert [key.name for key in KeyFile(file).read()] == ["bob"]
-
-
 def test_a_file_that_breaks_leaves_the_keys_in_force(keys, caplog):
     file, run = keys
     key = run("add", "ann").stdout.strip()
@@ -62,8 +51,7 @@ def test_a_file_that_breaks_leaves_the_keys_in_force(keys, caplog):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [(("add", "a b"), "no name"), (("add", "ann"), "already"), (("revoke", "eve"), "There are: ann")],
+    ("words", "said"), [(("add", "a b"), "no name"), (("add", "ann"), "already"), (("revoke", "eve"), "There are: ann")]
 )
 def test_what_cannot_be_done_is_said(keys, words, said):
     _, run = keys

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from typedrag import __version__
 from typedrag.cli.main import RESEARCH, cli
 from typedrag.cli.terminal import run
 from typedrag.datasets import load_dataset
@@ -68,10 +67,6 @@ def test_a_shell_completes_commands_and_options():
     assert completed("typedrag compare --me") == ["plain,--measure"]
 
 
-def test_the_version_is_the_package_s():
-    assert CliRunner().invoke(cli, ["--version"]).stdout == f"typedrag, version {__version__}\n"
-
-
 def test_help_and_bare_command_wait_for_no_heavy_library():
     code = (
         "import sys\n"
@@ -88,11 +83,12 @@ def test_help_and_bare_command_wait_for_no_heavy_library():
     ("arguments", "code", "message"),
     [
         (["nonsense"], 2, "No such command 'nonsense'"),
-        (["--nonsense"], 2, "No such option"),
-        (["index", "nonsense"], 2, "No such command 'nonsense'"),
         (["index", "build", "{tmp}/missing", "--out", "{tmp}/idx"], 2, "Error: source {tmp}/missing does not exist"),
-        (["index", "info", "{tmp}"], 3, "Error: {tmp} is no index"),
-        (["models", "fetch", "nonsense"], 2, "Error: no model is called 'nonsense'"),
+        (
+            ["models", "fetch", "nonsense"],
+            2,
+            "Error: no model is called 'nonsense'. Known models: qwen2.5",
+        ),
         (["models", "fetch", "smollm2-135m"], 3, "Error: model 'smollm2-135m' could not be fetched"),
     ],
 )
@@ -103,14 +99,6 @@ def test_what_goes_wrong_is_said_without_a_traceback(tmp_path, arguments, code, 
     assert message.format(tmp=tmp_path) in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_a_check_that_fails_is_the_exit_code(tmp_path):
-    settings = {"TYPEDRAG_INDEX": str(tmp_path), "TYPEDRAG_LM": "openai/gpt-4o-mini"}
-    done = typedrag("doctor", env={**os.environ, **settings})
-    assert done.returncode == 1
-    assert "MISSING  index" in done.stdout
-    assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_traceback(sample_index):
@@ -124,11 +112,11 @@ def test_a_reader_that_goes_away_is_no_traceback(sample_index):
 
 def test_ctrl_c_is_a_word_and_an_exit_code(tmp_path):
     rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(f'{{"id": {n}, "text": "Bread number {n}."}}\n' for n in range(400_000)))
+    rows.write_text("".join(f'{{"id": {n}, "text": "Bread number {n}."}}\n' for n in range(200_000)))
     command = [sys.executable, "-m", "typedrag", "index", "build", str(rows), "--out", str(tmp_path / "idx")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
-    while not any((tmp_path / "idx" / "gen-1" / "lucene").glob("_*")) and time.monotonic() < deadline:
+    while not any((tmp_path / "idx" / "gen-1" / "lucene").glob("*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)

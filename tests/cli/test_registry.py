@@ -69,10 +69,3 @@ def test_what_is_not_there_is_refused_in_a_line(store, tmp_path):
         assert done.exit_code == 2
         assert said in done.stderr
         assert "Traceback" not in done.output
-
-
-def test_an_empty_registry_says_how_to_fill_it(tmp_path, store):
-    done = registry("list", "--tracking-uri", new_store(tmp_path))
-    assert done.exit_code == 0
-    assert done.stdout == ""
-    assert "typedrag compile" in done.stderr

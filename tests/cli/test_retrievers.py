@@ -3,11 +3,9 @@
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
 from tests.experiments import tiny  # noqa: F401  (makes its metrics known)
 from tests.retrieval.encoders import save_encoder
-from typedrag.cli.main import cli
 from typedrag.experiments import read_run
 from typedrag.retrieval import Encoder, embed_index
 
@@ -20,13 +18,6 @@ def index(sample_index, tmp_path_factory):
     encoder = Encoder(save_encoder(tmp_path_factory.mktemp("encoder")))
     embed_index(out, encoder)
     return out
-
-
-@pytest.fixture
-def run(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("TYPEDRAG_API_BASE", server.api_base)
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(cli, [str(a) for a in arguments])
 
 
 def evaluate(run, out, *arguments):

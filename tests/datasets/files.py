@@ -105,6 +105,11 @@ _DEV = ("train", "dev", "validation")  # where a source has no test part with an
 _TARGETS = [[aspect, "about it"] for aspect in "abc"]
 _WRITERS = {
     "2wikimultihopqa": _in_parts("{}.json", _hotpot, _DEV),
+    "adaptive-rag": _in_parts(
+        "{}_subsampled.jsonl",
+        lambda i, q: {"question_id": i, "question_text": q, "answers_objects": [{"spans": ["a"]}]},
+        ("not published", "dev_500", "test"),
+    ),
     "antique": _linkage,
     "compound": _in_one(
         "c.jsonl",
@@ -123,6 +128,9 @@ _WRITERS = {
     "everyday": _in_one("e.jsonl", lambda i, q, p: {"question": q, "type": "reason", "form": i[-1]}),
     "file": _in_one("f.jsonl", lambda i, q, p: {"id": i, "question": q, "subset": i[-1]}),
     "hotpotqa": _in_parts("{}.json", _hotpot, ("hotpot_train_v1.1", "hotpot_dev_distractor_v1", "x")),
+    "liverag": _in_one(
+        "l.jsonl", lambda i, q, p: {"Index": i, "Question": q, "Answer": "a", "Supporting_Documents": [{"doc_id": i}]}
+    ),
     "musique": _in_parts("musique_ans_v1.0_{}.jsonl", lambda i, q: {"id": i, "question": q, "answer": "a"}, _DEV),
     "natural-questions": _in_parts("NQ-open.{}.jsonl", lambda i, q: {"question": q, "answer": ["a"]}, _DEV),
     "nf-cats": _tables("category,question", lambda i, q: f"REASON,{q}", ".csv", ("train", "valid", "test")),

@@ -72,22 +72,9 @@ def write_coverage(file: Path) -> None:
         (cats, "When do cats purr?", "when they are calm"),
         (cats, "Which cats do not purr?", None),
     ]
-    _write(
-        file,
-        "\n".join(
-            json.dumps(
-                {
-                    "question": "Why?",
-                    "engine": "engine",
-                    "answer": answer,
-                    "sub_question": sub_question,
-                    "covered": fragment is not None,
-                    "fragment": fragment,
-                }
-            )
-            for answer, sub_question, fragment in rows
-        ),
-    )
+    names = ("answer", "sub_question", "fragment", "covered")
+    made = [dict(zip(names, (*row, row[2] is not None), strict=True)) for row in rows]
+    _write(file, "\n".join(json.dumps({"question": "Why?", "engine": "engine", **row}) for row in made))
 
 
 def write_questions(file: Path) -> None:

@@ -9,7 +9,6 @@ from typedrag.experiments.judges.check import check_judges, judges_page
 from typedrag.experiments.judges.judging import CheckSettings, Scorer
 from typedrag.lms.replies import use_reply_store
 from typedrag.metrics.estimate import bootstrap_estimate
-from typedrag.metrics.judges.linkage import draw_references
 from typedrag.metrics.judges.preference import Verdicts
 
 
@@ -108,22 +107,6 @@ def test_a_liking_for_a_place_gains_nothing_in_one_order(tmp_path):
     labels.write_antique(tmp_path / "antique.json", questions=20)
     found = rows(check("antique", tmp_path, scripted_scorer(CompareAnswers=said(verdict="first"))))
     assert 0.3 < values(found["pairwise, one order"])["pairs_ordered"] < 0.7
-
-
-def test_candidates_are_no_references_and_not_more_than_allowed(data, monkeypatch):
-    seen = []
-    scored = answers._score_answers
-
-    def spy(context, judge, scorer, cases):
-        seen.extend(cases if judge.name == "similarity" else ())
-        return scored(context, judge, scorer, cases)
-
-    monkeypatch.setattr(answers, "_score_answers", spy)
-    check("antique", data / "linkage", candidates=2, seed=3)
-    assert len(seen) == 6
-    for case in seen:
-        assert draw_references(case.example, seed=3) == case.references
-        assert case.candidate not in case.example.references and set(case.references) <= set(case.example.references)
 
 
 def test_failures_are_counted_and_in_no_measure(data):

@@ -1,7 +1,6 @@
 import json
 import pickle
 import socket
-import sys
 from pathlib import Path
 
 import cloudpickle
@@ -11,7 +10,6 @@ import typedrag
 from tests.programs.artifact.test_compiled import compiled, edit
 from tests.programs.compiling import Spy
 from typedrag.core.errors import InputError, RetrievalError, TypedRAGError
-from typedrag.core.extras import MissingExtra
 from typedrag.experiments.loading import load_program, program_source, read_program
 from typedrag.programs import Options
 from typedrag.programs.artifact import dump_state
@@ -126,13 +124,6 @@ def test_nothing_is_unpickled_and_no_network_is_needed(sources, folder, monkeypa
         assert load_program(source, retriever=Spy()).name == "typed_rag"
 
 
-def test_a_folder_needs_no_mlflow(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    assert load_program(folder, retriever=Spy()).name == "typed_rag"
-    with pytest.raises(MissingExtra, match=r"pip install 'typedrag\[mlflow\]'"):
-        load_program("models:/typed/1")
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -167,17 +158,6 @@ def test_a_store_that_is_not_there_is_no_reason_to_make_one(tmp_path, monkeypatc
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert "cannot be had: MLflow keeps nothing at sqlite:///" in refused("models:/typed@champion")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_store_that_does_not_answer_is_no_bad_input(registry, monkeypatch):
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-        try:
-            with pytest.raises(TypedRAGError, match="MLflow"):
-                read_program("models:/typed/1", tracking_uri=f"http://127.0.0.1:{closed.getsockname()[1]}")
-        finally:
-            mlflow.set_tracking_uri(registry[0])
 
 
 # programs by name and by place
@@ -224,10 +204,7 @@ def test_a_stranger_s_reranker_is_not_loaded(tmp_path, spec):
 
 @pytest.mark.parametrize(
     ("name", "own"),
-    [
-        ("typed_rag", {"type_classifier": "hub:evil/model"}),
-        ("hanrag", {"hanrag": {"revelator_lm": "openai/evil"}}),
-    ],
+    [("typed_rag", {"type_classifier": "hub:evil/model"}), ("hanrag", {"hanrag": {"revelator_lm": "openai/evil"}})],
 )
 def test_what_a_stranger_s_options_name_is_not_loaded(tmp_path, name, own):
     save_compiled(compiled(name), tmp_path / "c")

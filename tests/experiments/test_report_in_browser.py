@@ -145,14 +145,6 @@ def test_no_script_of_a_stranger_runs_and_nothing_is_fetched(opened):
     assert opened.get_log("browser") == []
 
 
-def test_the_page_s_policy_stops_what_would_get_through(opened):
-    opened.execute_script(
-        "const s = document.createElement('script'); s.textContent = 'window.harmed = 1'; document.body.append(s)"
-    )
-    assert opened.execute_script("return window.harmed") is None
-    assert "Content Security Policy" in opened.get_log("browser")[0]["message"]
-
-
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_sticks_out_at_the_side(opened, width):
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}

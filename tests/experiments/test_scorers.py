@@ -6,7 +6,7 @@ from tests.scripted import ScriptedEngine
 from typedrag.core.question_types import QuestionType, SubQuestionType
 from typedrag.core.records import Answer, Passage, Reference, SubQuestion, Usage
 from typedrag.experiments import as_scorer
-from typedrag.experiments.tracking.scorers import to_example, to_prediction
+from typedrag.experiments.tracking.scorers import to_example
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -76,25 +76,3 @@ def test_expectations_become_an_example():
     assert example.references == (Reference("Good.", 3), Reference("Bad.", 0))
     assert example.sub_questions == (SubQuestion("What?", SubQuestionType.CORE),)
     assert (example.passage_ids, example.answers) == (("p1", "p2"), ("So.",))
-
-
-@pytest.mark.parametrize(
-    "outputs",
-    [
-        "So.",
-        {"answer": "So."},
-        Answer("Why?", "So."),
-        Answer("Why?", "So.").to_dict(),
-        dspy.Prediction(answer="So."),
-    ],
-)
-def test_outputs_become_a_prediction(outputs):
-    prediction = to_prediction("Why?", outputs)
-    assert (prediction.question, prediction.answer, prediction.passages) == ("Why?", "So.", ())
-
-
-def test_passages_of_outputs_are_read_again():
-    answer = Answer("Why?", "So.", passages=(Passage("p", "text", score=1.5),), citations=("p",))
-    prediction = to_prediction("Why?", answer.to_dict())
-    assert prediction.passages == answer.passages
-    assert list(prediction.citations) == ["p"]

@@ -71,6 +71,19 @@ class Tiny(dspy.Module):
         return ask("answer", self.answerers[kind], retries=1, question=question).prediction.answer
 
 
+class Raising(Tiny):
+    """Raises what a function of the question gives; where that is nothing, it answers."""
+
+    def __init__(self, error: Callable[[str], Exception | None]) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, question: str) -> dspy.Prediction:
+        if (error := self.error(question)) is not None:
+            raise error
+        return super().forward(question)
+
+
 class Goodness:
     """The share of the two answers that are good."""
 
@@ -150,10 +163,13 @@ class Engine:
         return Response(
             id=None,
             model=request.model,
-            message=Message.assistant(json.dumps(said)),
+            message=Message.assistant(self.text(request, said)),
             finish_reason="stop",
             usage=Usage(input_tokens=10, output_tokens=5, total_tokens=15),
         )
+
+    def text(self, request: Request, said: dict[str, Any]) -> str:
+        return json.dumps(said)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Engine:
         return self

@@ -16,12 +16,6 @@ from typedrag.retrieval.list_ranker import start_list_ranker
 STUB = "vllm:stub"
 WIKI_NFQA = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
 NATIVE = {
-    "SQUAD": "squad",
-    "NATURAL_QUESTIONS": "natural-questions",
-    "TRIVIAQA": "triviaqa",
-    "MUSIQUE": "musique",
-    "HOTPOTQA": "hotpotqa",
-    "TWO_WIKI": "2wikimultihopqa",
     "COMPOUND": "compound",
     "WIKIASP": "wikiasp",
     "WEBGPT": "webgpt",
@@ -44,6 +38,13 @@ def write_data(folder: Path, sample_index: Path) -> dict[str, str]:
             for e in samples
         ]  # fmt: skip
         write_jsonl(folder / "wiki-nfqa" / f"{subset}.jsonl", *rows)
+    for subset in WIKI_NFQA:
+        rows = [
+            {"question_id": e.id, "question_text": e.question, "answers_objects": [{"spans": ["Yes."]}]}
+            for e in samples
+        ]
+        write_jsonl(folder / "adaptive-rag" / subset / "test_subsampled.jsonl", *rows)
+    places["ADAPTIVE_RAG"] = folder / "adaptive-rag"
     scopes = ("single-document", "multi-document")
     rows = [
         {"id": f"{s}-{e.id}", "question": e.question, "subset": s, "answers": ["Yes."], "passage_ids": [*e.passage_ids]}
@@ -80,6 +81,7 @@ def write_data(folder: Path, sample_index: Path) -> dict[str, str]:
         "RANKT5": f"rankt5:{t5}",
         "LIT5": f"lit5:{t5}",
         "RERANKER": "none",
+        "BI_ENCODER": "none",
         "RERANKER_V2_M3": "none",
         "TYPE_CLASSIFIER": "linear",
     }

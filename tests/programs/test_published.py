@@ -13,10 +13,11 @@ from tests.scripted import signatures as s
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
-from typedrag.core.records import Answer, Answered
+from typedrag.core.records import Answer, Answered, Passage
 from typedrag.programs import Options, build_program, program_class
 from typedrag.programs.loading import ProgramSource
 from typedrag.programs.options import PUBLISHED_RERANKERS
+from typedrag.retrieval import build_index
 
 EACH = ["AnswerPlainly", "AnswerPlainly"]
 FACTOID, REMARK = "What is the capital of France?", "Thanks a lot!"
@@ -98,17 +99,34 @@ def test_coverage_has_ten_passages_all_core_sub_questions_and_300_words():
     assert published.max_core_sub_questions > 20
 
 
-def test_a_program_of_no_paper_says_so(monkeypatch):
-    monkeypatch.setattr("typedrag.programs.options._PUBLISHED", {})
-    with pytest.raises(InputError, match=r"program 'rag' is of no paper .*Leave out --as-published"):
-        ProgramSource("rag").options(as_published=True)
-
-
 def test_the_published_reranker_is_used_unless_another_is_named():
     source = ProgramSource("typed_rag")
     assert source.choose_reranker(None, as_published=True) == "cross-encoder:BAAI/bge-reranker-large"
     assert source.choose_reranker(None, as_published=False) == "none"
     assert source.choose_reranker("bi-encoder", as_published=True) == "bi-encoder"
+
+
+def test_richrag_as_published_is_refused_without_its_ranker():
+    with pytest.raises(InputError, match=r"list ranker.*--reranker list:FOLDER"):
+        ProgramSource("richrag").choose_reranker(None, as_published=True)
+    assert ProgramSource("richrag").choose_reranker("none", as_published=True) == "none"
+
+
+def test_bm25_as_published_has_the_parameters_of_the_authors_search_engine(tmp_path, caplog):
+    passages = [Passage("p1", "Yeast makes gas."), Passage("p2", "Air scatters light.")]
+    build_index(passages, tmp_path / "stems", sources=["test"], language="en")
+    build_index(passages, tmp_path / "words", sources=["test"], language="standard")
+    for program, index, warned in [
+        ("typed_rag", "stems", True), ("typed_rag", "words", False), ("hanrag", "stems", False)
+    ]:  # fmt: skip
+        caplog.clear()
+        retriever = ProgramSource(program).open_retriever(tmp_path / index, "bm25", as_published=True)
+        assert (retriever.k1, retriever.b) == (1.2, 0.75)
+        assert ("typedrag index build FILE --language standard" in caplog.text) is warned
+    usual = ProgramSource("typed_rag").open_retriever(tmp_path / "words", "bm25")
+    assert (usual.k1, usual.b, usual.manifest.analyzer) == (0.9, 0.4, "Lucene's StandardAnalyzer")
+    assert ProgramSource("typed_rag").choose_bm25({"b": 0.5}, as_published=True) == {"k1": 1.2, "b": 0.5}
+    assert ProgramSource("coverage_retrieval").choose_bm25(as_published=True) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,5 @@
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
-import threading
 
 import pytest
 
@@ -63,70 +58,7 @@ def test_a_closed_run_is_a_single_file_that_can_be_read_where_nothing_can_be_wri
     assert read_folder(copy) == read_folder(folder)
 
 
-def test_a_run_is_read_while_it_is_made(folder):
-    with opened(folder) as held:
-        for count, item in enumerate(ITEMS):
-            assert len(read_folder(folder).results) == count
-            held.store.add(result(item))
-
-
-def test_nothing_is_added_twice(folder):
-    with opened(folder) as held:
-        held.store.add(result("q1"))
-        with pytest.raises(sqlite3.IntegrityError):
-            held.store.add(result("q1"))
-        held.store.add(result("q2"))  # the store goes on
-        assert len(held.store.read().results) == 2
-
-
-def test_threads_share_it(folder):
-    items = {str(n): {} for n in range(60)}
-    with opened(folder, items=items) as held:
-        threads = [
-            threading.Thread(target=lambda part: [held.store.add(result(i)) for i in part], args=[list(items)[n::3]])
-            for n in range(3)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert {r.item for r in read_folder(folder).results} == items.keys()
-
-
-def test_a_process_that_is_killed_while_it_writes_loses_nothing_that_was_added(folder):
-    script = textwrap.dedent(f"""
-        from pathlib import Path
-        from tests.runs.test_folder import opened, result
-        items = {{str(n): {{}} for n in range(20_000)}}
-        held = opened(Path({str(folder)!r}), items=items)
-        for item in items:
-            held.store.add(result(item))
-            print(item, flush=True)
-    """)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    seen = [process.stdout.readline() for _ in range(200)]
-    process.send_signal(signal.SIGKILL)
-    seen += process.stdout.readlines()
-    process.wait()
-    assert len(read_folder(folder).results) - len([line for line in seen if line.endswith("\n")]) in (0, 1)
-    opened(folder, items={str(n): {} for n in range(20_000)}, resume=True).close()
-
-
 # going on
-
-
-def test_a_run_goes_on_where_it_stood(folder):
-    with opened(folder, notes={"git commit": "abc"}) as held:
-        held.store.add(result("q2"))
-    with opened(folder, notes={"git commit": "def"}, resume=True) as held:
-        assert held.store.read().results == (result("q2"),)
-        assert held.store.read().notes == {"git commit": "abc"}
-
-
-def test_a_run_only_goes_on_if_that_is_wanted(folder):
-    opened(folder).close()
-    with pytest.raises(InputError, match=r"holds a run\. Continue it with --resume"):
-        opened(folder)
 
 
 @pytest.mark.parametrize(
@@ -158,15 +90,6 @@ def test_another_kind_is_refused(folder):
         opened(folder, kind="answers", resume=True)
 
 
-def test_additions_and_items_may_come_later(folder):
-    more = {**IDENTITY, "metric more": {"options": {}}}
-    opened(folder, items={"q0": ITEMS["q0"]}).close()
-    with opened(folder, more, resume=True, additions=["metric more"]) as held:
-        assert (held.store.read().identity, held.store.read().items) == (more, ITEMS)
-    with pytest.raises(InputError, match="another metric more"):
-        opened(folder, {**more, "metric more": {"options": {"x": 1}}}, resume=True, additions=["metric more"])
-
-
 @pytest.mark.parametrize(
     ("items", "problem"),
     [
@@ -185,10 +108,7 @@ def test_other_items_are_refused(folder, items, problem):
 def test_failures_can_be_forgotten_and_their_cost_counts(folder):
     kept = [result("q1"), result("q1", "linkage", None, problem="no references", skipped=True)]
     with opened(folder) as held:
-        failed = [
-            result("q0", value=None, problem="could not"),
-            result("q1", "tiny", None, problem="unreadable"),
-        ]
+        failed = [result("q0", value=None, problem="could not"), result("q1", "tiny", None, problem="unreadable")]
         for one in (*failed, *kept):
             held.store.add(one)
         assert held.store.forget_failures() == 2
@@ -197,14 +117,6 @@ def test_failures_can_be_forgotten_and_their_cost_counts(folder):
         held.store.add(result("q0"))
     assert read_folder(folder).forgotten.usage.lm_calls == 4
     assert read_folder(folder).spent.usage.lm_calls == 10
-
-
-def test_two_processes_cannot_work_in_it_at_once(folder):
-    script = f"from pathlib import Path\nfrom tests.runs.test_folder import opened\nopened(Path({str(folder)!r}))"
-    with opened(folder):
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert f"another process is writing {folder}" in done.stderr
-    opened(folder, resume=True).close()
 
 
 # what is no run
@@ -238,13 +150,3 @@ def test_another_format_is_refused(folder):
     for attempt in (lambda: read_folder(folder), lambda: opened(folder, resume=True)):
         with pytest.raises(InputError, match="format 1; this typedrag reads 2"):
             attempt()
-
-
-def test_secrets_are_taken_out_of_all_texts(folder):
-    secret = "sk-123456"
-    with opened(folder, redact=lambda text: text.replace(secret, "?")) as held:
-        held.store.add(result("q0", value=None, problem=f"wrong key {secret}"))
-        held.store.add(result("q1", value={"fallback": [f"refused {secret}"]}))
-        texts = [f.read_bytes() for f in folder.iterdir()]
-    assert all(secret.encode() not in text for text in (*texts, (folder / FILE).read_bytes()))
-    assert read_folder(folder).results[0].problem == "wrong key ?"

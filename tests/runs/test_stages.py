@@ -43,18 +43,6 @@ def test_results_come_in_the_order_of_the_items_from_threads_that_carry_the_cont
     assert done == [0, 1, 2, 3, 3]
 
 
-def test_another_error_ends_the_work_soon():
-    tried = []
-
-    def work(number):
-        tried.append(number)
-        raise OSError(f"no {number}")
-
-    with pytest.raises(OSError, match="no 0"):
-        Stages(1).run("numbers", work, range(100))
-    assert tried == [0]
-
-
 def test_what_the_lm_fails_at_is_the_failure_of_that_item_alone():
     with refuses("b?"):
         first, failure, last = Stages(1).run("grades", grade, ["a?", "b?", "c?"])

@@ -17,12 +17,7 @@ from typedrag.serving.server import HTTP_OPTIONS, listen
 
 @dataclass
 class Serving:
-    """An index that is served.
-
-    Attributes:
-        url: Its address.
-        service: That searches.
-    """
+    """An index that is served at an address."""
 
     url: str
     service: SearchService

@@ -11,12 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Receiver:
-    """What was received.
-
-    Attributes:
-        endpoint: To send to.
-        requests: As they came.
-    """
+    """What was received."""
 
     def __init__(self) -> None:
         self.endpoint = ""

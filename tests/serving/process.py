@@ -14,13 +14,7 @@ from tests.lm_server import MODEL, LMServer
 
 
 class Process:
-    """A server that was started.
-
-    Attributes:
-        process: The one that was started.
-        client: Of the address that it said it listens at.
-        said: The lines of stderr so far.
-    """
+    """A server that was started; `said` are the lines of stderr so far."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.said: list[str] = []
@@ -35,11 +29,7 @@ class Process:
         self.client = httpx.Client(base_url=line.split()[-1], timeout=60)
 
     def wait_for(self, words: str, times: int = 1) -> str:
-        """The line of stderr that holds some words for the so-manieth time.
-
-        Raises:
-            AssertionError: If it ends, or is not said within a minute or two.
-        """
+        """The line of stderr that holds some words for the so-manieth time."""
 
         def found() -> list[str]:
             return [line for line in self.said if words in line]

@@ -22,13 +22,7 @@ from typedrag.serving.settings import Settings
 
 @dataclass
 class Server:
-    """A server that runs.
-
-    Attributes:
-        client: Of its address.
-        service: That answers.
-        uvicorn: That listens.
-    """
+    """A server that runs."""
 
     client: httpx.Client
     service: Service

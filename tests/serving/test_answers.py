@@ -10,39 +10,11 @@ import pytest
 from tests.lm_server import LMServer, lm_server
 from tests.serving.metrics import counted
 from tests.serving.server import Server, program, served
-from typedrag.core.records import Answer
 from typedrag.lms.threads import THREADS
 from typedrag.serving.service import Service
 from typedrag.serving.settings import Settings
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
-
-
-def events_of(reply: httpx.Response) -> list[tuple[str, dict]]:
-    """The events of a stream: the name and the values of each."""
-    blocks = [block.split("\n") for block in reply.text.strip().split("\n\n")]
-    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
-
-
-def test_a_question_is_answered_with_its_trace(sample_retriever):
-    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
-        reply = server.ask(QUESTION)
-    assert reply.status_code == 200
-    answer = Answer.from_dict(reply.json())
-    assert (answer.question, answer.question_type, answer.program) == (QUESTION, "reason", "typed_rag")
-    assert answer.citations and answer.passages and answer.steps
-    assert answer.grounded
-
-
-def test_the_same_comes_as_events(sample_retriever):
-    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
-        reply = server.client.post("/v1/answer", json={"question": QUESTION}, headers={"Accept": "text/event-stream"})
-    events = events_of(reply)
-    assert reply.headers["Content-Type"].startswith("text/event-stream")
-    assert {"classified", "searched", "read", "answer_started", "token", "step", "answer"} == {e for e, _ in events}
-    text = "".join(values["text"] for name, values in events if name == "token")
-    assert events[-1][0] == "answer"
-    assert events[-1][1]["answer"]["answer"].startswith(text[:40])
 
 
 def test_a_batch_has_an_answer_or_an_error_for_each(sample_retriever):
@@ -151,10 +123,7 @@ def test_a_stream_that_is_closed_while_it_waits_frees_its_place(kind):
             go_on.set()
             return list(await asyncio.gather(running, taken))
 
-    with (
-        lm_server(reply=lambda call: go_on.wait(60) and None) as lm,
-        served(program(lm), running=1, queue=1) as server,
-    ):
+    with lm_server(reply=lambda call: go_on.wait(60) and None) as lm, served(program(lm), running=1, queue=1) as server:
         try:
             replies = asyncio.run(close_while_waiting(server))
         finally:
@@ -228,21 +197,3 @@ def test_one_that_asks_just_as_the_last_other_leaves_has_an_answer():
         asyncio.run(leave_and_ask(service, lm))
         assert len(lm.calls) == 2
     assert service.under_way == 0
-
-
-def test_a_question_that_has_used_up_its_tokens_asks_nothing_more(sample_retriever):
-    with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever), question_tokens=100) as server:
-        answer = server.ask(QUESTION).json()
-    assert len(lm.calls) == 1
-    assert "tokens are used up" in answer["fallback"]
-
-
-def test_an_lm_that_is_gone_is_a_503_and_then_is_not_asked(sample_retriever):
-    with lm_server() as lm:
-        gone = program(lm)
-    with served(gone, breaker_failures=2, breaker_seconds=60) as server:
-        replies = [server.ask(f"Why {n}?") for n in range(3)]
-    assert [reply.status_code for reply in replies] == [503] * 3
-    assert [reply.json()["error"]["code"] for reply in replies] == ["lm_unavailable"] * 2 + ["unavailable"]
-    assert int(replies[-1].headers["Retry-After"]) > 30
-    assert lm.api_base not in replies[0].text

@@ -74,17 +74,6 @@ def test_an_index_that_is_removed_under_it_is_still_searched(sample_index, tmp_p
         assert server.ask("How do vaccines work?").json()["passages"]
 
 
-def test_a_question_that_fails_harms_no_other(sample_retriever):
-    def reply(call):
-        return (500, "poison") if "poison" in call.question else {"answer": "So it is."}
-
-    with lm_server(reply=reply, seconds=0.1) as lm, served(program(lm), breaker_failures=50) as server:
-        batch = {"questions": [f"Why {'poison' if n % 2 else ''} {n}?" for n in range(10)]}
-        answers = server.client.post("/v1/answer/batch", json=batch).json()["answers"]
-    assert [bool(a["answer"]) for a in answers] == [True, False] * 5
-    assert {a["error"]["code"] for a in answers[1::2]} == {"lm_failed"}
-
-
 def test_nothing_is_left_of_questions_that_ended(sample_retriever):
     traced = len(dspy.settings.trace)
     with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:

@@ -42,10 +42,7 @@ def test_feedback_on_an_answer_becomes_a_dataset(sample_retriever, tmp_path):
     rise, red = load_dataset("file", out).examples
     assert (rise.question, rise.references[0].text) == ("Why does bread rise?", good.json()["answer"])
     assert list(rise.passage_ids) == good.json()["citations"]
-    assert [(r.text, r.label) for r in red.references] == [
-        ("Since it is painted so.", 3),
-        (bad.json()["answer"], 0),
-    ]
+    assert [(r.text, r.label) for r in red.references] == [("Since it is painted so.", 3), (bad.json()["answer"], 0)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.lm_server import lm_server
 from tests.serving.server import Server, program, served
 from typedrag.core.errors import InputError
+from typedrag.retrieval import BM25Retriever
 from typedrag.serving import monitoring
 from typedrag.serving.keys import KeyFile
 from typedrag.serving.middleware import SECURITY_HEADERS, RateLimiter
@@ -63,16 +65,6 @@ def test_who_has_no_key_gets_nothing_but_the_page_and_the_checks(tmp_path):
             assert post("/v1/answer", json={"question": "Why?"}, headers=headers).status_code == 200
 
 
-def test_keys_that_are_made_and_revoked_count_without_a_restart(tmp_path):
-    with keyed(tmp_path) as (server, keys, key):
-        about = "/v1/program"
-        new = keys.add("bob")
-        assert server.client.get(about, headers=bearer(new)).status_code == 200
-        keys.revoke("ann")
-        assert server.client.get(about, headers=bearer(key)).status_code == 401
-        assert server.client.get(about, headers=bearer(new)).status_code == 200
-
-
 def test_a_key_asks_no_more_often_than_its_rate(tmp_path):
     with keyed(tmp_path, rate=3) as (server, keys, key):
         other = keys.add("bob", rate=5)
@@ -84,11 +76,6 @@ def test_a_key_asks_no_more_often_than_its_rate(tmp_path):
     assert set(checks) == {200}
     assert of_ann[-1].json()["error"]["code"] == "rate_limited"
     assert 1 <= int(of_ann[-1].headers["Retry-After"]) <= 20
-
-
-def test_without_keys_an_address_has_the_rate():
-    with lm_server() as lm, served(program(lm), rate=2) as server:
-        assert [server.client.get("/v1/program").status_code for _ in range(3)] == [200, 200, 429]
 
 
 def test_a_bucket_fills_up_with_time():
@@ -294,82 +281,35 @@ def test_an_lm_that_is_called_by_its_path_is_told_by_its_name():
 
 
 def test_no_error_tells_of_the_machine(tmp_path, sample_index, monkeypatch):
-    """All kinds of errors: of the request, the key, the rate, the LM, the index, and of the server itself."""
-    from typedrag.retrieval import BM25Retriever
-
-    keys = KeyFile(tmp_path / "keys.json")
-    key = keys.add("ann", rate=1000)
-    slow = keys.add("bob", rate=1)
+    """Of the LM, of a program and of the server itself; the fuzzer reads those of requests."""
+    secrets = f"{sample_index} with {SECRET} at http://10.1.2.3"
 
     def reply(call):
-        if "400" in call.question and "answer" in call.wanted:
-            return 400, f"too long for {sample_index} with {SECRET} at http://10.1.2.3"
-        if "429" in call.question:
-            return 429, f"slow down at {sample_index} with {SECRET}"
-        if "500" in call.question:
-            return 500, f"Traceback: {sample_index} {SECRET}"
-        if "401" in call.question:
-            return 401, f"Incorrect key {SECRET} at {sample_index}"
-        return f"<html>{sample_index} {SECRET}</html>" if "html" in call.question else None
+        statuses = [code for code in (400, 401, 429, 500) if str(code) in call.question]
+        if statuses and (statuses != [400] or "answer" in call.wanted):
+            return statuses[0], f"Traceback: {secrets}"
+        return f"<html>{secrets}</html>" if "html" in call.question else None
 
-    def fails(question: str):
-        raise OSError(2, SECRET, str(sample_index))
-
-    def cannot_read(question: str):
-        raise InputError(f"{sample_index}: Permission denied", f"Name another than {sample_index}")
-
+    errors = {"broken": OSError(2, SECRET, str(sample_index)), "unusable": InputError(secrets, f"Name no {secrets}")}
     with lm_server(reply=reply) as lm:
-        alive = program(lm, "rag", BM25Retriever(sample_index), api_key=SECRET)
-        broken = program(lm, api_key=SECRET)
-        object.__setattr__(broken, "name", "broken")
-        monkeypatch.setattr(broken.program, "respond", fails)
-        typed = program(lm, "typed_rag", BM25Retriever(sample_index), api_key=SECRET)
-        unusable = program(lm)
-        object.__setattr__(unusable, "name", "unusable")
-        monkeypatch.setattr(unusable.program, "respond", cannot_read)
-        with served(alive, broken, typed, unusable, keys=keys.path, breaker_failures=100, body_bytes=9000) as server:
-            headers = bearer(key)
-
-            def ask(question: str, **values):
-                accept = values.pop("accept", "*/*")
-                body = {"question": question, **values}
-                return server.client.post("/v1/answer", json=body, headers={**headers, "Accept": accept})
-
+        programs = [program(lm, name, BM25Retriever(sample_index), api_key=SECRET) for name in ("rag", "typed_rag")]
+        for name, error in errors.items():
+            programs.append(failing := program(lm, api_key=SECRET))
+            object.__setattr__(failing, "name", name)
+            monkeypatch.setattr(failing.program, "respond", Mock(side_effect=error))
+        asked = [{"question": f"Why does bread {word}?"} for word in ("401", "429", "500", "html")]
+        asked.append({"question": "Why does homemade bread turn out dense and heavy 400?", "program": "typed_rag"})
+        asked += [{"question": "Why?", "program": name} for name in errors]
+        with served(*programs, breaker_failures=100) as server:
             replies = [
-                server.client.get("/nothing", headers=headers),
-                server.client.delete("/v1/answer", headers=headers),
-                server.client.get("/v1/program"),
-                [server.client.get("/v1/program", headers=bearer(slow)) for _ in range(2)][-1],
-                server.client.post("/v1/answer", content=b"{", headers=headers),
-                server.client.post(
-                    "/v1/answer", content=b"\xff", headers={**headers, "Content-Type": "application/json"}
-                ),
-                server.client.get("/v1/program", params={"name": "../../etc"}, headers=headers),
-                ask(" "),
-                ask("x" * 8900),
-                ask("x" * 9000),
-                *(ask(f"Why does bread {code}?") for code in ("429", "500", "401", "html")),
-                *(ask(f"Why is bread {code}?", accept="text/event-stream") for code in ("429", "500", "401", "html")),
-                ask("Why does homemade bread turn out dense and heavy 400?", program="typed_rag"),
-                ask("Why?", program="broken"),
-                ask("Why?", program="unusable"),
-                ask("Why?", program="broken", accept="text/event-stream"),
-                server.client.post(
-                    "/v1/answer/batch", json={"questions": ["Why 500?", "Why?"], "program": "broken"}, headers=headers
-                ),
-                server.client.get("/%00", headers=headers),
+                server.client.post("/v1/answer", json=body, headers={"Accept": accept})
+                for accept in ("*/*", "text/event-stream")
+                for body in asked
             ]
-    gone = [
-        reply.json()["error"]["code"] if reply.headers["Content-Type"] == "application/json" and "error" in reply.json()
-        else ""
-        for reply in replies
-    ]  # fmt: skip
-    assert {"http_error", "invalid_api_key", "rate_limited", "invalid_request", "no_such_program", "invalid_question",
-            "too_large", "internal_error"} <= set(gone)  # fmt: skip
-    assert {reply.status_code for reply in replies} >= {400, 401, 404, 405, 413, 422, 429, 500, 503}
-    assert any("the LM refused the request;" in reply.text for reply in replies)
-    secrets = (SECRET, key, slow, lm.api_base, lm.api_base.split("//")[1].split("/")[0], str(sample_index),
-               str(tmp_path), "10.1.2.3", "Traceback", ".py", "site-packages", "typedrag.")  # fmt: skip
-    for reply in replies:
-        said = reply.text + str(reply.headers)
-        assert not [secret for secret in secrets if secret in said]
+            batch = {"questions": ["Why 500?", "Why?"], "program": "broken"}
+            replies.append(server.client.post("/v1/answer/batch", json=batch))
+    said = [reply.text + str(reply.headers) for reply in replies]
+    for kind in ("the LM refused the request;", "lm_failed", "lm_unavailable", "internal_error"):
+        assert any(kind in text for text in said)
+    hidden = (SECRET, lm.api_base.split("/")[2], str(sample_index), "10.1.2.3", "Traceback", ".py", "typedrag.")
+    assert not [(secret, text) for secret in hidden for text in said if secret in text]

@@ -125,21 +125,6 @@ def test_an_agent_searches_over_http(sample_retriever):
     assert len(most.structured_content["passages"]) == 5
 
 
-def test_an_agent_is_told_of_the_tools():
-    async def tools(where: str):
-        async with Client(where) as client:
-            return await client.list_tools()
-
-    with lm_server() as lm, served(program(lm)) as server:
-        listed = {tool.name: tool for tool in asyncio.run(tools(at(server))).tools}
-    assert set(listed) == {"ask", "search"}
-    assert set(listed["ask"].input_schema["properties"]) == {"question", "program", "question_type"}
-    assert listed["ask"].input_schema["required"] == ["question"]
-    assert set(listed["search"].input_schema["properties"]) == {"query", "k"}
-    assert {"answer", "citations", "passages"} <= set(listed["ask"].output_schema["properties"])
-    assert all(tool.annotations.read_only_hint for tool in listed.values())
-
-
 def test_an_agent_says_the_type_of_its_question(sample_retriever):
     with lm_server() as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         made = call(at(server), "ask", question="bread yeast", question_type="comparison")
@@ -225,9 +210,7 @@ def test_a_program_that_cannot_be_opened_is_said_in_a_line(sample_index, tmp_pat
     assert done.stderr.startswith("Error: ") and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "limit", ["feedback=feedback.sqlite", "keys=keys.json", "rate=5", "page=false", "standalone=false", "drain=1"]
-)
+@pytest.mark.parametrize("limit", ["feedback=feedback.sqlite", "rate=5", "page=false"])
 def test_limits_of_http_are_refused_over_stdio(limit):
     done = CliRunner().invoke(cli, ["mcp", "--limit", limit])
     name = limit.partition("=")[0]

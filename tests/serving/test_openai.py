@@ -72,13 +72,6 @@ def test_a_stream_comes_in_chunks_with_the_same_content_and_citations(sample_ret
     assert (chunks[-1].choices, chunks[-1].usage) == ([], whole.usage)
 
 
-def test_without_being_asked_for_usage_no_chunk_has_it():
-    with lm_server() as lm, served(program(lm)) as server:
-        chunks = list(ask(server, stream=True))
-    assert not any("usage" in chunk.model_fields_set for chunk in chunks)
-    assert chunks[-1].choices[0].finish_reason == "stop"
-
-
 def test_what_the_lm_knows_is_marked_as_such_before_it_is_read():
     marked = f"{NOT_FROM_COLLECTION}\n{ANSWER}"
     with lm_server(reply=reply, pause=0.01) as lm, served(program(lm)) as server:
@@ -209,13 +202,10 @@ def test_earlier_turns_make_the_question_stand_alone():
     assert made.usage.total_tokens == 220
 
 
-def test_the_server_can_be_told_not_to():
+def test_the_server_can_be_told_not_to_and_what_was_a_draft_is_no_turn():
     with lm_server(reply=reply) as lm, served(program(lm), standalone=False) as server:
         assert ask(server, CHAT).typedrag["question"] == "And why not with rye?"
         assert len(lm.calls) == 1
-
-
-def test_what_was_a_draft_is_no_turn():
     chat = [*CHAT[:2], {"role": "assistant", "content": f"A draft{SUPERSEDED}Yeast makes gas."}, CHAT[-1]]
     with lm_server(reply=reply) as lm, served(program(lm)) as server:
         ask(server, chat)
@@ -272,30 +262,13 @@ def test_people_can_say_what_they_think_of_an_answer(stream, tmp_path):
 def test_open_webui_s_requests_are_answered(sample_retriever):
     """As its backend sends them: the models, then the chat with what its front end adds to it."""
     headers = {"Authorization": "Bearer sk-none", "Content-Type": "application/json", "X-OpenWebUI-User-Id": "1"}
-    body = {
-        "stream": True,
-        "model": "typed_rag",
-        "messages": [
-            {"role": "system", "content": "User Context:\n\n"},
-            {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
-        ],
-        "params": {"function_calling": "native", "stop": None},
-        "tool_servers": [],
-        "tool_ids": None,
-        "features": {"image_generation": False, "code_interpreter": False, "web_search": False, "memory": False},
-        "variables": {"{{USER_NAME}}": "Ada", "{{CURRENT_DATE}}": "2026-11-25"},
-        "model_item": {"id": "typed_rag", "owned_by": "typedrag", "openai": {"id": "typed_rag"}, "urlIdx": 0},
-        "metadata": {"chat_id": "7b0a", "message_id": "51ce", "session_id": "WbK", "task": None},
-        "background_tasks": {"title_generation": True, "tags_generation": True, "follow_up_generation": True},
-        "chat_id": "7b0a",
-        "id": "51ce",
-        "session_id": "WbK",
-        "stream_options": {"include_usage": True},
-        "temperature": 0.8,
-        "max_tokens": 512,
-        "logit_bias": {},
-        "reasoning_effort": None,
-    }
+    said = [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}]
+    body = {"stream": True, "model": "typed_rag", "messages": [{"role": "system", "content": "Context:"}, *said]}
+    body |= {"params": {"function_calling": "native", "stop": None}, "tool_servers": [], "tool_ids": None}
+    body |= {"features": {"web_search": False}, "variables": {"{{USER_NAME}}": "Ada"}, "model_item": {"urlIdx": 0}}
+    body |= {"metadata": {"chat_id": "7b0a", "task": None}, "background_tasks": {"title_generation": True}}
+    body |= {"chat_id": "7b0a", "id": "51ce", "session_id": "WbK", "stream_options": {"include_usage": True}}
+    body |= {"temperature": 0.8, "max_tokens": 512, "logit_bias": {}, "reasoning_effort": None}
     with lm_server(reply=reply) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         listed = server.client.get("/v1/models", headers=headers).json()
         made = server.client.post("/v1/chat/completions", json=body, headers=headers)

@@ -51,36 +51,11 @@ _WATCH = """
             seen.lengths.push([of(".below > .node").length, of(".answer .text")[0].textContent.length]);
     }).observe(document.body, {subtree: true, childList: true, characterData: true, attributes: true});
 """
-_CONTRASTS = """
-    const parse = (color) => color.match(/[\\d.]+/g).map(Number);
-    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
-        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-    const ground = (at) => {
-        for (; at; at = at.parentElement) {
-            const color = parse(getComputedStyle(at).backgroundColor);
-            if (color.length === 3 || color[3] === 1) return color;
-        }
-    };
-    return [...document.querySelectorAll("body *")]
-        .filter((at) => at.checkVisibility() && !at.matches(".unseen, option"))
-        .filter((at) => [...at.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
-        .map((at) => {
-            const [one, other] = [light(parse(getComputedStyle(at).color)), light(ground(at))].sort((a, b) => b - a);
-            return [at.className || at.tagName, (one + 0.05) / (other + 0.05)];
-        });
-"""
 
 
 @dataclass
 class Front:
-    """What stands before the server: API keys, and the names of its programs.
-
-    Attributes:
-        app: The server.
-        key: That is asked for; empty for none.
-        names: Of `GET /v1/models`.
-    """
+    """What stands before the server: the API key that is asked for, if any, and the names of its programs."""
 
     app: Any = None
     key: str = ""
@@ -114,15 +89,7 @@ async def _send(send: Any, status: int, body: dict[str, Any]) -> None:
 
 @dataclass
 class Page:
-    """The page, opened.
-
-    Attributes:
-        browser: That shows it.
-        lm: That the server asks.
-        server: Of the page.
-        front: Before it.
-        problems: What the browser may say in its console: replies that are errors.
-    """
+    """The page, opened; `problems` are what the browser may say in its console: replies that are errors."""
 
     browser: webdriver.Chrome
     lm: LMServer
@@ -359,14 +326,6 @@ def test_what_is_not_from_the_collection_is_marked(page, program_name, answered,
     assert not page.at(".sources").is_displayed()
 
 
-def test_what_was_done_in_the_place_of_a_step_that_failed_is_said(page):
-    page.lm.reply = lambda call: {"said": "nothing"} if "citations" in call.wanted else uniforms.reply(call)
-    page.front.names = ("rag",)
-    page.open().ask("Zebras?")
-    assert "the best passage found is given as it is" in page.text(".main .fallback")
-    assert page.text(".answer .text").startswith("Zebras graze on plains <img")
-
-
 def test_too_many_questions_are_refused_in_words_and_asked_again(page):
     page.problems = ("status of 429",)
     page.lm.seconds = 1.0
@@ -489,15 +448,6 @@ def test_another_type_is_chosen_in_a_menu_asked_again_and_kept_as_feedback(page,
     assert (said.question_type, said.rating) == ("instruction", None)
 
 
-def test_buttons_for_feedback_go_where_it_cannot_be_kept(page):
-    page.problems = ("status of 404",)
-    page.do("document.body.dataset.feedback = 'on'")
-    page.ask()
-    page.at(".up").click()
-    wait_for(page.browser, lambda: page.text(".thanks") == "This server keeps no feedback.")
-    assert not page.at(".thumbs").is_displayed()
-
-
 def test_coverage_is_checked(page):
     models.fetch("all-minilm-l6-v2")
     SimilarityCoverageJudge()(text="Bread rises.", sub_questions=["What rises?"])  # loads it, which takes seconds
@@ -560,18 +510,6 @@ def test_nothing_sticks_out_at_the_side(page, width):
     assert (left.location["x"] == right.location["x"]) == (width == 360)
 
 
-def test_nothing_moves_for_those_who_want_that(page):
-    page.prefer(reduced_motion="reduce")
-    page.lm.pause = 0.05
-    page.type(QUESTION)
-    wait_for(page.browser, lambda: page.text(".answer .text"))
-    assert page.do("return document.getAnimations().length") == 0
-    page.prefer(reduced_motion="no-preference")
-    wait_for(page.browser, lambda: page.do("return document.getAnimations().length"))
-    page.at("#stop").click()
-    page.settle()
-
-
 def test_axe_finds_nothing_to_mend(page):
     axe_selenium = pytest.importorskip("axe_selenium_python", reason="needs axe-selenium-python, for development")
 
@@ -595,12 +533,3 @@ def test_axe_finds_nothing_to_mend(page):
     assert violations() == []
     page.at(".cite").click()
     assert violations() == []
-
-
-def test_the_policy_stops_what_would_get_through(page):
-    page.problems = ("Content Security Policy",)
-    page.do("const s = document.createElement('script'); s.textContent = 'window.harmed = 1'; document.body.append(s)")
-    page.do("document.body.setAttribute('style', 'color: red')")
-    assert page.do("return window.harmed") is None
-    said = [entry["message"] for entry in page.browser.get_log("browser")]
-    assert len([message for message in said if "Content Security Policy" in message]) >= 2

@@ -21,7 +21,6 @@ from tests.serving.process import command, process
 from tests.serving.server import Server, served
 from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
-from typedrag.experiments.loading import registered_version
 from typedrag.programs import Options
 from typedrag.programs.compiled import save_compiled
 from typedrag.serving.programs import EXAMPLE, ProgramSpec
@@ -164,14 +163,6 @@ def test_an_lm_that_is_down_is_no_fault_of_the_program_which_is_tried_again(uri,
             until(lambda: "cannot be used now" in about_program(server)["reload_error"])
             lm.reply = lambda call: None
             until(lambda: about_program(server)["version"] == "2")
-
-
-def test_versions_are_those_of_the_registry(uri):
-    assert registered_version(SPEC) == "1"
-    assert registered_version("models:/answers/2") == "2"
-    for spec in ("models:/answers@other", "models:/others@champion", "models:/answers/99"):
-        with pytest.raises(InputError, match="cannot be had from MLflow"):
-            registered_version(spec)
 
 
 def test_sighup_opens_folders_anew(sample_index, tmp_path):

@@ -87,11 +87,7 @@ def test_signals_reach_all_and_sigterm_loses_no_answer(tmp_path):
 
 
 def test_ctrl_c_at_a_terminal_reaches_all_at_once_and_loses_no_answer(tmp_path):
-    with (
-        lm_server(seconds=1) as lm,
-        process(lm, tmp_path, *ARGUMENTS) as server,
-        ThreadPoolExecutor(8) as pool,
-    ):
+    with lm_server(seconds=1) as lm, process(lm, tmp_path, *ARGUMENTS) as server, ThreadPoolExecutor(8) as pool:
         replies = [pool.submit(server.ask, f"Why {n}?") for n in range(8)]
         wait_for_calls(lm, 8)
         os.killpg(server.process.pid, signal.SIGINT)

@@ -72,11 +72,7 @@ def test_ctrl_c_after_sigterm_loses_no_answer(tmp_path):
 
 
 def test_ctrl_c_twice_waits_for_nobody(tmp_path):
-    with (
-        lm_server(seconds=60) as lm,
-        process(lm, tmp_path, *ARGUMENTS) as server,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with lm_server(seconds=60) as lm, process(lm, tmp_path, *ARGUMENTS) as server, ThreadPoolExecutor(1) as pool:
         reply = pool.submit(server.ask, "Why?")
         wait_for_calls(lm, 1)
         server.process.send_signal(signal.SIGINT)
@@ -91,11 +87,7 @@ def test_ctrl_c_twice_waits_for_nobody(tmp_path):
 
 
 def test_sigkill_leaves_nothing_half_written(tmp_path):
-    with (
-        lm_server(seconds=0.05) as lm,
-        process(lm, tmp_path, *ARGUMENTS) as server,
-        ThreadPoolExecutor(8) as pool,
-    ):
+    with lm_server(seconds=0.05) as lm, process(lm, tmp_path, *ARGUMENTS) as server, ThreadPoolExecutor(8) as pool:
         replies = [pool.submit(server.ask, f"Why {n}?") for n in range(80)]
         wait_for_calls(lm, 20)
         server.process.kill()

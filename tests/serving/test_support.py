@@ -9,10 +9,7 @@ from tests.serving.server import program, served
 
 
 def test_says_which_sentence_of_which_passage_supports_an_answer(sample_retriever):
-    with (
-        lm_server(reply=uniforms.reply) as lm,
-        served(program(lm, "typed_rag", sample_retriever)) as server,
-    ):
+    with lm_server(reply=uniforms.reply) as lm, served(program(lm, "typed_rag", sample_retriever)) as server:
         answer = server.ask(uniforms.QUESTION).json()
         calls = len(lm.calls)
         cited = [{"id": p["id"], "text": p["text"]} for p in answer["passages"] if p["id"] in answer["citations"]]

@@ -76,12 +76,6 @@ def test_the_kind_that_is_asked_for(asked, text, kind):
     assert find_kind(asked, text) == kind
 
 
-@pytest.mark.parametrize("cite", ["similarity", "cascade"])
-def test_an_empty_text_covers_nothing(cite):
-    [verdict] = build_coverage_judge(cite)(text=" ", sub_questions=[COVERED]).verdicts
-    assert (verdict.answered, verdict.probability) == (False, 0)
-
-
 def test_a_cascade_asks_the_lm_only_where_similarity_is_unsure():
     sure, unsure = (v.probability for v in SimilarityCoverageJudge()(text=TEXT, sub_questions=[OPEN, COVERED]).verdicts)
     lm, engine = scripted_judge(
@@ -96,13 +90,6 @@ def test_a_cascade_asks_the_lm_only_where_similarity_is_unsure():
     of_similarity = unsure if asked is COVERED else sure
     assert first.probability == pytest.approx((of_similarity + 1) / 2)
     assert second.answered == (kept is COVERED)
-
-
-def test_a_cascade_that_is_sure_of_all_asks_nothing():
-    lm, engine = scripted_judge({})
-    with use_lm(lm):
-        CascadeCoverageJudge(unsure=0.0)(text=TEXT, sub_questions=[COVERED, OPEN])
-    assert not engine.prompts
 
 
 def test_ways_of_citing():

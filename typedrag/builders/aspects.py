@@ -55,11 +55,7 @@ def build_aspects(
     demonstrations: Sequence[dspy.Example] = (),
     retries: int = 2,
 ) -> Built:
-    """Divide the best reference of each question, in the layout of dataset `file`, with `aspects` and `sub_answers`.
-
-    A question is left out if its answer has a single sentence, if parts do not follow the order of the answer, or if
-    two sub-aspects are the same.
-    """
+    """Divide the best reference of each question, in the layout of dataset `file`, with `aspects` and `sub_answers`."""
     answers = {str(e.id): sentences(best[0]) for e in examples if (best := best_references(e))}
     if examples and not answers:
         raise InputError("no question has a long answer", "Name a dataset with references, such as wikipassageqa")
@@ -71,7 +67,6 @@ def build_aspects(
         built.left_out["the answer has a single sentence"] = short
 
     def divide(example: dspy.Example) -> tuple[list[str], list[int]]:
-        """The sub-aspects, and for each the number of the first of the answer's sentences on it, from 1."""
         shown = _number(answers[str(example.id)])
         reply = ask("divide", predict, retries=retries, question=example.question, sentences=shown)
         parts = reply.prediction.parts.root

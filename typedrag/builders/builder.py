@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 @dataclass
 class Built:
-    """The rows, in an order that the same input reproduces, and the number left out for each reason."""
-
     rows: list[Row] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -96,7 +94,6 @@ def usable(
 
 
 def describe_failure(failure: Failed, unreadable: str = "no reply could be read") -> str:
-    """The reason for leaving a question out: the fault of the LM's server, or that its reply is unreadable."""
     return unreadable if isinstance(failure, StepFailed) else failure.problem
 
 
@@ -109,11 +106,6 @@ def part_by_hash(text: str, seed: int, *, validation: float, test: float) -> str
 
 
 def count_rows(rows: Sequence[Mapping[str, Any]], *fields: str) -> dict[str, int]:
-    """The number of rows with each combination of values in these fields, add_keys as `value/value`.
-
-    Example:
-        >>> count_rows([{"role": "router", "part": "test"}, {"role": "router", "part": "test"}], "role", "part")
-        {'router/test': 2}
-    """
+    """The number of rows with each combination of values in these fields, joined as `value/value`."""
     counts = Counter("/".join(str(row.get(f, "")) for f in fields) for row in rows)
     return dict(sorted(counts.items()))

@@ -82,12 +82,8 @@ def write_single_hop(
     stages: Stages,
     settings: Compound,
 ) -> tuple[list[SingleHop], Built]:
-    """Write questions from passages, whose titles are the entities.
-
-    A question is left out if its answer is not in its passage, if the question gives the answer away, or if it does
-    not name the entity. With a limit, the entities are used in the order in which they are drawn, until
-    there are enough compound questions to try.
-    """
+    """Write questions from passages, whose titles are the entities. With a limit, the entities are used in the order in
+    which they are drawn, until there are enough compound questions to try."""
     report = Built()
     count = Counter(passage.title for passage in passages())
     if nameless := sum(count.pop(title) for title in list(count) if not title.strip()):
@@ -104,7 +100,6 @@ def write_single_hop(
     waiting, predict = list(held.values()), dspy.Predict(AskAboutEntity)
 
     def write(passage: Passage) -> tuple[str, str]:
-        """A question about the passage's entity that it answers, and the answer (table 15)."""
         [shown] = number_passages([passage], settings.passage_words)
         reply = ask("write", predict, retries=settings.retries, passage=shown, entity=passage.title)
         pair = reply.prediction.asked
@@ -140,19 +135,14 @@ def build_compound(
     stages: Stages,
     settings: Compound,
 ) -> Built:
-    """Build compound questions in the layout of dataset `compound`.
-
-    A joined question is left out if the LM finds that its parts cannot be joined, if it does not ask
-    for all of them, or if it gives away an answer. Entities, not questions, are dealt out to train,
-    validation and test, so that no entity is in two of them.
-    """
+    """Build compound questions in the layout of dataset `compound`; no entity is in two of train, validation and
+    test."""
     built = Built()
     groups = _combine(singles, settings, built)
     predict = dspy.Predict(JoinQuestions)
     shares = {"validation": settings.validation_share, "test": settings.test_share}
 
     def join(group: Sequence[SingleHop]) -> tuple[bool, str]:
-        """A truth value, of whether the questions can be joined, and the joined one (table 16)."""
         questions = [single.question for single in group]
         reply = ask("join", predict, retries=settings.retries, entity=group[0].entity, questions=questions).prediction
         return reply.joinable, reply.question.root
@@ -210,14 +200,6 @@ def _draw_entities(entities: Sequence[str], settings: Compound, built: Built) ->
 
 
 def _names_entity(question: str, title: str) -> bool:
-    """True if a question names the entity in a passage's title, possibly as a possessive.
-
-    Example:
-        >>> _names_entity("How tall was Yao Ming's father?", "Yao Ming")
-        True
-        >>> _names_entity("Whom did Paris love?", "Paris (mythology)")
-        True
-    """
     return contains(_POSSESSIVE.sub("", question), _POSSESSIVE.sub("", _QUALIFIER.sub("", title)))
 
 

@@ -60,12 +60,8 @@ def build_fabrications(
     stages: Stages,
     settings: Fabrications,
 ) -> Built:
-    """Build questions with a right answer and fabrications, in the layout of dataset `fabrications`.
-
-    The right answer is an LM's sentence that holds a gold answer word for word. An answer that should be
-    wrong must hold none of them, or is left out and counted. One that says the same in other words
-    passes for wrong.
-    """
+    """Build questions with a right answer and fabrications, in the layout of dataset `fabrications`. An answer that
+    should be wrong must hold no gold answer; one that says the same in other words passes for wrong."""
     built = Built()
     suited = []
     for question in questions:
@@ -166,7 +162,7 @@ def exchange_answer(right: str, answers: Sequence[str], other: str) -> str:
 
 
 def _kind(gold: str) -> str:
-    """The kind of a gold answer, replaced only by its like: a number by a number, a name by a name."""
+    """A gold answer is replaced only by its like: a number by a number, a name by a name."""
     if _DIGIT.search(gold):
         return "number"
     words = gold.split()

@@ -97,13 +97,8 @@ def build_preqrag(
     stages: Stages,
     settings: PreQRAGQuestions,
 ) -> Built:
-    """Build questions in the layout of dataset `file`, with their scope as `subset`.
-
-    Passages are drawn by the hashes of their ids. A passage's partner comes from another document and is drawn among
-    the passages that its own words find. A question is left out if it has the wrong length,
-    speaks of its passages, or repeats another, or if an answer from two passages uses nothing of one of them;
-    another question is then tried.
-    """
+    """Build questions in the layout of dataset `file`, with their scope as `subset`. Passages are drawn by the hashes
+    of their ids; a passage's partner is drawn among those of other documents that its own words find."""
     check_categories(settings.scopes, settings.only)
     built = Built()
     most = settings.attempts * max(settings.single, 2 * settings.multi)
@@ -112,7 +107,6 @@ def build_preqrag(
     earlier: set[frozenset[str]] = set()
 
     def write(plan: _Plan) -> tuple[str, str]:
-        """A question that the plan's passages answer, and the answer."""
         shown = number_passages(plan.passages, settings.passage_words)
         inputs = {"passage": shown[0]} if len(shown) == 1 else {"passages": shown}
         predict = ask_one if len(shown) == 1 else ask_two

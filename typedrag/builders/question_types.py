@@ -46,11 +46,7 @@ Cell = tuple[str, QuestionType, QuestionForm]
 
 
 def build_question_types(stages: Stages, settings: QuestionTypes) -> Built:
-    """Write questions and label them a second time, in the layout of dataset `everyday`.
-
-    A question is left out if it repeats another, or if who labels it without knowing what it was written as names
-    another type: the questions that stay are clear cases.
-    """
+    """Write questions and label them a second time, in the layout of dataset `everyday`: only clear cases stay."""
     built = Built()
     write, classify = dspy.Predict(WriteQuestions), dspy.Predict(ClassifyQuestion)
 

@@ -3,21 +3,11 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from heapq import nsmallest
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import (
-    Field,
-    FilePath,
-    NonNegativeInt,
-    PositiveInt,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, FilePath, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError, model_validator
 
 from typedrag.builders.builder import Builder, Built, OpenLM, Row, part_by_hash, usable
 from typedrag.core.errors import InputError
@@ -34,8 +24,8 @@ from typedrag.runs.work import Stages
 from typedrag.signatures.fields import AS_ASKED_FOR, number_passages
 from typedrag.text.words import question_key
 
-_OUTPUTS = {
-    role: next((name, field.annotation) for name, field in signature.output_fields.items())
+_OUTPUTS: dict[RevelatorRole, tuple[str, TypeAdapter[Any]]] = {
+    role: next((name, TypeAdapter(field.annotation)) for name, field in signature.output_fields.items())
     for role, signature in REVELATOR_SIGNATURES.items()
 }
 _UNSOLVED = re.compile(r"#\d|>>")
@@ -94,29 +84,26 @@ class RevelatorData(Builder):
 
 
 def build_revelator(settings: RevelatorData) -> Built:
-    """Build the rows of all roles, in the layout of dataset `revelator`.
-
-    A row is left out if the role's signature does not allow its output, if an earlier row has the same inputs,
-    or if its question is excluded.
-    """
-    rows_of_sources = list(
-        chain(
-            *(_straightforward_rows(path) for path in [settings.straightforward] if path),
-            *(_single_step_rows(path, settings) for path in settings.single_step),
-            _chain_rows("musique", musique_chains(settings.musique), settings) if settings.musique else (),
-            _chain_rows("2wikimultihopqa", two_wiki_chains(settings.two_wiki), settings) if settings.two_wiki else (),
-            _compound_rows(settings.compound) if settings.compound else (),
-        )
-    )
+    """Build the rows of all roles, in the layout of dataset `revelator`."""
+    rows_of_sources = list(_rows_of_sources(settings))
     if not rows_of_sources:
         raise InputError("the revelator has nothing to learn from", "Name one of the files: --musique FILE, …")
     tested = {question_key(single.question) for path in settings.exclude for single in read_single_hop(path)}
     built = Built()
+
+    def fits(row: Row) -> bool:
+        output, adapter = _OUTPUTS[RevelatorRole(row["role"])]
+        try:
+            adapter.validate_python(row[output], context=AS_ASKED_FOR)
+        except ValidationError:
+            return False
+        return not _UNSOLVED.search(f"{row['question']} {row[output]}")
+
     rows: dict[str, Row] = {}
     for row in rows_of_sources:
         if question_key(row["question"]) in tested:
             built.left_out["the question is tested on"] += 1
-        elif not _fits(row):
+        elif not fits(row):
             built.left_out[f"{row['role']}: it cannot be written so"] += 1
         elif row["id"] in rows:
             output = _output_name(row)
@@ -154,19 +141,25 @@ def label_relevance(built: Built, stages: Stages) -> Built:
     return result
 
 
-def _straightforward_rows(path: Path) -> Iterator[Row]:
-    for single in read_single_hop(path):
+def _rows_of_sources(settings: RevelatorData) -> Iterator[Row]:
+    """Yield routes, parts, relevance, and refinements of one-step questions to themselves (appendix C.4)."""
+    for single in read_single_hop(settings.straightforward) if settings.straightforward else ():
         yield role_row(RevelatorRole.ROUTER, "straightforward", single.question, route=Route.STRAIGHTFORWARD.value)
-
-
-def _single_step_rows(path: Path, settings: RevelatorData) -> Iterator[Row]:
-    """Yield routes, relevance, and refinements of one-step questions to themselves (appendix C.4)."""
-    for single in read_single_hop(path):
-        yield role_row(RevelatorRole.ROUTER, "single-step", single.question, route=Route.SINGLE_STEP.value)
-        yield role_row(
-            RevelatorRole.REFINER, "single-step", single.question, solved=[], query=_as_query(single.question)
-        )
-        yield from _relevance_rows("single-step", single.question, single.relevant[:1], single.noise, settings)
+    for single in chain.from_iterable(map(read_single_hop, settings.single_step)):
+        question, query = single.question, _as_query(single.question)
+        yield role_row(RevelatorRole.ROUTER, "single-step", question, route=Route.SINGLE_STEP.value)
+        yield role_row(RevelatorRole.REFINER, "single-step", question, solved=[], query=query)
+        yield from _relevance_rows("single-step", question, single.relevant[:1], single.noise, settings)
+    if settings.musique:
+        yield from _chain_rows("musique", musique_chains(settings.musique), settings)
+    if settings.two_wiki:
+        yield from _chain_rows("2wikimultihopqa", two_wiki_chains(settings.two_wiki), settings)
+    for compound in load_compound(settings.compound, "train").examples if settings.compound else ():
+        # questions about one entity share their parts, so they are dealt out together
+        question, shared = compound.question, {_ENTITY: compound.entity}
+        yield role_row(RevelatorRole.ROUTER, "compound", question, route=Route.COMPOUND.value) | shared
+        parts = list(compound.sub_queries)
+        yield role_row(RevelatorRole.DECOMPOSER, "compound", question, sub_queries=parts) | shared
 
 
 def _chain_rows(origin: str, chains: Iterator[ReasoningChain], settings: RevelatorData) -> Iterator[Row]:
@@ -186,16 +179,6 @@ def _chain_rows(origin: str, chains: Iterator[ReasoningChain], settings: Revelat
             yield role_row(RevelatorRole.ENDING, origin, reasoning.question, solved=list(solved), ending=ending)
 
 
-def _compound_rows(path: Path) -> Iterator[Row]:
-    """Yield routes and parts; questions about one entity share their parts, so they are dealt out together."""
-    for compound in load_compound(path, "train").examples:
-        for row in (
-            role_row(RevelatorRole.ROUTER, "compound", compound.question, route=Route.COMPOUND.value),
-            role_row(RevelatorRole.DECOMPOSER, "compound", compound.question, sub_queries=list(compound.sub_queries)),
-        ):
-            yield {**row, _ENTITY: compound.entity}
-
-
 def _relevance_rows(
     origin: str, query: str, relevant: Sequence[Passage], noise: Sequence[Passage], settings: RevelatorData
 ) -> Iterator[Row]:
@@ -213,24 +196,7 @@ def role_row(role: RevelatorRole, origin: str, question: str, **fields: Any) -> 
 
 
 def _output_name(row: Mapping[str, Any]) -> str:
-    name, _ = _OUTPUTS[RevelatorRole(row["role"])]
-    return str(name)
-
-
-@cache
-def _output_type(role: RevelatorRole) -> TypeAdapter[Any]:
-    return TypeAdapter(_OUTPUTS[role][1])
-
-
-def _fits(row: Row) -> bool:
-    output = row[_output_name(row)]
-    if _UNSOLVED.search(f"{row['question']} {output}"):
-        return False
-    try:
-        _output_type(RevelatorRole(row["role"])).validate_python(output, context=AS_ASKED_FOR)
-    except ValidationError:
-        return False
-    return True
+    return _OUTPUTS[RevelatorRole(row["role"])][0]
 
 
 def _draw_rows(rows: list[Row], settings: RevelatorData, built: Built) -> list[Row]:
@@ -282,21 +248,20 @@ class RouterTest(Builder):
     """Random seed."""
 
     def build(self, stages: Stages, open_lm: OpenLM) -> Built:
+        def tested(named: str) -> tuple[str, list[str]]:
+            """The name of a dataset and the questions of its test split, from NAME or NAME=PATH."""
+            name, _, path = named.partition("=")
+            dataset = load_dataset(name, path or None)
+            return name, [example.question for example in dataset.split(dataset.default_split)]
+
         easy = [single.question for path in self.straightforward for single in read_single_hop(path)]
         questions = {
             Route.STRAIGHTFORWARD: {"straightforward": easy},
-            Route.SINGLE_STEP: dict(map(_tested_questions, self.single_step)),
-            Route.COMPOUND: dict([_tested_questions(f"compound={self.compound}")]),
-            Route.COMPLEX: dict(map(_tested_questions, self.complex)),
+            Route.SINGLE_STEP: dict(map(tested, self.single_step)),
+            Route.COMPOUND: dict([tested(f"compound={self.compound}")]),
+            Route.COMPLEX: dict(map(tested, self.complex)),
         }
         return build_router_test(questions, each=self.each, seed=self.seed)
-
-
-def _tested_questions(named: str) -> tuple[str, list[str]]:
-    """The name of a dataset and the questions of its test split, from NAME or NAME=PATH."""
-    name, _, path = named.partition("=")
-    dataset = load_dataset(name, path or None)
-    return name, [example.question for example in dataset.split(dataset.default_split)]
 
 
 def build_router_test(questions: Mapping[Route, Mapping[str, Sequence[str]]], *, each: int, seed: int = 0) -> Built:

@@ -5,10 +5,11 @@ The LMs and their temperatures are in appendices B.4 and B.5 of the paper, the p
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, ClassVar
+from itertools import chain
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -118,33 +119,59 @@ def build_wiki_nfqa(
 ) -> Built:
     """Build questions with labelled references in the layout of dataset `wiki-nfqa`.
 
-    As in the paper, the ground truth, a list if a question has several answers, is labelled with the others, and
-    illegible answers of an LM are missing while the question stays: nine questions of ten have eleven answers there.
-    So here a reference that cannot be read, is blank or repeats another is left out and counted. A question is left
-    out only if its answers cannot be labelled or all have one label, so that no answer is better than another. The
-    annotator sees the answers in an order drawn by hash: in the order of their authors it could tell the good ones by
-    their places.
+    As in the paper, a missing reference leaves the question in: nine questions of ten have eleven answers there. The
+    annotator sees the answers in an order drawn by hash: in that of their authors it could tell the good ones by place.
     """
     if not lms.writers:
         raise InputError("no LM is to write references", "Name one or more; the paper has three")
-    authors = list(_name_authors(lms, settings))
-    predict = predictor(LabelAnswers)
-    annotating = lms.annotator.copy(**_sampling(settings, settings.annotation_temperature))
+    built, predict = Built(), predictor(LabelAnswers)
+    sampling: dict[str, Any] = {"top_p": settings.top_p, "max_tokens": settings.max_tokens}
 
-    built = Built()
+    def write(question: dspy.Example, *, author: _Author) -> list[str]:
+        """The answers that an author writes, given the right one."""
+        again = {"rollout_id": author.draw * (settings.retries + 1)} if author.draw else {}  # another draw than theirs
+        predict_answers = with_settings(predictor(author.signature), again)
+        inputs = {"question": question.question, "right_answer": _ground_truth(question)}
+        with use_lm(author.lm):
+            reply = ask(author.step, predict_answers, retries=settings.retries, **inputs)
+        [(_, answers)] = reply.prediction.items()
+        return [getattr(answers, part) for part in author.parts]
+
+    # in the order of Wiki-NFQA's rows: the superior LM rewrites the ground truth, the others write worse answers
+    authors: list[_Author] = []
+    draws: Counter[str] = Counter()
+    for number, lm in enumerate((lms.superior, *lms.writers)):
+        step, signature, parts = _INFERIOR if number else _SUPERIOR
+        same, name = f"{step} {lm_identity(lm)}", lm.model.rpartition("/")[2]
+        draws.update([same, name])
+        called = name if draws[name] == 1 else f"{name}-{draws[name]}"
+        own = lm.copy(temperature=settings.temperature, **sampling)
+        authors.append(_Author(called, own, step, signature, parts, draws[same] - 1))
     replies = [
-        stages.run(f"references of {author.name}", partial(author.write, retries=settings.retries), questions)
-        for author in authors
+        stages.run(f"references of {author.name}", partial(write, author=author), questions) for author in authors
     ]
-    written = [
-        _usable_references(question, dict(zip(authors, of_question, strict=True)), built)
-        for question, *of_question in zip(questions, *replies, strict=True)
-    ]
-    answered = list(zip(questions, written, strict=True))
+    answered: list[tuple[dspy.Example, dict[str, list[str]]]] = []
+    for question, *of_question in zip(questions, *replies, strict=True):
+        truth = _ground_truth(question)
+        written, known = {GROUND_TRUTH: [truth]}, {folded(truth)}
+        for author, texts in zip(authors, of_question, strict=True):
+            own_texts = written[author.name] = []
+            if isinstance(texts, Failed):
+                built.left_out[f"references: {describe_failure(texts)}"] += len(author.parts)
+                continue
+            for text in texts:
+                if not text.strip():
+                    built.left_out["references: blank"] += 1
+                elif folded(text) in known:
+                    built.left_out["references: it repeats another"] += 1
+                else:
+                    known.add(folded(text))
+                    own_texts.append(text.strip())
+        answered.append((question, written))
 
     def label(answered: tuple[dspy.Example, dict[str, list[str]]]) -> list[int]:
         """The label of each answer, in the order of their authors (figure 7)."""
-        question, answers = answered[0], _answers(answered[1])
+        question, answers = answered[0], list(chain.from_iterable(answered[1].values()))
         order = sorted(range(len(answers)), key=lambda n: text_hash(f"{question.id} {n}", settings.seed))
         shown = add_keys([answers[n] for n in order], "a")
         reply = ask(
@@ -154,35 +181,33 @@ def build_wiki_nfqa(
         labels = dict(zip(order, map(int, values(reply.prediction.grades)), strict=True))
         return [labels[n] for n in range(len(answers))]
 
-    with use_lm(annotating):
+    with use_lm(lms.annotator.copy(temperature=settings.annotation_temperature, **sampling)):
         labelled = stages.run("labelled questions", label, answered)
-    for (question, texts), labels in usable(
-        answered, labelled, built, "questions: ", "their answers could not be labelled"
-    ):
+    unreadable = "their answers could not be labelled"
+    for (question, by_author), labels in usable(answered, labelled, built, "questions: ", unreadable):
         if len(set(labels)) < 2:
             built.left_out["questions: all their answers have the same label"] += 1
-        else:
-            answers = _answers(texts)
-            row = {
-                "question_id": question.id,
-                "question_text": question.question,
-                "subset": question.subset,
-                "predicted_type": str(question.question_type),
-                "answers": list(question.answers),
-                "num_answers": len(answers),
-                "answer_dict": {
-                    author: {f"answer{number}": text for number, text in enumerate(own, 1)}
-                    for author, own in texts.items()
-                },
-                "answer_list": answers,
-                "answer_label": labels,
-            }
-            built.rows.append(row)
+            continue
+        answers = list(chain.from_iterable(by_author.values()))
+        row = {
+            "question_id": question.id,
+            "question_text": question.question,
+            "subset": question.subset,
+            "predicted_type": str(question.question_type),
+            "answers": list(question.answers),
+            "num_answers": len(answers),
+            "answer_dict": {
+                author: {f"answer{number}": text for number, text in enumerate(texts, 1)}
+                for author, texts in by_author.items()
+            },
+            "answer_list": answers,
+            "answer_label": labels,
+        }
+        built.rows.append(row)
     return built
 
 
-@dataclass(frozen=True, eq=False)
-class _Author:
+class _Author(NamedTuple):
     """An LM that writes references: its unique name, the LM with its settings, and what it is asked."""
 
     name: str
@@ -194,74 +219,11 @@ class _Author:
     draw: int
     """The number of earlier authors with the same LM and prompt."""
 
-    def write(self, question: dspy.Example, retries: int) -> list[str]:
-        """The answers that it writes, given the right one."""
-        again = {"rollout_id": self.draw * (retries + 1)} if self.draw else {}  # another draw than theirs
-        write = with_settings(predictor(self.signature), again)
-        with use_lm(self.lm):
-            reply = ask(
-                self.step, write, retries=retries, question=question.question, right_answer=_ground_truth(question)
-            )
-        [(_, answers)] = reply.prediction.items()
-        return [getattr(answers, part) for part in self.parts]
-
-
-def _name_authors(lms: ReferenceLMs, settings: WikiNFQA) -> Iterator[_Author]:
-    """Yield the superior LM, which rewrites the ground truth (figure 5), and those that write worse answers (figure 6),
-    in the order of Wiki-NFQA's rows."""
-    sampling = _sampling(settings, settings.temperature)
-    names: Counter[str] = Counter()
-    draws: Counter[str] = Counter()
-    for number, lm in enumerate((lms.superior, *lms.writers)):
-        step, signature, parts = _INFERIOR if number else _SUPERIOR
-        name = lm.model.rpartition("/")[2]
-        names[name] += 1
-        same = f"{step} {lm_identity(lm)}"
-        called = name if names[name] == 1 else f"{name}-{names[name]}"
-        yield _Author(called, lm.copy(**sampling), step, signature, parts, draws[same])
-        draws[same] += 1
-
 
 def _ground_truth(question: dspy.Example) -> str:
-    """A question's answer; several as one written list, as in Wiki-NFQA's rows: it is labelled as a whole (figure 7).
-
-    Example:
-        >>> _ground_truth(dspy.Example(answers=("pitot tube", "Pitot probe")))
-        "['pitot tube', 'Pitot probe']"
-    """
+    """A question's answer; several as one written list, as in Wiki-NFQA: it is labelled as a whole (figure 7)."""
     answers = list({folded(text): text for text in reversed(question.answers)}.values())[::-1]
     return str(answers) if len(answers) > 1 else str(answers[0])
-
-
-def _sampling(settings: WikiNFQA, temperature: float) -> dict[str, Any]:
-    return {"temperature": temperature, "top_p": settings.top_p, "max_tokens": settings.max_tokens}
-
-
-def _usable_references(
-    question: dspy.Example, replies: Mapping[_Author, list[str] | Failed], built: Built
-) -> dict[str, list[str]]:
-    """The answers to a question by author, the ground truth first; missing ones are counted."""
-    truth = _ground_truth(question)
-    written = {GROUND_TRUTH: [truth]}
-    known = {folded(truth)}
-    for author, reply in replies.items():
-        written[author.name] = []
-        if isinstance(reply, Failed):
-            built.left_out[f"references: {describe_failure(reply)}"] += len(author.parts)
-            continue
-        for text in reply:
-            if not text.strip():
-                built.left_out["references: blank"] += 1
-            elif folded(text) in known:
-                built.left_out["references: it repeats another"] += 1
-            else:
-                known.add(folded(text))
-                written[author.name].append(text.strip())
-    return written
-
-
-def _answers(written: dict[str, list[str]]) -> list[str]:
-    return [text for texts in written.values() for text in texts]
 
 
 def select_non_factoid(
@@ -270,61 +232,49 @@ def select_non_factoid(
     stages: Stages,
     settings: WikiNFQA,
 ) -> tuple[list[dspy.Example], Built]:
-    """Select the non-factoid questions, with all that is needed to write references for them.
-
-    The paper classifies first and then looks for patterns. Here patterns come first, since they cost nothing;
-    the same questions are left.
-    """
+    """Select the non-factoid questions. The paper classifies first and then looks for patterns; here patterns come
+    first, since they cost nothing, and the same questions are left."""
     report = Built()
-    candidates = _find_candidates(questions, settings, report)
+    by_text: dict[str, dspy.Example] = {}
+    ids: set[str] = set()
+    for subset, original in ((subset, original) for subset, originals in questions.items() for original in originals):
+        question = " ".join(original.question.split())
+        answers = [text for text in original.get("answers") or () if text.strip()]
+        answers = answers or [reference.text for reference in (original.get("references") or ())[:1]]
+        if not answers:
+            report.left_out["questions: without an answer"] += 1
+        elif settings.patterns and not types_by_pattern(question):
+            report.left_out["questions: worded like no non-factoid question"] += 1
+        elif question.casefold() in by_text:
+            report.left_out["questions: it came before"] += 1
+        else:
+            identifier = f"{subset}_{original.id}"
+            if identifier in ids:
+                raise InputError(f"two questions of '{subset}' have the id '{original.id}'", "Call the files apart")
+            ids.add(identifier)
+            by_text[question.casefold()] = example(
+                id=identifier, question=question, subset=subset, answers=tuple(answers)
+            )
 
     def classify(candidate: dspy.Example) -> QuestionType:
         return QuestionType(classifier(question=candidate.question).question_type)
 
-    selected: dict[str, list[dspy.Example]] = defaultdict(list)
+    candidates = list(by_text.values())
+    by_subset: dict[str, list[dspy.Example]] = defaultdict(list)
     replies = stages.run("classified questions", classify, candidates)
     for candidate, named in usable(candidates, replies, report, "questions: ", "no type could be read"):
         if named not in QuestionType.non_factoid():
             report.left_out[f"questions: classified as {named}"] += 1
         else:
-            selected[candidate.subset].append(example(**candidate.toDict(), question_type=named))
-    return [e for examples in selected.values() for e in _draw_questions(examples, settings, report)], report
-
-
-def _find_candidates(
-    questions: Mapping[str, Iterable[dspy.Example]], settings: WikiNFQA, report: Built
-) -> list[dspy.Example]:
-    candidates: dict[str, dspy.Example] = {}
-    ids: set[str] = set()
-    for subset, originals in questions.items():
-        for original in originals:
-            question = " ".join(original.question.split())
-            answers = [text for text in original.get("answers") or () if text.strip()]
-            answers = answers or [reference.text for reference in (original.get("references") or ())[:1]]
-            if not answers:
-                report.left_out["questions: without an answer"] += 1
-            elif settings.patterns and not types_by_pattern(question):
-                report.left_out["questions: worded like no non-factoid question"] += 1
-            elif question.casefold() in candidates:
-                report.left_out["questions: it came before"] += 1
-            else:
-                identifier = f"{subset}_{original.id}"
-                if identifier in ids:
-                    raise InputError(f"two questions of '{subset}' have the id '{original.id}'", "Call the files apart")
-                ids.add(identifier)
-                candidates[question.casefold()] = example(
-                    id=identifier, question=question, subset=subset, answers=tuple(answers)
-                )
-    return list(candidates.values())
-
-
-def _draw_questions(questions: list[dspy.Example], settings: WikiNFQA, report: Built) -> list[dspy.Example]:
-    limit = settings.per_subset
-    if limit is None or len(questions) <= limit:
-        return questions
-    report.left_out[f"questions: more than the {limit:,} wanted of their subset"] += len(questions) - limit
-    chosen = {e.id for e in sample(questions, limit, settings.seed)}
-    return [e for e in questions if e.id in chosen]
+            by_subset[candidate.subset].append(example(**candidate.toDict(), question_type=named))
+    selected: list[dspy.Example] = []
+    for examples in by_subset.values():
+        limit = settings.per_subset or len(examples)
+        if more := max(0, len(examples) - limit):
+            report.left_out[f"questions: more than the {limit:,} wanted of their subset"] += more
+        chosen = {e.id for e in sample(examples, limit, settings.seed)}
+        selected += [e for e in examples if e.id in chosen]
+    return selected, report
 
 
 # Section 4.3 filters by "the question patterns outlined in the NFQ taxonomy" (Bolotova et al. 2022) and does not list
@@ -384,24 +334,13 @@ They may be anywhere in a question."""
 
 
 def types_by_pattern(question: str) -> tuple[QuestionType, ...]:
-    """The types with a pattern that a question has; possibly several, or none.
-
-    Example:
-        >>> [t.value for t in types_by_pattern("How does judo fare against boxing?")]
-        ['evidence-based', 'comparison']
-        >>> types_by_pattern("Who wrote Carmen?")
-        ()
-    """
-    words = " ".join(_WORD.findall(question.lower().replace("’", "'")))
+    """The types with a pattern that a question has; possibly several, or none."""
+    words = " ".join(re.findall(r"[\w']+", question.lower().replace("’", "'")))
     return tuple(t for t, patterns in PATTERNS.items() if any(_compiled(p).search(words) for p in patterns))
-
-
-_WORD = re.compile(r"[\w']+")
-_ANY_WORDS = r"(?:\S+ )*?"
 
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     """The regular expression of a pattern, for words with single spaces between them."""
-    parts = [_ANY_WORDS if part == "…" else f"(?:{part}) " for part in pattern.split()]
+    parts = [r"(?:\S+ )*?" if part == "…" else f"(?:{part}) " for part in pattern.split()]
     return re.compile(rf"(?<!\S){''.join(parts).removesuffix(' ')}(?!\S)")

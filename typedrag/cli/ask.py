@@ -123,7 +123,7 @@ def command(
     )
     source.check_unlabelled(program_options, retriever)
     reranker = source.choose_reranker(how["reranker"], as_published=as_published)
-    searched = source.open_retriever(index, retriever)
+    searched = source.open_retriever(index, retriever, as_published=as_published)
     program = source.build(searched, open_reranker(reranker), program_options)
     if question is not None and not question.strip():
         raise InputError("the question is empty", 'Write: typedrag ask "Why …?"')
@@ -155,7 +155,9 @@ def command(
             from typedrag.experiments.ray_pool import RayPool
 
             worker_lm = LMConfig(spec=spec, api_base=address or lm["api_base"], **opened)
-            job = AskJob(source, program_options, retriever, index, identity, reranker, worker_lm).with_environment()
+            job = AskJob(
+                source, program_options, retriever, index, identity, reranker, worker_lm, as_published
+            ).with_environment()
             answering = stack.enter_context(closing(RayPool(job, number, threads=threads, calls=calls)))
         _answer_many(
             questions, out, trace=trace, program=answering, threads=threads, store=run.store if run else None,

@@ -42,8 +42,7 @@ FIELDS = options.field_options(
 def _list_names(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from typedrag.optimizers.compile.labelled_targets import ALONE
-    from typedrag.optimizers.compile.targets import MODULES
+    from typedrag.optimizers.compile.targets import ALONE, MODULES
     from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
     from typedrag.optimizers.compile.teleprompters.any_of_dspy import PREFIX, usable_names
 

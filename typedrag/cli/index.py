@@ -47,7 +47,9 @@ def build(
     = None,
     k1: Annotated[float | None, "BM25's term frequency saturation; default: 0.9."] = None,
     b: Annotated[float | None, "BM25's length normalisation; default: 0.4."] = None,
-    language: Annotated[str | None, "Language of the passages, such as en, de or th; default: detected."] = None,
+    language: Annotated[
+        str | None, "Language of the passages, such as en, de or th; standard: words without stems. Default: detected."
+    ] = None,
     dense: Annotated[
         str | None, options.Metavar("MODEL"),
         "Also embed the passages with this sentence-transformers model: all-minilm-l6-v2, a folder or a name of the "

@@ -94,10 +94,8 @@ Listener = Callable[[Event], None]
 
 
 def listen(listener: Listener, *, tokens: bool = True) -> AbstractContextManager[None]:
-    """Send a listener the events within. It is called in the thread of each event, and must not wait.
-
-    With `tokens` it gets the answer's text while it is written, which reads an LM's reply token by token.
-    """
+    """Send a listener the events within. It is called in the thread of each event, and must not wait. With `tokens` it
+    gets the answer's text while it is written, which reads an LM's reply token by token."""
     return use_context(listener=listener, tokens_wanted=tokens)
 
 

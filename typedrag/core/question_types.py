@@ -85,12 +85,6 @@ class QuestionType(_Described):
 
 
 def parse_question_type(name: str) -> QuestionType:
-    """The question type of this name.
-
-    Example:
-        >>> parse_question_type("Evidence_based")
-        <QuestionType.EVIDENCE_BASED: 'evidence-based'>
-    """
     try:
         return QuestionType(name)
     except ValueError:
@@ -98,12 +92,7 @@ def parse_question_type(name: str) -> QuestionType:
 
 
 class QuestionForm(_Described):
-    """The form in which people type a question.
-
-    Example:
-        >>> QuestionForm("keywords").example
-        'bread dense cold kitchen'
-    """
+    """The form in which people type a question."""
 
     PLAIN = "plain", "is one ordinary sentence", "Why does bread turn out dense?"
     IMPERATIVE = (
@@ -126,12 +115,7 @@ class QuestionForm(_Described):
 
 
 class SubQuestionType(StrEnum):
-    """What a sub-question is to the question it belongs to (sub-question coverage, section 3.1).
-
-    Example:
-        >>> [t.value for t in SubQuestionType]
-        ['core', 'background', 'follow-up']
-    """
+    """What a sub-question is to the question it belongs to (sub-question coverage, section 3.1)."""
 
     CORE = "core"
     BACKGROUND = "background"
@@ -139,24 +123,14 @@ class SubQuestionType(StrEnum):
 
 
 class DocumentScope(StrEnum):
-    """From how many documents a question can be answered (PreQRAG, section 2.1).
-
-    Example:
-        >>> [t.value for t in DocumentScope]
-        ['single-document', 'multi-document']
-    """
+    """From how many documents a question can be answered (PreQRAG, section 2.1)."""
 
     SINGLE = "single-document"
     MULTI = "multi-document"
 
 
 class Route(_Described):
-    """How much retrieval a question takes (HANRAG, section 3).
-
-    Example:
-        >>> Route("compound").definition
-        'asks for two or more things, each of which can be looked up without knowing the others'
-    """
+    """How much retrieval a question takes (HANRAG, section 3)."""
 
     STRAIGHTFORWARD = (
         "straightforward",

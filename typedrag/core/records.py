@@ -99,14 +99,7 @@ class Usage:
 
     @classmethod
     def of_call(cls, reported: Mapping[str, Any], calls: int = 1) -> Usage:
-        """The usage of a call, from the tokens that its server reports as OpenAI's does, if any.
-
-        Example:
-            >>> Usage.of_call({"prompt_tokens": 10, "completion_tokens": 5})
-            Usage(lm_calls=1, prompt_tokens=10, completion_tokens=5, uncounted=0)
-            >>> Usage.of_call({"prompt_tokens": None})
-            Usage(lm_calls=1, prompt_tokens=0, completion_tokens=0, uncounted=1)
-        """
+        """The usage of a call, from the tokens that its server reports as OpenAI's does, if any."""
         read, written = (reported.get(name) for name in ("prompt_tokens", "completion_tokens"))
         if not (isinstance(read, int) and isinstance(written, int)):
             return cls(calls, uncounted=calls)
@@ -118,12 +111,6 @@ class Usage:
         return None if self.uncounted else self.prompt_tokens + self.completion_tokens
 
     def in_words(self) -> str:
-        """The calls and tokens, in words.
-
-        Example:
-            >>> Usage(3, 1000, 200, uncounted=1).in_words()
-            '3 LM calls, 1,000 + 200 tokens without those of 1 call, which its server does not tell'
-        """
         calls = f"{self.lm_calls:,} LM call{'s' * (self.lm_calls != 1)}"
         return f"{calls}, {self.prompt_tokens:,} + {self.completion_tokens:,} tokens{self.without()}"
 
@@ -279,35 +266,17 @@ def _adapter() -> Any:
 
 
 def is_grounded(answered: Answered, citations: Sequence[str]) -> bool:
-    """True if an answer is from passages and cites at least one, so that it can be checked.
-
-    Example:
-        >>> is_grounded(Answered.PASSAGES, ["p7"]), is_grounded(Answered.PASSAGES, [])
-        (True, False)
-    """
+    """True if an answer is from passages and cites at least one, so that it can be checked."""
     return answered == Answered.PASSAGES and bool(citations)
 
 
 def fallbacks(steps: Iterable[Step]) -> str:
-    """The messages of failed steps among these steps and their sub-steps, each once.
-
-    Example:
-        >>> gone = Step(FALLBACK, output="no route could be read; taken as single-step")
-        >>> fallbacks([Step("sub-queries", steps=(gone, Step("answer"), gone))])
-        'no route could be read; taken as single-step'
-    """
+    """The messages of failed steps among these steps and their sub-steps, each once."""
     messages = (s.output for step in steps for s in step.walk() if s.name == FALLBACK)
     return "; ".join(dict.fromkeys(messages))
 
 
 def total_usage(steps: Iterable[Step]) -> Usage:
-    """The LM calls and tokens of these steps and their sub-steps.
-
-    Example:
-        >>> inner = Step("answer", usage=Usage(1, 10, 5))
-        >>> total_usage([Step("sub-queries", usage=Usage(1, 1, 1), steps=(inner, inner))])
-        Usage(lm_calls=3, prompt_tokens=21, completion_tokens=11, uncounted=0)
-    """
     return sum((s.usage for step in steps for s in step.walk()), Usage())
 
 

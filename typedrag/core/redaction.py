@@ -55,12 +55,7 @@ class Redactor:
 
 
 def redact_values(value: Any, redact: Callable[[str], str]) -> Any:
-    """JSON values with `redact` applied to all texts in them, names included.
-
-    Example:
-        >>> redact_values({"key": ["sk-1", 2]}, lambda text: text.replace("sk-1", HIDDEN))
-        {'key': ['[hidden]', 2]}
-    """
+    """JSON values with `redact` applied to all texts in them, names included."""
     if isinstance(value, Mapping):
         return {redact_values(name, redact): redact_values(inner, redact) for name, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -16,19 +16,8 @@ _FORM = re.compile(r"(?P<kind>.+?)(?P<argument>\[:.+\]|:[A-Z.]+)?")
 
 
 class Registry(Generic[T]):
-    """Classes of a kind by their attribute `name`, and those that installed packages declare.
-
-    An entry point of the group `typedrag.KINDs` has a class as its object; it is loaded when its name is looked up
-    and is not one of ours.
-
-    Example:
-        >>> fruits: Registry[object] = Registry("fruit")
-        >>> @fruits.add
-        ... class Apple:
-        ...     name = "apple"
-        >>> fruits.names(), fruits.find("apple")
-        (['apple'], <class 'typedrag.core.registry.Apple'>)
-    """
+    """Classes of a kind by their attribute `name`, and those that installed packages declare: an entry point of the
+    group `typedrag.KINDs` is loaded when its name is looked up and is not one of ours."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -68,20 +57,10 @@ class Spec(NamedTuple):
 
 
 class SpecGrammar:
-    """The specs that name things of one sort.
+    """The specs that name things of one sort, which messages call by `noun`.
 
-    Args:
-        noun: The sort, for messages.
-        forms: Each `KIND`, `KIND:ARGUMENT` or `KIND[:ARGUMENT]`, where ARGUMENT is in capitals. A kind may have colons.
-        group: Installed packages add kinds, each with an optional argument, as entry points of `typedrag.GROUP`.
-
-    Example:
-        >>> filters = SpecGrammar("filter", "none", "nli:NAME", "cascade", "cascade:nli[:NAME]")
-        >>> filters.parse("cascade"), filters.parse("cascade:nli:a/b:c")
-        (Spec(kind='cascade', argument=''), Spec(kind='cascade:nli', argument='a/b:c'))
-        >>> filters.parse("nli")
-        Traceback (most recent call last):
-        typedrag.core.errors.InputError: 'nli' is no filter. Write one of: none, nli:NAME, cascade, cascade:nli[:NAME]
+    A form is `KIND`, `KIND:ARGUMENT` or `KIND[:ARGUMENT]`, where ARGUMENT is in capitals; a kind may have colons.
+    Installed packages add kinds, each with an optional argument, as entry points of `typedrag.GROUP`.
     """
 
     def __init__(self, noun: str, *forms: str, group: str = "") -> None:
@@ -155,14 +134,7 @@ def check_options(what: str, call: Callable[..., Any], options: Iterable[str], b
 
 class NoDeepcopy:
     """A connection, an open index, a loaded model or the like: copies of what holds one share it, as teleprompters copy
-    programs and LMs.
-
-    Example:
-        >>> from copy import deepcopy
-        >>> index = NoDeepcopy()
-        >>> deepcopy([index]) == [index]
-        True
-    """
+    programs and LMs."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self

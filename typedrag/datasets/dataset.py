@@ -33,7 +33,6 @@ def text_hash(text: str, seed: int = 0) -> str:
 
 
 def labelled_type(example: dspy.Example) -> str:
-    """The question type that an example is labelled with; empty if there is none."""
     return str(example.get("question_type") or "")
 
 
@@ -149,16 +148,12 @@ class Dataset:
     def split(self, name: str) -> tuple[dspy.Example, ...]:
         """The examples of `train`, `validation` or `test`, or with `all` every one. No question is in two splits.
 
-        If the source publishes splits, these are used: see `official_splits`. Otherwise the questions of each
-        stratum (subset and question type) are ordered by the hashes of their ids: the first half is train, the next
-        quarter validation, the last test. The sizes are right up to one question, and exact in expectation, since a
-        hash of the stratum decides how its shares are rounded. Questions of other strata change nothing; a new
-        question in the same stratum moves at most the two at the bounds. (A bound on each id's own hash would move
-        none, but by chance leave small strata without a test question.) If several examples ask one question, such
-        as pairs of answers to it, the first by id decides for all of them.
-
-        Raises:
-            InputError: If there is no such split.
+        If the source publishes splits, these are used: see `official_splits`. Otherwise the questions of each stratum
+        (subset and question type) are ordered by the hashes of their ids: the first half is train, the next quarter
+        validation, the last test. A hash of the stratum decides how its shares are rounded, so that sizes are exact in
+        expectation; a new question moves at most the two at the bounds. (A bound on each id's own hash would by chance
+        leave small strata without a test question.) If several examples ask one question, the first by id decides for
+        all of them.
         """
         if name == "all":
             return self.examples
@@ -190,11 +185,8 @@ def sample(
     seed: int = 0,
     type_of: Callable[[dspy.Example], str] = labelled_type,
 ) -> list[dspy.Example]:
-    """A sample of `limit` examples at most, drawn by hash in turn from each stratum, so that all are represented.
-
-    A larger limit adds to the examples of a smaller one. Strata take their turns so that a limit below their number
-    still reaches each subset, with other types.
-    """
+    """A sample of `limit` examples at most, drawn by hash in turn from each stratum, so that all are represented. A
+    larger limit adds to the examples of a smaller one; a limit below the number of strata still reaches each subset."""
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves no question", "Use 1 or more")
     strata = stratify(examples, type_of)
@@ -224,12 +216,8 @@ Loader = Callable[..., Dataset]
 
 @dataclass(frozen=True)
 class Source:
-    """A named dataset that can be loaded.
-
-    Attributes:
-        load: Reads it: from a file or folder of the user if a path is given, else from the hub or
-            the package.
-    """
+    """A dataset's name, and what reads it: from a file or folder if a path is given, else from its home or the
+    package."""
 
     name: str
     load: Loader
@@ -255,11 +243,7 @@ def source(name: str, *, about: str, licence: str, home: str) -> Callable[[Loade
 
 
 def sources() -> list[Source]:
-    """All named datasets, by name: ours, and those that packages declare as entry points of `typedrag.datasets`.
-
-    Raises:
-        InputError: If a package's dataset cannot be loaded, or its name is taken.
-    """
+    """All named datasets, by name: ours, and those that packages declare as entry points of `typedrag.datasets`."""
     ours = [name for name, known in _SOURCES.items() if known.load.__module__.startswith("typedrag.")]
     for name, point in find_entry_points("datasets", ours).items():
         load_entry_point(point)  # this imports the module, which calls `source`
@@ -269,11 +253,6 @@ def sources() -> list[Source]:
 
 
 def source_named(name: str) -> Source:
-    """The dataset of this name, not yet loaded.
-
-    Raises:
-        InputError: If there is none of this name.
-    """
     if name not in _SOURCES and name not in (known := [source.name for source in sources()]):
         raise InputError(f"no dataset is called '{name}'", f"Datasets: {', '.join(known)}")
     return _SOURCES[name]
@@ -317,13 +296,8 @@ def make_id(*parts: str) -> str:
 def build_dataset(
     name: str, entries: Iterable[Entry], to_example: Callable[[Entry], dspy.Example | str], *, source: str
 ) -> Dataset:
-    """The dataset of some rows.
-
-    A row that repeats another one entirely is left out and listed.
-
-    Args:
-        to_example: Returns the row's example, or the reason why the source leaves it out.
-    """
+    """The dataset of some rows, each an example, or the reason why the source leaves it out. A row that repeats another
+    one entirely is left out and listed."""
     examples: dict[str, dspy.Example] = {}
     places: dict[str, str] = {}
     skipped = []

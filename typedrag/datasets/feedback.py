@@ -44,15 +44,8 @@ class Rating(StrEnum):
 
 @dataclass(frozen=True)
 class Feedback:
-    """A user's rating of an answer, and perhaps a correction; or the type that the question really has.
-
-    Attributes:
-        request: The id of the answered request.
-        rating: Up for a good answer, down for a bad one; None if only the type was said.
-        correction: A better answer; may be empty.
-        who: The user, such as the name of a key; a new rating or type of a user replaces the old one.
-        question_type: The type of the question; None if it was not said.
-    """
+    """A user's rating of an answered request, and perhaps a correction; or the type that the question really has. A new
+    rating or type of a user, `who`, replaces the old one."""
 
     request: str
     rating: Rating | None
@@ -62,18 +55,13 @@ class Feedback:
 
 
 class FeedbackFile:
-    """Answers and feedback on them, in an SQLite file that several processes may write.
-
-    Args:
-        path: The file, which holds questions as they were asked; made if need be.
-    """
+    """Answers and feedback on them, in an SQLite file that several processes may write; made if need be."""
 
     def __init__(self, path: Path) -> None:
         self._file = SQLite(path, "feedback", *_TABLES)
         self._kept = 0
 
     def keep(self, request: str, answer: Answer) -> None:
-        """Store an answer, so that it can get feedback."""
         text = json.dumps(answer.to_dict(), ensure_ascii=False)
         statement = "INSERT OR REPLACE INTO answers VALUES (:request, :at, :answer)"
         self._file.run(statement, request=request, at=time.time(), answer=text)

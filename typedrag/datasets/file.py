@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -11,22 +10,9 @@ from pydantic import BeforeValidator, model_validator
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference, SubQuestion
-from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
-from typedrag.datasets.reading import (
-    Entry,
-    Id,
-    Layout,
-    ReferenceRow,
-    SubQuestionRow,
-    Text,
-    TypeName,
-    all_listed,
-    choose_subsets,
-    listed,
-    parse,
-    read_rows,
-    renamed,
-)
+from typedrag.datasets import reading
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id
+from typedrag.datasets.reading import Entry, Id, Layout, ReferenceRow, SubQuestionRow, Text, TypeName, listed, parse
 from typedrag.files.text_files import parse_json
 
 
@@ -63,12 +49,6 @@ NAMES = tuple(_Row.model_fields)
 """The names that a file's fields can be mapped to."""
 
 
-@source(
-    "file",
-    about="questions of your own: a .jsonl, .csv, .tsv or .json file, with its fields mapped",
-    licence="its own",
-    home="",
-)
 def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None, subset: str | None = None) -> Dataset:
     """Read the questions of a user's own file.
 
@@ -93,41 +73,39 @@ def load_file(path: Path | None = None, fields: Mapping[str, str] | None = None,
     if path is None:
         raise InputError("dataset 'file' is read from a file", "Name it: --path")
     columns: dict[str, None] = {}
-    to_example = partial(_example, fields=fields or {}, columns=columns)
+
+    def to_example(entry: Entry) -> dspy.Example:
+        named = reading.renamed(entry, NAMES, fields or {})
+        columns.update(dict.fromkeys(entry.value))
+        values = {name: value for name, value in named.items() if value not in (None, "")}
+        row = parse(_Row, entry._replace(value=values))
+        rows: Sequence[ReferenceRow | str] = row.references or ()
+        references = [
+            Reference(r, len(rows) - n) if isinstance(r, str) else Reference(r.text, r.label)
+            for n, r in enumerate(rows, 1)
+        ]
+        known: dict[str, Any] = {
+            "question_type": row.question_type,
+            "predicted_type": row.predicted_type,
+            "subset": row.subset,
+            "references": tuple(sorted(references, key=lambda r: -r.label)),
+            "answers": reading.all_listed(row.answers or ()),
+            "passage_ids": tuple(row.passage_ids or ()),
+            "sub_questions": tuple(SubQuestion(s.text, s.type) for s in row.sub_questions or ()),
+            "aspects": tuple(row.aspects or ()),
+            "sub_answers": tuple(row.sub_answers or ()),
+        }
+        known = {name: value for name, value in known.items() if value}
+        return example(id=row.id or make_id(row.question), question=row.question, **known)
+
     dataset = replace(
-        build_dataset("file", read_rows(path), to_example, source=str(path)),
+        build_dataset("file", reading.read_rows(path), to_example, source=str(path)),
         columns=f"the file has {', '.join(map(repr, columns))}; what can be read is {', '.join(NAMES)}",
     )
     if subset is None:
         return dataset
-    subsets = choose_subsets(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
+    subsets = reading.choose_subsets(sorted({e.subset for e in dataset.examples if "subset" in e}), subset)
     return replace(dataset, examples=tuple(e for e in dataset.examples if e.get("subset") in subsets))
-
-
-def _example(entry: Entry, *, fields: Mapping[str, str], columns: dict[str, None]) -> dspy.Example:
-    named = renamed(entry, NAMES, fields)
-    columns.update(dict.fromkeys(entry.value))
-    row = parse(_Row, entry._replace(value={name: value for name, value in named.items() if value not in (None, "")}))
-    rows: Sequence[ReferenceRow | str] = row.references or ()
-    references = [
-        Reference(r, len(rows) - n) if isinstance(r, str) else Reference(r.text, r.label) for n, r in enumerate(rows, 1)
-    ]
-    known: dict[str, Any] = {
-        "question_type": row.question_type,
-        "predicted_type": row.predicted_type,
-        "subset": row.subset,
-        "references": tuple(sorted(references, key=lambda r: -r.label)),
-        "answers": all_listed(row.answers or ()),
-        "passage_ids": tuple(row.passage_ids or ()),
-        "sub_questions": tuple(SubQuestion(s.text, s.type) for s in row.sub_questions or ()),
-        "aspects": tuple(row.aspects or ()),
-        "sub_answers": tuple(row.sub_answers or ()),
-    }
-    return example(
-        id=row.id or make_id(row.question),
-        question=row.question,
-        **{name: value for name, value in known.items() if value},
-    )
 
 
 def field_mapping(pairs: Iterable[str]) -> dict[str, str]:

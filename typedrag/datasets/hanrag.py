@@ -1,4 +1,4 @@
-"""The datasets of HANRAG: compound questions, and questions for each role of the revelator."""
+"""The datasets of HANRAG: Adaptive-RAG's questions, compound ones, and those for each role of the revelator."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,8 @@ import dspy
 from pydantic import Field, create_model
 
 from typedrag.core.question_types import RevelatorRole, Route
-from typedrag.datasets.dataset import SPLITS, Dataset, build_dataset, example, given_path, given_splits, source
+from typedrag.datasets import reading
+from typedrag.datasets.dataset import SPLITS, Dataset, build_dataset, example, given_path, given_splits
 from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
 
 COMPOUND = "compound"
@@ -25,12 +26,6 @@ class _CompoundRow(Layout):
     passage_ids: list[Id] = Field(default=[])
 
 
-@source(
-    COMPOUND,
-    about="questions for two to four things about one entity, made by `typedrag datasets build compound`",
-    licence="that of what it was made from",
-    home="",
-)
 def load_compound(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read the compound questions that a builder made.
 
@@ -43,22 +38,13 @@ def load_compound(path: Path | None = None, subset: str | None = None) -> Datase
 
     def to_example(entry: Entry) -> dspy.Example | str:
         row = parse(_CompoundRow, entry)
-        queries, answers = row.sub_queries, row.sub_answers
-        if len(queries) != len(answers):
-            raise misfit(entry.place, f"it has {len(queries)} sub_queries and {len(answers)} sub_answers")
+        queries, answers = len(row.sub_queries), len(row.sub_answers)
+        if queries != answers:
+            raise misfit(entry.place, f"it has {queries} sub_queries and {answers} sub_answers")
         if row.subset not in subsets:
             return f"it is of subset {row.subset}"
-        return example(
-            id=row.id,
-            question=row.question,
-            subset=row.subset,
-            entity=row.entity,
-            route=Route.COMPOUND,
-            answers=tuple(row.answers),
-            sub_queries=tuple(queries),
-            sub_answers=tuple(answers),
-            **({"passage_ids": tuple(row.passage_ids)} if row.passage_ids else {}),
-        )
+        known = {name: tuple(v) if isinstance(v, list) else v for name, v in row.model_dump().items() if v}
+        return example(**known, route=Route.COMPOUND)
 
     dataset = build_dataset(COMPOUND, read_rows(file), to_example, source=str(file))
     return replace(dataset, splits=given_splits(dataset.examples, "subset"))  # dealt out by entity
@@ -99,12 +85,6 @@ _LAYOUTS = {
 """The layout of each role's rows, and the names of its inputs."""
 
 
-@source(
-    REVELATOR,
-    about="labels of HANRAG's router, decomposer, refiner and discriminators, by `datasets build revelator`",
-    licence="that of what it was made from",
-    home="",
-)
 def load_revelator(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read the revelator's training set.
 
@@ -127,3 +107,38 @@ def load_revelator(path: Path | None = None, subset: str | None = None) -> Datas
 
     dataset = build_dataset(REVELATOR, read_rows(file), to_example, source=str(file))
     return replace(dataset, splits=given_splits(dataset.examples, "part"))
+
+
+_ADAPTIVE_RAG_FILES = {"validation": ("dev_500_subsampled.jsonl",), "test": ("test_subsampled.jsonl",)}
+
+
+class _GoldAnswer(Layout):
+    spans: list[Text]
+
+
+class _AdaptiveRAGRow(Layout):
+    question_id: Id
+    question_text: Text
+    answers_objects: list[_GoldAnswer]
+
+
+def load_adaptive_rag(path: Path | None = None, subset: str | None = None) -> Dataset:
+    """Read the questions of a set that Adaptive-RAG and HANRAG are measured on (HANRAG, section 5).
+
+    `answers` are the gold answers; `subset` is the authors' split, validation or test.
+
+    Args:
+        path: A folder of the authors' `processed_data`, such as `processed_data/squad`, or one of its files.
+    """
+    folder = given_path(path, "Adaptive-RAG's questions are read from its own files", "Name a folder: --path FOLDER")
+
+    def to_example(entry: Entry) -> dspy.Example | str:
+        row = parse(_AdaptiveRAGRow, entry)
+        answers = reading.all_listed(span for answer in row.answers_objects for span in answer.spans)
+        if not answers:
+            return "it has no answer"
+        return example(id=row.question_id, question=row.question_text, subset=entry.subset, answers=answers)
+
+    rows = reading.read_subsets(folder, _ADAPTIVE_RAG_FILES, subset)
+    dataset = build_dataset("adaptive-rag", rows, to_example, source=str(folder))
+    return replace(dataset, splits=given_splits(dataset.examples, "subset"))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,33 +10,15 @@ from pydantic import AliasChoices, Field
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage
-from typedrag.datasets.dataset import Dataset, build_dataset, example, load_dataset, make_id, source, sources
-from typedrag.datasets.reading import (
-    Entry,
-    Id,
-    Layout,
-    Text,
-    all_listed,
-    find_files,
-    hub_rows,
-    members,
-    parse,
-    read_json,
-    read_rows,
-)
+from typedrag.datasets import dataset, reading
+from typedrag.datasets.reading import Entry, Id, Layout, Text, all_listed, members, parse, read_rows
 from typedrag.datasets.reasoning_chains import WithContexts
 
 
 @dataclass(frozen=True)
 class SingleHop:
-    """A question with one short answer.
-
-    Attributes:
-        answer: The first of its gold answers; empty if the file has none.
-        entity: The entity that it is about; empty if the file does not tell.
-        relevant: Passages that answer it; empty if they are not known.
-        noise: Passages that were retrieved for it and do not answer it.
-    """
+    """A question with the first of its gold answers, the entity that it is about, the passages that answer it, and
+    `noise`, those that were retrieved and do not; each empty if the file does not tell."""
 
     question: str
     answer: str
@@ -52,7 +33,7 @@ class _Context(Layout):
     passage_id: Id | None = Field(default=None, validation_alias=AliasChoices("passage_id", "psg_id", "id"))
 
     def passage(self) -> Passage:
-        return Passage(self.passage_id or make_id(self.title, self.text), self.text, self.title)
+        return Passage(self.passage_id or dataset.make_id(self.title, self.text), self.text, self.title)
 
 
 class _Stem(Layout):
@@ -68,34 +49,52 @@ class _Row(Layout):
     hard_negative_ctxs: list[_Context] = Field(default=[])
 
 
-class SquadAnswer(Layout):
-    """An answer in SQuAD's files."""
-
+class _SquadAnswer(Layout):
     text: Text
 
 
+class _HubAnswers(Layout):
+    text: list[Text]
+
+
 class _SquadQuestion(Layout):
+    id: Id = ""
     question: Text
-    answers: list[SquadAnswer]
+    marked: list[_SquadAnswer] | _HubAnswers = Field(validation_alias="answers")
+
+    @property
+    def texts(self) -> list[str]:
+        return [a.text for a in self.marked] if isinstance(self.marked, list) else self.marked.text
 
 
-class _SquadParagraph(Layout):
-    context: Text
+def _squad_questions(whole: Entry) -> Iterator[tuple[Entry, Passage]]:
+    """Yield the questions of a file of SQuAD 1.1, each with its paragraph."""
+    for article in members(whole, "data"):
+        title = str(article.value.get("title") or "").replace("_", " ") if isinstance(article.value, dict) else ""
+        for paragraph in members(article, "paragraphs"):
+            questions = members(paragraph, "qas")
+            text = str(paragraph.value.get("context") or "") if isinstance(paragraph.value, dict) else ""
+            passage = Passage(dataset.make_id(title, text), text, title)
+            yield from ((question, passage) for question in questions)
 
 
 def read_single_hop(path: Path) -> Iterator[SingleHop]:
     """Yield the questions of a file: NQ-open's, DPR's with contexts, SQuAD 1.1's, CommonsenseQA's, or a user's own.
 
     A user's own rows have `question`, `answer` or `answers`, and perhaps `entity`. SQuAD's entity is the title
-    of the article. DPR's positive contexts count as relevant, its hard negatives
-    as noise.
+    of the article. DPR's positive contexts count as relevant, its hard negatives as noise.
     """
+    entries: Iterable[Entry]
     if path.name.removesuffix(".gz").endswith(".json"):
-        whole = read_json(path)
-        if isinstance(whole, dict) and "data" in whole:
-            yield from _squad(Entry(whole, str(path)))
+        whole = Entry(reading.read_json(path), str(path))
+        if isinstance(whole.value, dict) and "data" in whole.value:
+            for entry, passage in _squad_questions(whole):
+                question = parse(_SquadQuestion, entry)
+                if question.texts:
+                    relevant = (passage,) if passage.text.strip() else ()
+                    yield SingleHop(question.question.strip(), question.texts[0], passage.title, relevant)
             return
-        entries = members(Entry(whole, str(path)))
+        entries = members(whole)
     else:
         entries = read_rows(path)
     for entry in entries:
@@ -110,30 +109,13 @@ def read_single_hop(path: Path) -> Iterator[SingleHop]:
         )
 
 
-def _squad(whole: Entry) -> Iterator[SingleHop]:
-    for article in members(whole, "data"):
-        title = str(article.value.get("title") or "").replace("_", " ") if isinstance(article.value, dict) else ""
-        for paragraph in members(article, "paragraphs"):
-            text = parse(_SquadParagraph, paragraph).context
-            passage = Passage(make_id(title, text), text, title)
-            for entry in members(paragraph, "qas"):
-                row = parse(_SquadQuestion, entry)
-                if row.answers:
-                    yield SingleHop(row.question.strip(), row.answers[0].text, title, relevant=(passage,))
-
-
 _SHORT: Mapping[str, str] = {"natural-questions": "nq", "triviaqa": "trivia"}
 """Wiki-NFQA's names of datasets whose names are longer here."""
 
 
 class QuestionSet(NamedTuple):
-    """Questions of one origin.
-
-    Attributes:
-        name: The dataset's name in Wiki-NFQA, or the file's name up to its first dot.
-        examples: Each with `id` and `question`, and with `answers` or `references` if it has any.
-        skipped: The number of examples that the loader left out.
-    """
+    """Questions of one origin, by its name in Wiki-NFQA or the file's up to its first dot, and the number of those left
+    out."""
 
     name: str
     examples: tuple[dspy.Example, ...]
@@ -143,33 +125,22 @@ class QuestionSet(NamedTuple):
 def read_question_set(where: str, subset: str | None = None) -> QuestionSet:
     """Read questions with their gold answers."""
     name, _, path = where.partition(":")
-    if name in {source.name for source in sources()}:
+    is_dataset = name in {source.name for source in dataset.sources()}
+    file = Path(path if is_dataset else where).expanduser()
+    stem = file.name.partition(".")[0] or file.name
+    if is_dataset:
         options = {"subset": subset} if subset else {}
-        dataset = load_dataset(name, Path(path).expanduser() if path else None, **options)
-        called = _stem(Path(path)) if name == "file" else _SHORT.get(name, name)
-        return QuestionSet(called, dataset.examples, len(dataset.skipped))
+        loaded = dataset.load_dataset(name, file if path else None, **options)
+        return QuestionSet(stem if name == "file" else _SHORT.get(name, name), loaded.examples, len(loaded.skipped))
     if subset:
         raise InputError(f"{where} is a file without subsets", "Leave out the subset, or name a dataset: DATASET:PATH")
-    file = Path(where).expanduser()
     if not file.is_file():
         raise InputError(f"'{where}' is neither a dataset nor a file", "Write DATASET, DATASET:PATH or FILE")
-    examples = tuple(
-        example(
-            id=make_id(single.question), question=single.question, answers=(single.answer,) if single.answer else ()
-        )
-        for single in read_single_hop(file)
+    examples = (
+        dataset.example(id=dataset.make_id(s.question), question=s.question, answers=(s.answer,) if s.answer else ())
+        for s in read_single_hop(file)
     )
-    return QuestionSet(_stem(file), examples)
-
-
-def _stem(file: Path) -> str:
-    return file.name.partition(".")[0] or file.name
-
-
-def _squad_file(file: Path, part: str) -> Iterator[Entry]:
-    for article in members(Entry(read_json(file), str(file), part), "data"):
-        for paragraph in members(article, "paragraphs"):
-            yield from members(paragraph, "qas")
+    return QuestionSet(stem, tuple(examples))
 
 
 class _NaturalQuestion(Layout):
@@ -189,16 +160,6 @@ class _TriviaQuestion(Layout):
     answer: _TriviaAnswer = Field(validation_alias=AliasChoices("answer", "Answer"))
 
 
-class _SquadHubAnswers(Layout):
-    text: list[Text]
-
-
-class _OpenSquadQuestion(Layout):
-    id: Id
-    question: Text
-    marked: list[SquadAnswer] | _SquadHubAnswers = Field(validation_alias="answers")
-
-
 class _MultiHopQuestion(WithContexts):
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: Text
@@ -208,16 +169,10 @@ class _MultiHopQuestion(WithContexts):
 
 @dataclass(frozen=True)
 class OpenDomainSet:
-    """The place where an open-domain QA set is published, and the layout of its rows.
+    """The place where an open-domain QA set is published, and the layout of its rows there and in its native files.
 
-    Attributes:
-        hub: Its name on the Hugging Face hub.
-        columns: The hub's columns that are read.
-        files: The names of its native files, by subset; the hub's splits have the names of the subsets.
-        layout: The layout of a question, in the native files and on the hub.
-        answers: The answers of a row of this layout.
-        config: One of the configurations that the hub lists, or None.
-        questions: Reads the questions of a native file.
+    The hub's splits have the names of the subsets, which `files` gives with the names of the native files; `config` is
+    one of the configurations that the hub lists, and `columns` are those that are read.
     """
 
     name: str
@@ -226,10 +181,14 @@ class OpenDomainSet:
     hub: str
     columns: tuple[str, ...]
     files: dict[str, tuple[str, ...]]
-    layout: type[Any]
-    answers: Callable[[Any], Iterable[str]]
+    layout: type[Any] = _MultiHopQuestion
+    answers: Callable[[Any], Iterable[str]] = lambda row: (row.answer, *row.answer_aliases)
     config: str | None = None
     questions: Callable[[Path, str], Iterable[Entry]] = read_rows
+
+
+def _whole(file: Path, part: str) -> Entry:
+    return Entry(reading.read_json(file), str(file), part)
 
 
 OPEN_DOMAIN_SETS = (
@@ -256,7 +215,7 @@ OPEN_DOMAIN_SETS = (
         },
         layout=_TriviaQuestion,
         answers=lambda row: (row.answer.value, *row.answer.aliases),
-        questions=lambda file, part: members(Entry(read_json(file), str(file), part), "Data"),
+        questions=lambda file, part: members(_whole(file, part), "Data"),
     ),
     OpenDomainSet(
         name="squad",
@@ -265,9 +224,9 @@ OPEN_DOMAIN_SETS = (
         hub="rajpurkar/squad",
         columns=("id", "question", "answers"),
         files={"train": ("train-v1.1.json",), "validation": ("dev-v1.1.json",)},
-        layout=_OpenSquadQuestion,
-        answers=lambda row: [a.text for a in row.marked] if isinstance(row.marked, list) else row.marked.text,
-        questions=_squad_file,
+        layout=_SquadQuestion,
+        answers=lambda row: row.texts,
+        questions=lambda file, part: (question for question, _ in _squad_questions(_whole(file, part))),
     ),
     OpenDomainSet(
         name="musique",
@@ -276,8 +235,6 @@ OPEN_DOMAIN_SETS = (
         hub="dgslibisey/MuSiQue",
         columns=("id", "question", "answer", "answer_aliases", "paragraphs"),
         files={"train": ("musique_ans_v1.0_train.jsonl",), "validation": ("musique_ans_v1.0_dev.jsonl",)},
-        layout=_MultiHopQuestion,
-        answers=lambda row: (row.answer, *row.answer_aliases),
     ),
     OpenDomainSet(
         name="hotpotqa",
@@ -290,8 +247,6 @@ OPEN_DOMAIN_SETS = (
             "train": ("hotpot_train_v1.1.json",),
             "validation": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json"),
         },
-        layout=_MultiHopQuestion,
-        answers=lambda row: (row.answer, *row.answer_aliases),
     ),
     OpenDomainSet(
         name="2wikimultihopqa",
@@ -300,51 +255,33 @@ OPEN_DOMAIN_SETS = (
         hub="framolfese/2WikiMultihopQA",
         columns=("id", "question", "answer", "context", "supporting_facts"),
         files={"train": ("train.json",), "validation": ("dev.json",)},
-        layout=_MultiHopQuestion,
-        answers=lambda row: (row.answer, *row.answer_aliases),
     ),
 )
 
 
-def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str | None = None) -> Dataset:
-    """Read an open-domain QA set.
+def load_open_domain(data: OpenDomainSet, path: Path | None = None, subset: str | None = None) -> dataset.Dataset:
+    """Read an open-domain QA set from a native file, a folder of them, or the hub.
 
     `answers` are the short gold answers, aliases included; `subset` is the authors' own split. A
     question without an answer is left out. The authors' test sets publish no answers. `passage_ids` are the passages
     that a question of several hops needs, by their ids in an index made with --contexts.
-
-    Args:
-        data: One of `OPEN_DOMAIN_SETS`.
-        path: A native file, or a folder of them.
     """
     splits = {part: part for part in data.files}
     entries: Iterator[Entry] = (
-        (e for part, file in find_files(path, data.files, subset) for e in data.questions(file, part))
+        (e for part, file in reading.find_files(path, data.files, subset) for e in data.questions(file, part))
         if path
-        else hub_rows(data.hub, splits, config=data.config, subset=subset, columns=data.columns)
-    )
-    return build_dataset(data.name, entries, partial(_example, data=data), source=str(path or data.hub))
-
-
-def _example(entry: Entry, *, data: OpenDomainSet) -> dspy.Example | str:
-    row = parse(data.layout, entry)
-    answers = all_listed(data.answers(row))
-    if not answers:
-        return "it has no answer"
-    needed = row.passage_ids if isinstance(row, WithContexts) else ()
-    return example(
-        id=row.id or make_id(row.question),
-        question=row.question,
-        subset=entry.subset,
-        answers=answers,
-        **({"passage_ids": needed} if needed else {}),
+        else reading.hub_rows(data.hub, splits, config=data.config, subset=subset, columns=data.columns)
     )
 
+    def to_example(entry: Entry) -> dspy.Example | str:
+        row = parse(data.layout, entry)
+        answers = all_listed(data.answers(row))
+        if not answers:
+            return "it has no answer"
+        needed = row.passage_ids if isinstance(row, WithContexts) else ()
+        known = {"answers": answers, **({"passage_ids": needed} if needed else {})}
+        return dataset.example(
+            id=row.id or dataset.make_id(row.question), question=row.question, subset=entry.subset, **known
+        )
 
-for _data in OPEN_DOMAIN_SETS:
-    source(
-        _data.name,
-        about=_data.about,
-        licence=_data.licence,
-        home=f"https://huggingface.co/datasets/{_data.hub}",
-    )(partial(load_open_domain, _data))
+    return dataset.build_dataset(data.name, entries, to_example, source=str(path or data.hub))

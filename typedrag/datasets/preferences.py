@@ -11,22 +11,9 @@ from pydantic import Field
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Reference, SubQuestion
-from typedrag.datasets.dataset import Dataset, build_dataset, example, given_path, make_id, source
-from typedrag.datasets.reading import (
-    Entry,
-    Id,
-    Layout,
-    ReferenceRow,
-    SubQuestionRow,
-    Text,
-    choose_subsets,
-    download,
-    find_files,
-    misfit,
-    parse,
-    read_rows,
-    renamed,
-)
+from typedrag.datasets import reading
+from typedrag.datasets.dataset import Dataset, build_dataset, example, given_path, make_id
+from typedrag.datasets.reading import Entry, Id, Layout, ReferenceRow, SubQuestionRow, Text, misfit, parse, read_rows
 from typedrag.text.words import split_words
 
 WEBGPT_HOME = "https://openaipublic.blob.core.windows.net/webgpt-answer-viewer/comparisons.jsonl"
@@ -47,12 +34,6 @@ class _WebGptRow(Layout):
     score_1: float
 
 
-@source(
-    "webgpt",
-    about="about 19,600 pairs of answers with references, and by how much people prefer one",
-    licence="none stated; OpenAI's WebGPT comparisons",
-    home="https://huggingface.co/datasets/openai/webgpt_comparisons",
-)
 def load_webgpt(
     path: Path | None = None, subset: str | None = None, first_words: str = "", least_words: int = 0
 ) -> Dataset:
@@ -69,9 +50,9 @@ def load_webgpt(
         first_words: Only questions that begin with one of these words, such as `why,how`; by default all.
         least_words: The fewest words that both answers have.
     """
-    file = find_files(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else download(WEBGPT_HOME)
+    file = reading.find_files(path, {"webgpt": ("comparisons.jsonl",)})[0][1] if path else reading.download(WEBGPT_HOME)
     dataset = build_dataset("webgpt", _comparisons(file), _webgpt_example, source=str(path or WEBGPT_HOME))
-    subsets = choose_subsets(sorted({example.subset for example in dataset.examples}), subset)
+    subsets = reading.choose_subsets(sorted({example.subset for example in dataset.examples}), subset)
     begins = {word.strip().lower() for word in first_words.split(",") if word.strip()}
 
     def is_wanted(example: dspy.Example) -> bool:
@@ -129,12 +110,6 @@ class _PairsRow(Layout):
     subset: Text | None = None
 
 
-@source(
-    "pairs",
-    about="pairs of answers of your own, and which one people prefer: a .jsonl file, with its fields mapped",
-    licence="its own",
-    home="",
-)
 def load_pairs(path: Path | None = None, fields: Mapping[str, str] | None = None) -> Dataset:
     """Read pairs of answers.
 
@@ -149,19 +124,15 @@ def load_pairs(path: Path | None = None, fields: Mapping[str, str] | None = None
     file = given_path(path, "dataset 'pairs' is read from a file")
 
     def to_example(entry: Entry) -> dspy.Example | str:
-        named = renamed(entry, tuple(_PairsRow.model_fields), fields or {})
+        named = reading.renamed(entry, tuple(_PairsRow.model_fields), fields or {})
         if isinstance(named["preference"], int) and not isinstance(named["preference"], bool):
             named["preference"] = float(named["preference"])
         row = parse(_PairsRow, entry._replace(value={k: value for k, value in named.items() if value is not None}))
         if row.preference == 0:
             return _TIE
-        return example(
-            id=row.id or make_id(row.question, row.first, row.second),
-            question=row.question,
-            answers_compared=(row.first, row.second),
-            preference=row.preference,
-            **({"subset": row.subset} if row.subset else {}),
-        )
+        known = {"answers_compared": (row.first, row.second), "preference": row.preference}
+        known |= {"subset": row.subset} if row.subset else {}
+        return example(id=row.id or make_id(row.question, row.first, row.second), question=row.question, **known)
 
     return build_dataset("pairs", read_rows(file), to_example, source=str(file))
 
@@ -192,8 +163,6 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MadeAnswer:
-    """An answer that was made for a test, with its kind."""
-
     kind: AnswerKind
     text: str
 
@@ -213,20 +182,9 @@ class _FabricationsRow(Layout):
     subset: Text | None = None
 
 
-@source(
-    FABRICATIONS,
-    about="a right answer and fabrications to each question, made by `typedrag datasets build fabrications`",
-    licence="that of what it was made from",
-    home="",
-)
 def load_fabrications(path: Path | None = None) -> Dataset:
-    """Read the fabrications that a builder made.
-
-    An example's `candidates` are `MadeAnswer`s, the right one first; `answers` are the short gold answers, and
-    `references` those of the question's own dataset. `sub_questions` are those of the row, if it has any.
-    """
-    problem = "fabrications are read from a file"
-    file = given_path(path, problem, "Build them: typedrag datasets build fabrications")
+    """Read the fabrications that a builder made. An example's `candidates` are `MadeAnswer`s, the right one first."""
+    file = given_path(path, "fabrications are read from a file", "Build them: typedrag datasets build fabrications")
 
     def to_example(entry: Entry) -> dspy.Example:
         row = parse(_FabricationsRow, entry)

@@ -33,14 +33,8 @@ TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 class Entry(NamedTuple):
-    """A row as read from a file.
-
-    Attributes:
-        value: Plain JSON values; in CSV and TSV files the cells as text.
-        place: File and line, for messages. Entries of a JSON file have no lines: for them, file and
-            position, as in `dev.json, data[3]`.
-        subset: The subset of its file or split; may be empty.
-    """
+    """A row of plain JSON values (in CSV and TSV files, of texts), its file and line or position for messages, as in
+    `dev.json, data[3]`, and the subset of its file or split, which may be empty."""
 
     value: Any
     place: str

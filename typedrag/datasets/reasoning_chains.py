@@ -13,11 +13,7 @@ from typedrag.datasets.reading import Id, Layout, Text, parse, read_rows
 
 
 class ContextPassage(NamedTuple):
-    """A passage that comes with a question.
-
-    Attributes:
-        needed: Whether a good answer needs it.
-    """
+    """A passage that comes with a question, and whether a good answer needs it."""
 
     title: str
     text: str
@@ -76,12 +72,8 @@ class WithContexts(Layout):
 
 @dataclass(frozen=True)
 class ChainStep:
-    """One step of a reasoning chain: a question and its answer.
-
-    Attributes:
-        query: The question as it is asked once the earlier steps are answered.
-        relevant: The passages that answer it; empty if they are not known.
-    """
+    """A question, as it is asked once the earlier steps are answered, its answer and the passages that give it, if
+    known."""
 
     query: str
     answer: str
@@ -90,12 +82,7 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class ReasoningChain:
-    """A question and the steps that lead to its answer.
-
-    Attributes:
-        steps: The steps in order; the last step's answer is the answer to the question, or settles it.
-        noise: Passages that none of the steps needs.
-    """
+    """A question and the steps that lead to its answer, the last step's, and passages that none of the steps needs."""
 
     id: str
     question: str
@@ -124,11 +111,8 @@ class _Musique(Layout):
 
 
 def musique_chains(path: Path) -> Iterator[ReasoningChain]:
-    """Yield the chains of a file musique_ans_v1.0_train.jsonl or the like.
-
-    A step may name an earlier answer by `#1`, which that answer replaces. It may also be only
-    `SUBJECT >> RELATION`, which is turned into a question.
-    """
+    """Yield the chains of a file musique_ans_v1.0_train.jsonl or the like. A step may name an earlier answer by `#1`,
+    or be only `SUBJECT >> RELATION`, which is turned into a question."""
     for entry in read_rows(path):
         row = parse(_Musique, entry)
         passages = {p.idx: Passage(f"{row.id}#{p.idx}", p.paragraph_text, p.title) for p in row.paragraphs}
@@ -157,10 +141,7 @@ class _Wiki(Layout):
 
 
 def two_wiki_chains(path: Path) -> Iterator[ReasoningChain]:
-    """Yield the chains of 2WikiMultihopQA's train.json or dev.json: each evidence is a step.
-
-    A row without evidences has no chain and is skipped.
-    """
+    """Yield the chains of 2WikiMultihopQA's train.json or dev.json: each evidence is a step."""
     for entry in read_rows(path):
         row = parse(_Wiki, entry)
         if not row.evidences:

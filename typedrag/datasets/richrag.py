@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -11,21 +10,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import Passage, Reference
-from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, official_splits, source, text_hash
-from typedrag.datasets.reading import (
-    Entry,
-    Id,
-    Layout,
-    Text,
-    choose_subsets,
-    download,
-    find_files,
-    misfit,
-    parse,
-    read_json,
-    read_rows,
-    read_subsets,
-)
+from typedrag.datasets import reading
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, official_splits, text_hash
+from typedrag.datasets.reading import Entry, Id, Layout, Text, choose_subsets, misfit, parse, read_rows
 from typedrag.files.text_files import write_text
 
 PARTS = ("train", "dev", "test")
@@ -49,12 +36,6 @@ class _Row(Layout):
     subas: Annotated[list[Text], Field(min_length=1)]
 
 
-@source(
-    "richrag",
-    about="questions with sub-aspects and sub-answers as RichRAG's authors publish them, of WikiPassageQA or WikiAsp",
-    licence="none stated; texts of Wikipedia: CC BY-SA",
-    home=HOME,
-)
 def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read a data file of RichRAG's authors, as their code reads it: `wikipassageqa_…_test.…jsonl` and the like.
 
@@ -66,36 +47,34 @@ def load_richrag(path: Path | None = None, subset: str | None = None) -> Dataset
     """
     if path is None:
         raise InputError("dataset 'richrag' is read from files of its authors", f"Fetch them from {HOME}: --path")
-    return build_dataset("richrag", _rows(path, choose_subsets(PARTS, subset)), _example, source=str(path))
 
+    def rows() -> Iterator[Entry]:
+        files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        for part in choose_subsets(PARTS, subset):
+            named = [file for file in files if part in file.name]
+            if len(named) > 1:
+                many = f"{path} holds {len(named)} files of part '{part}', such as {named[0].name}"
+                raise InputError(many, "Name one file: --path")
+            for file in named:
+                yield from read_rows(file, part)
 
-def _rows(path: Path, subsets: list[str]) -> Iterator[Entry]:
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    for part in subsets:
-        named = [file for file in files if part in file.name]
-        if len(named) > 1:
-            raise InputError(
-                f"{path} holds {len(named)} files of part '{part}', such as {named[0].name}", "Name one file: --path"
-            )
-        for file in named:
-            yield from read_rows(file, part)
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_Row, entry)
+        answers = row.answers or row.answer
+        if not answers:
+            raise misfit(entry.place, "it has no answer")
+        if len(row.subqs) != len(row.subas):
+            raise misfit(entry.place, f"it has {len(row.subqs)} sub-aspects and {len(row.subas)} sub-answers")
+        return example(
+            id=make_id(entry.subset, row.question, *answers),
+            question=row.question,
+            subset=entry.subset,
+            references=(Reference("\n".join(answers), 1),),
+            aspects=tuple(sub.removeprefix(row.question).lstrip(" :") or sub for sub in row.subqs),
+            sub_answers=tuple(row.subas),
+        )
 
-
-def _example(entry: Entry) -> dspy.Example:
-    row = parse(_Row, entry)
-    answers = row.answers or row.answer
-    if not answers:
-        raise misfit(entry.place, "it has no answer")
-    if len(row.subqs) != len(row.subas):
-        raise misfit(entry.place, f"it has {len(row.subqs)} sub-aspects and {len(row.subas)} sub-answers")
-    return example(
-        id=make_id(entry.subset, row.question, *answers),
-        question=row.question,
-        subset=entry.subset,
-        references=(Reference("\n".join(answers), 1),),
-        aspects=tuple(sub.removeprefix(row.question).lstrip(" :") or sub for sub in row.subqs),
-        sub_answers=tuple(row.subas),
-    )
+    return build_dataset("richrag", rows(), to_example, source=str(path))
 
 
 DOMAINS = (
@@ -122,12 +101,6 @@ class _Title(Layout):
     title: Text
 
 
-@source(
-    "wikiasp",
-    about="Wikipedia articles of 20 domains: a summary is asked for, and answered aspect by aspect",
-    licence="CC BY-SA 4.0",
-    home="https://github.com/neulab/wikiasp",
-)
 def load_wikiasp(path: Path | None = None, subset: str | None = None, per_domain: int | None = None) -> Dataset:
     """Read WikiAsp as open-domain questions (RichRAG, appendix A).
 
@@ -151,51 +124,47 @@ def load_wikiasp(path: Path | None = None, subset: str | None = None, per_domain
             f"Name a copy whose rows have a field 'title', or that has a file {TITLES}: --path",
         )
     titles_file = (path if path.is_dir() else path.parent) / TITLES
-    rows = (parse(_Title, entry) for entry in read_rows(titles_file)) if titles_file.exists() else ()
-    titles = {row.exid: row.title for row in rows}
-    dataset = build_dataset(
-        "wikiasp", _wikiasp_rows(path, subset), partial(_wikiasp_example, titles=titles), source=str(path)
-    )
+    titled = (parse(_Title, entry) for entry in read_rows(titles_file)) if titles_file.exists() else ()
+    titles = {row.exid: row.title for row in titled}
+
+    def rows() -> Iterator[Entry]:
+        there = [name for name in choose_subsets(DOMAINS, subset) if subset or (path / name).is_dir()]
+        for folder in [path / name for name in there] or [path]:
+            for part, file in reading.find_files(folder, WIKIASP_FILES):
+                domain = file.parent.name
+                for row in read_rows(file, domain if domain in DOMAINS else ""):
+                    yield row._replace(value={**row.value, "part": part}) if isinstance(row.value, dict) else row
+
+    def to_example(entry: Entry) -> dspy.Example | str:
+        row = parse(_WikiAspRow, entry)
+        title = row.title or titles.get(row.exid, "")
+        if not title:
+            return f"the title of article '{row.exid}' is not known"
+        if len(row.targets) < LEAST_ASPECTS:
+            return f"article '{row.exid}' has fewer than {LEAST_ASPECTS} aspects"
+        aspects, summaries = zip(*row.targets, strict=True)
+        return example(
+            id=row.exid,
+            question=f"Generate a summary about {title}",
+            subset=entry.subset,
+            part=row.part,
+            references=(Reference(" ".join(summaries), 1),),
+            aspects=aspects,
+            sub_answers=summaries,
+        )
+
+    dataset = build_dataset("wikiasp", rows(), to_example, source=str(path))
     if per_domain is not None:
-        dataset = replace(dataset, examples=tuple(_dealt(dataset.examples, per_domain)))
+        by_domain: dict[str, list[dspy.Example]] = {}
+        for article in dataset.examples:
+            by_domain.setdefault(article.subset, []).append(article)
+        dealt = (
+            article.copy(part={0: "test", 1: "valid"}.get(place % _SHARES, "train"))
+            for articles in by_domain.values()
+            for place, article in enumerate(sorted(articles, key=lambda e: text_hash(e.id))[:per_domain])
+        )
+        dataset = replace(dataset, examples=tuple(dealt))
     return replace(dataset, splits=official_splits(dataset.examples, "part"))
-
-
-def _dealt(examples: Iterable[dspy.Example], per_domain: int) -> Iterator[dspy.Example]:
-    """Yield the articles drawn from each domain by their hashes, with the part that each is dealt to."""
-    by_domain: dict[str, list[dspy.Example]] = {}
-    for article in examples:
-        by_domain.setdefault(article.subset, []).append(article)
-    for articles in by_domain.values():
-        for place, article in enumerate(sorted(articles, key=lambda e: text_hash(e.id))[:per_domain]):
-            yield article.copy(part={0: "test", 1: "valid"}.get(place % _SHARES, "train"))
-
-
-def _wikiasp_rows(path: Path, subset: str | None) -> Iterator[Entry]:
-    there = [name for name in choose_subsets(DOMAINS, subset) if subset or (path / name).is_dir()]
-    for folder in [path / name for name in there] or [path]:
-        for part, file in find_files(folder, WIKIASP_FILES):
-            domain = file.parent.name
-            for row in read_rows(file, domain if domain in DOMAINS else ""):
-                yield row._replace(value={**row.value, "part": part}) if isinstance(row.value, dict) else row
-
-
-def _wikiasp_example(entry: Entry, *, titles: dict[str, str]) -> dspy.Example | str:
-    row = parse(_WikiAspRow, entry)
-    title = row.title or titles.get(row.exid, "")
-    if not title:
-        return f"the title of article '{row.exid}' is not known"
-    if len(row.targets) < LEAST_ASPECTS:
-        return f"article '{row.exid}' has fewer than {LEAST_ASPECTS} aspects"
-    return example(
-        id=row.exid,
-        question=f"Generate a summary about {title}",
-        subset=entry.subset,
-        part=row.part,
-        references=(Reference(" ".join(summary for _, summary in row.targets), 1),),
-        aspects=tuple(aspect for aspect, _ in row.targets),
-        sub_answers=tuple(summary for _, summary in row.targets),
-    )
 
 
 WIKIPASSAGEQA_FILES = {part: (f"{part}.tsv",) for part in ("train", "dev", "test")}
@@ -210,12 +179,6 @@ class _WikiPassageQaRow(Layout):
     RelevantPassages: Text
 
 
-@source(
-    "wikipassageqa",
-    about="about 4,200 non-factoid questions on 863 Wikipedia articles, with the passages that answer them",
-    licence="none stated; texts of Wikipedia: CC BY-SA",
-    home="https://ciir.cs.umass.edu/downloads/wikipassageqa/",
-)
 def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read WikiPassageQA.
 
@@ -227,36 +190,32 @@ def load_wikipassageqa(path: Path | None = None, subset: str | None = None) -> D
         path: The unpacked folder, or one of its .tsv files, with document_passages.json beside it.
     """
     folder = path or next(
-        (p.parent for p in download(WIKIPASSAGEQA_HOME, extract=True).rglob(PASSAGES)), Path(PASSAGES)
+        (p.parent for p in reading.download(WIKIPASSAGEQA_HOME, extract=True).rglob(PASSAGES)), Path(PASSAGES)
     )
     passages = (folder if folder.is_dir() else folder.parent) / PASSAGES
     if not passages.exists():
         raise InputError(f"there is no {passages}", "It belongs to WikiPassageQA and holds the texts of the passages")
-    to_example = partial(_wikipassageqa_example, documents=read_json(passages), file=passages.name)
-    return build_dataset(
-        "wikipassageqa",
-        read_subsets(folder, WIKIPASSAGEQA_FILES, subset),
-        to_example,
-        source=str(path or WIKIPASSAGEQA_HOME),
-    )
+    documents: dict[str, dict[str, str]] = reading.read_json(passages)
 
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_WikiPassageQaRow, entry)
+        numbers = [number.strip() for number in row.RelevantPassages.split(",")]
+        document = documents.get(row.DocumentID, {})
+        if missing := [number for number in numbers if not document.get(number)]:
+            lack = f"{passages.name} has no passage '{missing[0]}' of document '{row.DocumentID}'"
+            raise misfit(entry.place, lack)
+        texts = tuple(document[number] for number in numbers)
+        return example(
+            id=f"{entry.subset}-{row.QID}",
+            question=row.Question,
+            subset=entry.subset,
+            references=(Reference(" ".join(texts), 1),),
+            passage_ids=tuple(f"{row.DocumentID}_{number}" for number in numbers),
+            passage_texts=texts,
+        )
 
-def _wikipassageqa_example(entry: Entry, *, documents: dict[str, dict[str, str]], file: str) -> dspy.Example:
-    row = parse(_WikiPassageQaRow, entry)
-    numbers = [number.strip() for number in row.RelevantPassages.split(",")]
-    passages = documents.get(row.DocumentID, {})
-    for number in numbers:
-        if not passages.get(number):
-            raise misfit(entry.place, f"{file} has no passage '{number}' of document '{row.DocumentID}'")
-    texts = tuple(passages[number] for number in numbers)
-    return example(
-        id=f"{entry.subset}-{row.QID}",
-        question=row.Question,
-        subset=entry.subset,
-        references=(Reference(" ".join(texts), 1),),
-        passage_ids=tuple(f"{row.DocumentID}_{number}" for number in numbers),
-        passage_texts=texts,
-    )
+    rows = reading.read_subsets(folder, WIKIPASSAGEQA_FILES, subset)
+    return build_dataset("wikipassageqa", rows, to_example, source=str(path or WIKIPASSAGEQA_HOME))
 
 
 Label = Annotated[int, Field(ge=0)]

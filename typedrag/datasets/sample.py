@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
-from typedrag.datasets.dataset import Dataset, build_dataset, example, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example
 from typedrag.datasets.reading import Entry
 
 FOLDER = Path(__file__).with_name("sample")
@@ -15,13 +15,7 @@ PASSAGES = FOLDER / "passages.jsonl"
 
 @dataclass(frozen=True)
 class SampleQuestion:
-    """A question over the sample corpus.
-
-    Attributes:
-        id: Its type and a number.
-        question_type: The type it was written for.
-        passage_ids: The passages that a good answer needs.
-    """
+    """A question over the sample corpus, and the passages that a good answer needs."""
 
     id: str
     question: str
@@ -37,12 +31,6 @@ def sample_questions() -> list[SampleQuestion]:
     ]
 
 
-@source(
-    "sample",
-    about="24 questions over the sample corpus, four of each non-factoid type, with the passages they need",
-    licence="Apache-2.0",
-    home="the package",
-)
 def load_sample(path: Path | None = None) -> Dataset:
     """The sample questions, with `question_type` and `passage_ids`."""
     if path:

@@ -7,11 +7,9 @@ import dspy
 from pydantic import Field
 
 from typedrag.core.question_types import SubQuestionType
-from typedrag.datasets.dataset import Dataset, build_dataset, example, given_path, make_id, source
+from typedrag.datasets.dataset import Dataset, build_dataset, example, given_path, make_id
 from typedrag.datasets.reading import Entry, Id, Layout, Text, hub_rows, misfit, parse, read_subsets
 
-_HOME = "https://arxiv.org/abs/2410.15531"
-_LICENCE = "Apache-2.0 (Xie et al. 2024)"
 _NO_HOME = ("the labels of sub-questions have no home on the hub", "Name a copy: --path")
 
 
@@ -19,6 +17,22 @@ class _Typed(Layout):
     question: Text
     sub_question: Text
     labels: list[Annotated[SubQuestionType, Field(strict=False)]] = Field(min_length=1)
+
+
+def load_sub_question_types(path: Path | None = None) -> Dataset:
+    """Read the types that people gave to sub-questions: a file types.jsonl, or its folder.
+
+    An example is a sub-question: `sub_question`, the `question` it belongs to, and `annotated_types`, the
+    `SubQuestionType` that each annotator chose (`labels`), in the order of the source.
+    """
+
+    def to_example(entry: Entry) -> dspy.Example:
+        row = parse(_Typed, entry)
+        known = {"question": row.question, "sub_question": row.sub_question, "annotated_types": tuple(row.labels)}
+        return example(id=make_id(row.question, row.sub_question), **known)
+
+    rows = read_subsets(given_path(path, *_NO_HOME), {"types": ("types.jsonl",)})
+    return build_dataset("sub-question-types", rows, to_example, source=str(path))
 
 
 class _Judged(Layout):
@@ -30,51 +44,11 @@ class _Judged(Layout):
     fragment: str | None
 
 
-@source(
-    "sub-question-types",
-    about="sub-questions that four people called core, background or follow-up",
-    licence=_LICENCE,
-    home=_HOME,
-)
-def load_sub_question_types(path: Path | None = None) -> Dataset:
-    """Read the types that people gave to sub-questions.
-
-    An example is a sub-question: `sub_question`, the `question` it belongs to, and
-    `annotated_types`, the `SubQuestionType` that each annotator chose, in the order of the source.
-
-    Args:
-        path: A file types.jsonl with `question`, `sub_question` and `labels`, or its folder.
-    """
-
-    def to_example(entry: Entry) -> dspy.Example:
-        row = parse(_Typed, entry)
-        return example(
-            id=make_id(row.question, row.sub_question),
-            question=row.question,
-            sub_question=row.sub_question,
-            annotated_types=tuple(row.labels),
-        )
-
-    rows = read_subsets(given_path(path, *_NO_HOME), {"types": ("types.jsonl",)})
-    return build_dataset("sub-question-types", rows, to_example, source=str(path))
-
-
-@source(
-    "sub-question-coverage",
-    about="whether an answer of a search engine answers a sub-question, and where, by people",
-    licence=_LICENCE,
-    home=_HOME,
-)
 def load_sub_question_coverage(path: Path | None = None) -> Dataset:
-    """Read people's judgments of coverage.
+    """Read people's judgments of coverage: a file coverage.jsonl, or its folder.
 
-    An example is an answer with a sub-question: `question`, `answer`, `sub_question`, the truth value
-    `covered`, and the `fragment` of the answer that covers it, empty if none does. Its subset is
-    the engine that answered.
-
-    Args:
-        path: A file coverage.jsonl with `question`, `engine`, `answer`, `sub_question`, `covered`
-            and `fragment`, or its folder.
+    An example is an answer with a sub-question: `question`, `answer`, `sub_question`, the truth value `covered`, and
+    the `fragment` of the answer that covers it, empty if none does. Its subset is the `engine` that answered.
     """
 
     def to_example(entry: Entry) -> dspy.Example:
@@ -109,26 +83,16 @@ class _ResearchyRow(Layout):
     documents: list[_Clicked] = Field(default=[], validation_alias="DocStream")
 
 
-@source(
-    "researchy-questions",
-    about="about 96,000 search queries that are non-factoid, many-sided and took their users much effort",
-    licence="CDLA-Permissive-2.0",
-    home="https://huggingface.co/datasets/corbyrosset/researchy_questions",
-)
 def load_researchy_questions(path: Path | None = None, subset: str | None = None) -> Dataset:
-    """Read Researchy Questions.
+    """Read Researchy Questions, from `researchy_questions.train.jsonl` or `.test.jsonl`, their folder, or the hub.
 
-    `passage_ids` are the ClueWeb22 documents that users clicked, in the order of the source; `subset` is
-    the authors' own split.
-
-    Args:
-        path: A file `researchy_questions.train.jsonl` or `.test.jsonl`, or their folder.
+    `passage_ids` are the ClueWeb22 documents that users clicked; `subset` is the authors' own split.
     """
 
     def to_example(entry: Entry) -> dspy.Example:
         row = parse(_ResearchyRow, entry)
-        documents = dict.fromkeys(clicked.document for clicked in row.documents)
-        return example(id=row.id, question=row.question, subset=entry.subset, passage_ids=tuple(documents))
+        documents = tuple(dict.fromkeys(clicked.document for clicked in row.documents))
+        return example(id=row.id, question=row.question, subset=entry.subset, passage_ids=documents)
 
     if path:
         rows = read_subsets(path, RESEARCHY_FILES, subset)

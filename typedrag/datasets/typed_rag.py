@@ -10,25 +10,9 @@ from pydantic import AliasChoices, Field
 
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Reference
-from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id, source
-from typedrag.datasets.reading import (
-    Entry,
-    Id,
-    Layout,
-    Text,
-    TypeName,
-    all_listed,
-    choose_subsets,
-    download,
-    find_files,
-    hub_rows,
-    members,
-    misfit,
-    parse,
-    read_json,
-    read_rows,
-    read_subsets,
-)
+from typedrag.datasets import reading
+from typedrag.datasets.dataset import Dataset, build_dataset, example, make_id
+from typedrag.datasets.reading import Entry, Id, Layout, Text, TypeName, choose_subsets, misfit, parse, read_rows
 
 SUBSETS = ("nq", "squad", "trivia", "hotpotqa", "musique", "2wikimultihopqa")
 WIKI_NFQA_FILES = {name: (f"{name}.jsonl", f"{name}/annotated_odqa_nf_test.jsonl") for name in SUBSETS}
@@ -45,12 +29,6 @@ class _WikiNfqaRow(Layout):
     predicted_type: Annotated[QuestionType, Field(strict=False)] | None = None
 
 
-@source(
-    "wiki-nfqa",
-    about="945 non-factoid questions on Wikipedia, each with about 11 answers that GPT-4o labelled 0 to 3",
-    licence="CC BY-SA 4.0",
-    home="https://huggingface.co/datasets/oneonlee/Wiki-NFQA",
-)
 def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read Wiki-NFQA.
 
@@ -65,46 +43,45 @@ def load_wiki_nfqa(path: Path | None = None, subset: str | None = None) -> Datas
             `SUBSET/annotated_odqa_nf_test.jsonl` files, or a file that `typedrag datasets build
             wiki-nfqa` made, whose rows name their subsets.
     """
-    return build_dataset(
-        "wiki-nfqa", _wiki_nfqa_rows(path, subset), _wiki_nfqa_example, source=str(path or WIKI_NFQA_HUB)
-    )
 
+    def rows() -> Iterable[Entry]:
+        if path is None:
+            subsets = choose_subsets(SUBSETS, subset)
+            hub = reading.hub_rows(WIKI_NFQA_HUB, {"test": "test"}, config="reference_answer_list")
+            return (row for each in hub if (row := each._replace(subset=_hub_subset(each))).subset in subsets)
+        if path.is_file():  # all of its rows may name their subsets, as a builder's do
+            named = [
+                row._replace(subset=name if isinstance(name, str) else "")
+                for row in read_rows(path)
+                for name in [row.value.get("subset") if isinstance(row.value, dict) else None]
+            ]
+            if named and all(row.subset for row in named):
+                subsets = choose_subsets(sorted({row.subset for row in named}), subset)
+                return [row for row in named if row.subset in subsets]
+        return reading.read_subsets(path, WIKI_NFQA_FILES, subset)
 
-def _wiki_nfqa_rows(path: Path | None, subset: str | None) -> Iterable[Entry]:
-    """The rows of the hub; or of a file if all of them name their subset, else those of the authors' files."""
-    if path is None:
-        subsets = choose_subsets(SUBSETS, subset)
-        rows = hub_rows(WIKI_NFQA_HUB, {"test": "test"}, config="reference_answer_list")
-        return (row for each in rows if (row := each._replace(subset=_hub_subset(each))).subset in subsets)
-    if path.is_file():
-        known = [(row, row.value.get("subset") if isinstance(row.value, dict) else None) for row in read_rows(path)]
-        named = [row._replace(subset=name if isinstance(name, str) else "") for row, name in known]
-        if named and all(row.subset for row in named):
-            subsets = choose_subsets(sorted({row.subset for row in named}), subset)
-            return [row for row in named if row.subset in subsets]
-    return read_subsets(path, WIKI_NFQA_FILES, subset)
+    def to_example(entry: Entry) -> dspy.Example | str:
+        row = parse(_WikiNfqaRow, entry)
+        if len(row.answer_list) != len(row.answer_label):
+            raise misfit(entry.place, f"it has {len(row.answer_list)} answers and {len(row.answer_label)} labels")
+        if len(set(row.answer_label)) < 2:
+            return "all its answers have the same label"
+        order = sorted(range(len(row.answer_label)), key=lambda n: -row.answer_label[n])
+        by_author = row.answer_dict or {}
+        written = [(author, text) for author, texts in by_author.items() for text in (texts or {}).values() if text]
+        is_complete = [text for _, text in written] == row.answer_list
+        answers = row.answers or [text for text in (by_author.get("ground_truth") or {}).values() if text]
+        return example(
+            id=row.question_id,
+            question=row.question_text,
+            subset=entry.subset,
+            references=tuple(Reference(row.answer_list[n], row.answer_label[n]) for n in order),
+            reference_authors=tuple(written[n][0] for n in order) if is_complete else (),
+            answers=reading.all_listed(answers),
+            **({"predicted_type": row.predicted_type} if row.predicted_type else {}),
+        )
 
-
-def _wiki_nfqa_example(entry: Entry) -> dspy.Example | str:
-    row = parse(_WikiNfqaRow, entry)
-    if len(row.answer_list) != len(row.answer_label):
-        raise misfit(entry.place, f"it has {len(row.answer_list)} answers and {len(row.answer_label)} labels")
-    if len(set(row.answer_label)) < 2:
-        return "all its answers have the same label"
-    order = sorted(range(len(row.answer_label)), key=lambda n: -row.answer_label[n])
-    by_author = (row.answer_dict or {}).items()
-    written = [(author, text) for author, texts in by_author for text in (texts or {}).values() if text]
-    is_complete = [text for _, text in written] == row.answer_list
-    answers = row.answers or [text for text in ((row.answer_dict or {}).get("ground_truth") or {}).values() if text]
-    return example(
-        id=row.question_id,
-        question=row.question_text,
-        subset=entry.subset,
-        references=tuple(Reference(row.answer_list[n], row.answer_label[n]) for n in order),
-        reference_authors=tuple(written[n][0] for n in order) if is_complete else (),
-        answers=all_listed(answers),
-        **({"predicted_type": row.predicted_type} if row.predicted_type else {}),
-    )
+    return build_dataset("wiki-nfqa", rows(), to_example, source=str(path or WIKI_NFQA_HUB))
 
 
 def _hub_subset(entry: Entry) -> str:
@@ -129,12 +106,6 @@ class _LinkagePassage(Layout):
     label: int
 
 
-@source(
-    "antique",
-    about="500 questions from Yahoo! Answers, each with about 20 answers labelled 1 (off topic) to 4 (convincing)",
-    licence="none stated; content of Yahoo! Answers, for research (Hashemi et al. 2020; Yang et al. 2024)",
-    home="https://github.com/babyyang525/LINKAGE-Listwise-NFQA-Evaluation",
-)
 def load_antique(path: Path | None = None, passage_prefix: str = "antique-") -> Dataset:
     """Read ANTIQUE as the LINKAGE authors prepared it.
 
@@ -148,12 +119,6 @@ def load_antique(path: Path | None = None, passage_prefix: str = "antique-") -> 
     return _load_linkage("antique", path, "ANTIQUE.json", 3, passage_prefix)
 
 
-@source(
-    "trec-dl-nf",
-    about="non-factoid questions of TREC Deep Learning with passages labelled 0 (irrelevant) to 3 (perfect)",
-    licence="MS MARCO: non-commercial research only",
-    home="https://github.com/babyyang525/LINKAGE-Listwise-NFQA-Evaluation",
-)
 def load_trec_dl_nf(path: Path | None = None, passage_prefix: str = "msmarco-") -> Dataset:
     """Read TREC-DL-NF as the LINKAGE authors prepared it; like `load_antique`, but on another scale.
 
@@ -164,16 +129,16 @@ def load_trec_dl_nf(path: Path | None = None, passage_prefix: str = "msmarco-") 
 
 def _load_linkage(name: str, path: Path | None, file_name: str, least_label: int, prefix: str) -> Dataset:
     if path:
-        [(_, file)] = find_files(path, {name: (file_name, file_name.lower())})
+        [(_, file)] = reading.find_files(path, {name: (file_name, file_name.lower())})
     else:
-        file = download(f"{LINKAGE_HOME}/{file_name}")
-    questions = read_json(file)
+        file = reading.download(f"{LINKAGE_HOME}/{file_name}")
+    questions = reading.read_json(file)
     if not isinstance(questions, dict):
         raise misfit(str(file), "it is no JSON object of questions")
 
     def to_example(entry: Entry) -> dspy.Example:
         question, value = entry.value
-        passages = [parse(_LinkagePassage, member) for member in members(entry._replace(value=value))]
+        passages = [parse(_LinkagePassage, member) for member in reading.members(entry._replace(value=value))]
         passages.sort(key=lambda passage: -passage.label)
         needed = [passage for passage in passages if passage.label >= least_label]
         if not question.strip() or not passages:
@@ -202,12 +167,6 @@ class _NfCatsRow(Layout):
     annotated_by: str = ""
 
 
-@source(
-    "nf-cats",
-    about="about 12,000 questions labelled with one of eight categories, by people and by clustering",
-    licence="MIT",
-    home="https://github.com/Lurunchik/NF-CATS",
-)
 def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset:
     """Read NF-CATS.
 
@@ -218,18 +177,17 @@ def load_nf_cats(path: Path | None = None, subset: str | None = None) -> Dataset
         path: A file train.csv, valid.csv or test.csv, or their folder.
     """
     if path:
-        files = find_files(path, NF_CATS_FILES, subset)
-    else:  # read file by file: the cache's file names do not tell their kind
-        files = [
-            (part, download(f"{NF_CATS_HOME}/{NF_CATS_FILES[part][0]}"))
-            for part in choose_subsets(list(NF_CATS_FILES), subset)
-        ]
+        files = reading.find_files(path, NF_CATS_FILES, subset)
+    else:
+        parts = choose_subsets(list(NF_CATS_FILES), subset)
+        files = [(part, reading.download(f"{NF_CATS_HOME}/{NF_CATS_FILES[part][0]}")) for part in parts]
 
     def to_example(entry: Entry) -> dspy.Example:
         row = parse(_NfCatsRow, entry)
         known = {"question": row.question, "question_type": row.category, "annotated_by": row.annotated_by}
         return example(id=make_id(entry.subset, row.question), subset=entry.subset, **known)
 
+    # the cache's file names do not tell their kind
     entries = chain.from_iterable(read_rows(file, part, kind=".csv") for part, file in files)
     return build_dataset("nf-cats", entries, to_example, source=str(path or NF_CATS_HOME))
 
@@ -244,12 +202,6 @@ class _EverydayRow(Layout):
     source: Text = "written"
 
 
-@source(
-    "everyday",
-    about="questions as people type them into a search box, a chat or a support desk, by type and form",
-    licence="Apache-2.0; those from NF-CATS: MIT",
-    home="the package",
-)
 def load_everyday(path: Path | None = None) -> Dataset:
     """Read questions with their `question_type`, and their form as `subset` (see `QuestionForm`).
 
@@ -263,5 +215,6 @@ def load_everyday(path: Path | None = None) -> Dataset:
         known = {"question": row.question, "question_type": row.type, "source": row.source}
         return example(id=make_id(row.form, row.question), subset=row.form, **known)
 
-    rows = read_rows(path or EVERYDAY_QUESTIONS)
-    return build_dataset("everyday", rows, to_example, source=str(path or "the package"))
+    return build_dataset(
+        "everyday", read_rows(path or EVERYDAY_QUESTIONS), to_example, source=str(path or "the package")
+    )

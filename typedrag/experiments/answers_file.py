@@ -9,7 +9,7 @@ import dspy
 
 from typedrag.core.errors import InputError
 from typedrag.core.records import ELSEWHERE, Answer, Passage, Step, Usage
-from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_rows, renamed
+from typedrag.datasets.reading import Entry, Id, Layout, Text, misfit, parse, read_json, read_rows, renamed
 from typedrag.experiments.config import ProgramConfig
 from typedrag.experiments.results import ANSWERS, read_run
 from typedrag.files.text_files import WholeText, hash_files
@@ -118,7 +118,7 @@ def read_answers(program: ProgramConfig) -> AnswersFile | None:
 def _read_file(path: Path, system: str) -> dict[tuple[str, str], GivenAnswer]:
     answers: dict[tuple[str, str], GivenAnswer] = {}
     places: dict[tuple[str, str], str] = {}
-    for entry in read_rows(path, kind="" if path.suffix else ".jsonl"):
+    for entry in _entries(path):
         values = {name: value for name, value in renamed(entry, _FIELDS, {}).items() if value is not None}
         row = parse(_Row, entry._replace(value=values))
         if not (row.id or row.question):
@@ -135,6 +135,16 @@ def _read_file(path: Path, system: str) -> dict[tuple[str, str], GivenAnswer]:
     for (text, _), answer in list(answers.items()):  # its ids may be the system's own
         answers.setdefault((text, ""), answer)
     return answers
+
+
+def _entries(path: Path) -> Iterable[Entry]:
+    """The rows of a file; those of a JSON object are its ids with their answers, as Adaptive-RAG's code writes them."""
+    if path.suffix == ".json" and isinstance(answers := read_json(path), dict):
+        for id_, answer in answers.items():
+            first = next(iter(answer), "") if isinstance(answer, list) else answer
+            yield Entry({"id": id_, "answer": first}, f"{path}, id {id_}")
+    else:
+        yield from read_rows(path, kind="" if path.suffix else ".jsonl")
 
 
 def _given(row: _Row, entry: Entry, system: str) -> GivenAnswer:

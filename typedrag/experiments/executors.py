@@ -69,10 +69,11 @@ class AskJob:
     identity: Mapping[str, Any]
     reranker: str
     lm: LMConfig
+    as_published: bool = False
 
     @contextmanager
     def __call__(self, tables: Tables, worker: str) -> Iterator[Executor]:
-        searched = self.source.open_retriever(self.index, self.retriever)
+        searched = self.source.open_retriever(self.index, self.retriever, as_published=self.as_published)
         _check_same(searched, self.identity)
         program = self.source.build(searched, open_reranker(self.reranker), self.options)
         with use_lm(open_metered(self.lm)):

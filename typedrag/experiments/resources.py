@@ -206,6 +206,8 @@ class Resources:
         key = (spec, tuple(sorted(bm25.items())))
         if key not in self._retrievers:
             self._retrievers[key] = retrieval.open_retriever(spec, self.config.index, bm25)
+            if program.as_published:
+                source.warn_other_language(self._retrievers[key])
         return self._retrievers[key]
 
     def source(self, program: ProgramConfig) -> ProgramSource:
@@ -334,7 +336,9 @@ def reranker_spec(program: ProgramConfig, source: ProgramSource) -> str:
 
 
 def bm25_settings(program: ProgramConfig, source: ProgramSource) -> dict[BM25Setting, float]:
-    return {**source.bm25, **program.bm25.settings}
+    """The settings of a program's BM25: those configured, over those it was compiled with, or the published ones."""
+    published = program.as_published and source.retrieves and not brings_index(program.retriever or source.retriever)
+    return source.choose_bm25(program.bm25.settings, as_published=published)
 
 
 def _judge_folders(metric: str, options: Mapping[str, Any]) -> dict[str, Path]:

@@ -39,15 +39,8 @@ _NOUNS = frozenset(
 
 
 class Claim(NamedTuple):
-    """A claim that something is more or less than something else.
-
-    Attributes:
-        subject: The stems of the thing that the claim is about.
-        attribute: The stem of the property in which it is more or less.
-        more: True for more, False for less.
-        rest: The stems of the rest of the claim, such as when it holds.
-        than: The stems of the thing that it is compared with; empty if the claim names none.
-    """
+    """A claim that something is more or less than something else; all but `more` are stems. `attribute` is the
+    property, `rest` when it holds and the like, and `than` is empty if nothing is compared with."""
 
     subject: frozenset[str]
     attribute: str
@@ -96,10 +89,8 @@ def _read_claim(words: list[str]) -> Claim | None:
 
 
 def exclude(one: Claim, other: Claim, compared: frozenset[str]) -> bool:
-    """True if two claims exclude each other: one thing is both more and less, or each of two is more than the other.
-
-    If X is among the things that the question compares, by their stems, "X is safer" means safer than the other.
-    """
+    """True if one thing is both more and less, or each of two is more than the other. If X is among the stems of the
+    things that the question compares, "X is safer" means safer than the other."""
     if one.attribute != other.attribute or one.rest != other.rest:
         return False
     if one.more != other.more:
@@ -128,13 +119,7 @@ _ANY = "0"
 
 
 class _Sentence(NamedTuple):
-    """A sentence, prepared to be compared.
-
-    Attributes:
-        words: Its words in their order, each number as `_ANY`.
-        content: Its content words, without negations.
-        claims: Its comparative claims.
-    """
+    """A sentence, prepared to be compared: its words have `_ANY` for numbers, its content words no negations."""
 
     text: str
     words: list[str]
@@ -145,11 +130,8 @@ class _Sentence(NamedTuple):
 
 
 def contradictions(text: str, question: str = "", support: Support | None = None) -> list[tuple[str, str]]:
-    """Pairs of sentences that exclude each other: the earliest such sentence, and the later one (or itself).
-
-    If the question compares two things, "X is safer" and "Y is safer" exclude each other. With `support`, a model
-    judges each later sentence against each earlier one.
-    """
+    """Pairs of sentences that exclude each other: the earliest such sentence, and the later one (or itself). With
+    `support`, a model judges each later sentence against each earlier one."""
     excluded_by: dict[str, str] = {}
     texts = list(dict.fromkeys(sentences(text)))
     if support:

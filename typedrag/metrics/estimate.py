@@ -33,35 +33,18 @@ def bootstrap_estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate | None:
-    """A statistic of paired samples with its bootstrap interval.
+    """A statistic of paired samples with its bootstrap interval; NaN where it is undefined.
 
     The interval is between percentiles of the bootstrap distribution. They lie further out than the confidence, by as
     much as a t interval is wider than a normal one (Hesterberg 2015, "What teachers should know about the bootstrap"):
     plain percentiles are too narrow for few units. `python -m benchmarks.verdicts` measures how often it holds the
-    truth. Resamples on which the statistic is undefined, such as a correlation of constants, are ignored.
-
-    Args:
-        statistic: A function of an array for each sample, all of one length; NaN if it is undefined.
-        samples: Observations; those at the same position belong together and are resampled together.
-        seed: The same seed gives the same interval.
-        groups: The group of each observation, such as its question. Observations of one group are not
-            independent, so whole groups are resampled.
-        confidence: The share of the bootstrap distribution within the interval.
-        resamples: The number of resamples.
-
-    Returns:
-        None if the statistic is undefined on the samples, or they are empty; without an interval if there are fewer
-        than `FEWEST_UNITS` groups.
-
-    Raises:
-        ValueError: If samples or groups differ in length.
+    truth. Whole `groups`, such as questions, are resampled. None if the statistic is undefined on the samples or they
+    are empty; without an interval if there are fewer than `FEWEST_UNITS` groups.
 
     Example:
         >>> import numpy as np
         >>> print(bootstrap_estimate(np.median, [1, 2, 3, 4, 90]), bootstrap_estimate(np.median, range(11)), sep="; ")
         3.000 (n = 5 questions); 5.000 [2.000, 8.000]
-        >>> bootstrap_estimate(np.median, []) is None
-        True
     """
     from scipy.stats import DegenerateDataWarning, bootstrap
 
@@ -124,7 +107,6 @@ def mean_estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate | None:
-    """The mean of values with its interval; None without values. See `bootstrap_estimate`."""
     return next(
         iter(mean_estimates(values, seed=seed, groups=groups, confidence=confidence, resamples=resamples)), None
     )
@@ -202,9 +184,8 @@ def pairwise_order_accuracy(
 ) -> Estimate | None:
     """The share of pairs that the scores put in the labels' order; 0.5 is chance, n the number of such pairs.
 
-    Only answers to the same question, as `groups` names it, make a pair; all pairs count the same.
-    Pairs with equal labels have no order and are left out. Pairs with equal scores count half, as
-    if the judge had guessed. `units` are resampled, such as the question of several groups; by default the groups.
+    Only answers to the same question, as `groups` names it, make a pair. Pairs with equal labels have no order and are
+    left out; pairs with equal scores count half. `units` are resampled, such as the question of several groups.
     """
     unit_of = dict(zip(groups, units if units is not None else groups, strict=True))
     right: dict[Any, float] = dict.fromkeys(unit_of.values(), 0.0)
@@ -220,10 +201,7 @@ def pairwise_order_accuracy(
 def ordered_pairs(
     scores: Sequence[float], labels: Sequence[float], groups: Sequence[Any]
 ) -> dict[Any, tuple[float, int]]:
-    """The number of pairs that the scores put in the labels' order, and of pairs that have one, by group.
-
-    See `pairwise_order_accuracy`.
-    """
+    """The number of pairs that the scores put in the labels' order, and of pairs that have one, by group."""
     places: dict[Any, list[int]] = {}
     for place, (group, _, _) in enumerate(zip(groups, scores, labels, strict=True)):
         places.setdefault(group, []).append(place)
@@ -240,10 +218,8 @@ def ordered_pairs(
 def label_agreement(
     actual: Sequence[str], predicted: Sequence[str], *, groups: Sequence[Any] | None = None, seed: int = 0
 ) -> dict[str, Estimate]:
-    """`accuracy` and `macro_f1` of a judge's labels; see `typedrag.metrics.labels`.
-
-    Macro-F1 is over the labels that occur in the sample or resample.
-    """
+    """`accuracy` and `macro_f1` of a judge's labels, the latter over the labels that occur in the sample or
+    resample."""
     names = {str(name): code for code, name in enumerate(dict.fromkeys([*actual, *predicted]))}
     codes = [[names[str(label)] for label in side] for side in (actual, predicted)]
 
@@ -263,11 +239,8 @@ def label_agreement(
 def binary_agreement(
     actual: Sequence[bool], predicted: Sequence[bool], *, groups: Sequence[Any] | None = None, seed: int = 0
 ) -> dict[str, Estimate]:
-    """`accuracy`, `precision`, `recall` and `f1` of a judge's yes or no, with yes as the positive class.
-
-    Undefined ones are left out: precision if the judge never says yes, recall if people never do, F1 if
-    neither does.
-    """
+    """`accuracy`, `precision`, `recall` and `f1` of a judge's yes or no, with yes as the positive class; undefined ones
+    are left out."""
     measures: dict[str, Callable[..., float]] = {
         "accuracy": lambda y, guess: float((y == guess).mean()),
         "precision": lambda y, guess: _ratio((y & guess).sum(), guess.sum()),

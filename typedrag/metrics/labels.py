@@ -31,12 +31,7 @@ def macro_f1(actual: Sequence[str], predicted: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class ConfusionTable:
-    """The counts of each right label with each predicted label.
-
-    Attributes:
-        labels: The labels of rows and columns.
-        counts: A row for each right label, a column for each predicted one.
-    """
+    """The counts of each right label (row) with each predicted label (column)."""
 
     labels: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
@@ -136,10 +131,8 @@ class QuestionTypeMatch(LabelMatch):
 
 
 def query_match(written: Sequence[str], expected: Sequence[str]) -> float:
-    """The mean word F1 of written and expected queries, paired one to one so that the sum is highest.
-
-    Queries without a partner, on either side, count as 0.
-    """
+    """The mean word F1 of written and expected queries, paired one to one so that the sum is highest; others count as
+    0."""
     if not written or not expected:
         return 0.0
     with import_extras("scipy"):

@@ -46,11 +46,8 @@ class PredictorCall:
 
 
 def untouched(texts: Iterable[str], by: Iterable[str], question: str, most: int = MOST_QUOTED) -> list[str]:
-    """The sentences of some texts that no other text touches, without repetitions.
-
-    A text touches a sentence if it has half of its content words, leaving out the question's, which all texts have.
-    The most important texts come first.
-    """
+    """The sentences of some texts, the most important first, that no other text touches, without repetitions. A text
+    touches a sentence if it has half of its content words, leaving out the question's, which all texts have."""
     topic = content_words(question)
     known = [content_words(text) for text in by]
     results: list[str] = []
@@ -137,11 +134,7 @@ class Metric:
 
     @classmethod
     def check_scorer(cls, scorer: object | None, **options: Any) -> None:
-        """Check that there is a scorer, the LM or its spec, if the metric needs one with these options.
-
-        Raises:
-            InputError: If it needs one and has none.
-        """
+        """Raise `InputError` if the metric needs a scorer with these options, the LM or its spec, and has none."""
         if scorer is None and cls.takes_scorer(options):
             raise InputError(f"metric '{cls.name}' needs a scorer", "Name one: --scorer SPEC")
 
@@ -150,40 +143,26 @@ class Metric:
         raise NotImplementedError
 
     def require(self, example: dspy.Example, measure: str = "") -> None:
-        """Check that an example has what the metric needs, or what one of its measures needs.
-
-        Raises:
-            NotMeasurable: If the example lacks it.
-        """
+        """Raise `NotMeasurable` if an example lacks what the metric needs, or what one of its measures needs."""
         if needs := type(self).needs:
             needs(example)
 
     def predictor_feedback(
         self, call: PredictorCall, example: dspy.Example, prediction: dspy.Prediction, scored: Scored
     ) -> str:
-        """The feedback for one predictor of the program; empty if there is none.
-
-        By default, predictors that write answers get the general feedback.
-        """
+        """The feedback for one predictor of the program; empty if there is none. By default, predictors that write
+        answers get the general feedback."""
         return scored.feedback if call.role.writes else ""
 
     def summarize(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The measures of many answers: their means, which comparisons, reports and sweeps use, and `over_all`.
-
-        Example:
-            >>> Metric().summarize([Scored(0.0, measures={"f1": 0.0}), Scored(1.0, measures={"f1": 0.5})])
-            {'f1': 0.25}
-        """
+        """The measures of many answers: their means, which comparisons, reports and sweeps use, and `over_all`."""
         names = dict.fromkeys(name for s in scored for name in s.measures)
         values = {name: [s.measures[name] for s in scored if name in s.measures] for name in names}
         means = {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
         return {**means, **(self.over_all(scored) if scored else {})}
 
     def over_all(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """The numbers that the metric defines only over all answers, at least one.
-
-        None has the name of a measure, so that each name means one thing everywhere.
-        """
+        """The numbers that the metric defines only over all answers, at least one; none has the name of a measure."""
         return {}
 
     def __call__(
@@ -228,20 +207,12 @@ def metric(cls: M) -> M:
 
 
 def takes_scorer(name: str, options: Mapping[str, Any]) -> bool:
-    """True if the metric of this name asks a scorer with these options, if there is one.
-
-    Raises:
-        InputError: If no metric has that name.
-    """
+    """True if the metric of this name asks a scorer with these options, if there is one."""
     return metric_class(name).takes_scorer(options)
 
 
 def build_metric(name: str, scorer: dspy.LM | None = None, **options: Any) -> Metric:
-    """The metric of this name with its own options; it gets the scorer only if it asks one with these.
-
-    Raises:
-        InputError: If no metric has that name, it needs a scorer and has none, or an option is unknown.
-    """
+    """The metric of this name with its own options; it gets the scorer only if it asks one with these."""
     cls = metric_class(name)
     check_options(f"metric '{name}'", cls, options, besides=("scorer",))
     try:

@@ -34,35 +34,18 @@ ReadCall: TypeAlias = Callable[[str, Any], PredictorCall | None]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of predictions that an objective has scored or failed to score.
-
-    Attributes:
-        scored: Predictions with a score.
-        failed: Predictions for which a judge's reply could not be read.
-        not_measurable: Predictions that none of the metrics could measure.
-    """
-
     scored: int = 0
     failed: int = 0
     not_measurable: int = 0
 
 
 class Objective:
-    """A weighted mean of metrics' scores, callable like a DSPy metric.
+    """A weighted mean of metrics' scores, callable like a DSPy metric and safe to call from many threads.
 
     A metric that cannot measure an example is left out of its mean. One that can measure the example, but not this
-    answer, such as faithfulness of an answer without passages, scores 0: no answer wins by escaping a metric. The score
-    does not depend on the predictor that the feedback is for. Safe to call from many threads.
-
-    Args:
-        metrics: The metrics, each with its weight, above 0.
-        read_call: Finds the call that feedback is for; without it, all predictors get the same feedback.
-
-    Attributes:
-        name: The objective in the form that `parse_objective` reads.
-
-    Raises:
-        InputError: If there is no metric, a metric is named twice, or a weight is not above 0.
+    answer, such as faithfulness of an answer without passages, scores 0: no answer wins by escaping a metric.
+    `read_call` finds the call that feedback is for; without it, all predictors get the same. `name` is what
+    `parse_objective` reads.
     """
 
     def __init__(self, metrics: Sequence[tuple[Metric, float]], read_call: ReadCall | None = None) -> None:
@@ -82,10 +65,8 @@ class Objective:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> dspy.Prediction:
-        """A prediction with the `score`, from 0 to 1, `feedback`, and each metric's own score in `scores`.
-
-        The feedback is for the predictor and call that GEPA passes, or else for the whole program.
-        """
+        """The `score`, from 0 to 1, each metric's own in `scores`, and `feedback` for the predictor and call that GEPA
+        passes, or else for the whole program."""
         measured = self._measure(gold, pred)
         total = sum(weight for _, weight, _ in measured)
         score = sum(weight * scored.score for _, weight, scored in measured) / total
@@ -137,15 +118,7 @@ class Objective:
 
 
 def parse_objective(spec: str) -> dict[str, float]:
-    """The weights of the metrics that a spec names; 1 by default.
-
-    Raises:
-        InputError: See `written_weights`.
-
-    Example:
-        >>> parse_objective("linkage,coverage=0.5")
-        {'linkage': 1.0, 'coverage': 0.5}
-    """
+    """The weights of the metrics that a spec such as `linkage,coverage=0.5` names; 1 by default."""
     return {name: 1.0 if weight is None else weight for name, weight in written_weights(spec).items()}
 
 
@@ -181,12 +154,7 @@ def build_objective(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     read_call: ReadCall | None = None,
 ) -> Objective:
-    """The objective of a spec such as `linkage=1,coverage=0.5`, with options by the metrics' names.
-
-    Raises:
-        InputError: If the spec cannot be read, options are given for another metric, or a metric
-            needs a scorer and has none.
-    """
+    """The objective of a spec such as `linkage=1,coverage=0.5`, with options by the metrics' names."""
     weights, options = parse_objective(spec), options or {}
     if unknown := [name for name in options if name not in weights]:
         raise InputError(f"options are given for metric '{unknown[0]}', which is not in '{spec}'", "Name it there")

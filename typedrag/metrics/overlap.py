@@ -83,10 +83,8 @@ def token_f1(prediction: str, answers: Sequence[str]) -> float:
 
 
 def contains(prediction: str, answer: str) -> bool:
-    """True if the prediction includes a gold answer, in whole words.
-
-    SQuAD drops punctuation, which joins the words around it; here punctuation may also separate words.
-    """
+    """True if the prediction includes a gold answer, in whole words. SQuAD drops punctuation, which joins the words
+    around it; here punctuation may also separate words."""
     joined = [str(normalize_text(text)) for text in (prediction, answer)]
     parted = [str(normalize_text(" ".join(split_words(_IN_NUMBERS.sub("", text))))) for text in (prediction, answer)]
     return any(bool(words) and f" {words} " in f" {text} " for text, words in (joined, parted))
@@ -171,9 +169,8 @@ def is_short(answer: str) -> bool:
 def says(text: str, answers: Sequence[str]) -> bool | None:
     """True if a text includes one of the short gold answers, with all its entities.
 
-    As `contains`, but numbers match in digits and in English words, and dates in the usual orders. A year in words
-    (nineteen forty-five) and synonyms do not match. None if a gold answer is yes or no, and no sentence of the text
-    begins with either.
+    As `contains`, but numbers match in digits and in English words, and dates in the usual orders. None if a gold
+    answer is yes or no, and no sentence of the text begins with either.
     """
     if sides := {side for a in answers if (side := normalize_text(a)) in _SIDES}:
         opening = next((m[0] for s in sentences(text) if (m := _TAKEN_SIDE.match(s))), None)

@@ -27,11 +27,8 @@ _AT_ONCE = "sub-queries"
 
 
 def retrieval_cycles(steps: Iterable[Step]) -> int:
-    """The number of successive cycles of retrieval and generation.
-
-    Queries that are retrieved for at once are one cycle, and of sub-queries that are answered at
-    once only the longest counts (HANRAG, table 8: two parallel retrievals are one step).
-    """
+    """The number of successive cycles of retrieval and generation. Queries that are retrieved for at once are one
+    cycle, and of sub-queries answered at once only the longest counts (HANRAG, table 8)."""
     cycles = 0
     for step in steps:
         if step.name == "retrieve":
@@ -73,11 +70,8 @@ class Steps(Metric):
 
 
 def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int = 10) -> dict[str, float]:
-    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k, each from 0 to 1.
-
-    If an id is ranked twice, the first place counts. Passages with a label above 0 are relevant, and nDCG uses it as
-    gain; those without a label are not.
-    """
+    """Recall@k, MRR@k (of this one ranking), MAP (its average precision) and nDCG@k, each from 0 to 1. Passages with a
+    label above 0 are relevant, and nDCG uses it as gain. If an id is ranked twice, the first place counts."""
     with import_extras("ir_measures"):
         from ir_measures import AP, RR, R, calc_aggregate, nDCG
 
@@ -92,9 +86,7 @@ def ranking_measures(ranked: Sequence[str], relevance: Mapping[str, int], k: int
 
 def coverage_table(passages: Sequence[str], sub_answers: Sequence[str], part: Part = "recall") -> NDArray[np.float64]:
     """The coverage of each sub-answer (column) by each passage (row): the mean of ROUGE-2 and ROUGE-L (φ of eq. 13).
-
-    The paper does not say which part of ROUGE; here it is recall, as for `com_rouge`.
-    """
+    The paper does not say which part of ROUGE; here it is recall, as for `com_rouge`."""
     table = [[fmean(rouge(passage, answer, part).values()) for answer in sub_answers] for passage in passages]
     return np.array(table, dtype=float).reshape(len(passages), len(sub_answers))
 
@@ -124,11 +116,8 @@ def greedy_ranking(table: Any, k: int) -> list[int]:
 
 
 def ncom(ranking: Sequence[int], table: Any) -> float | None:
-    """Comprehensiveness divided by that of the pool's silver list of the same length (NCOM).
-
-    It can exceed 1, since greedy choice does not always find the best list. None if nothing in the
-    `coverage_table` of the pool covers anything.
-    """
+    """Comprehensiveness divided by that of the pool's silver list of the same length (NCOM), which may exceed 1, as
+    greedy choice is not always best. None if nothing in the `coverage_table` covers anything."""
     if len(set(ranking)) < len(ranking):
         raise ValueError("a passage is ranked twice")
     most = comprehensiveness(greedy_ranking(table, len(ranking)), table)

@@ -29,21 +29,15 @@ KINDS = ("rouge2", "rougeL")
 
 
 def rouge(text: str, reference: str, part: Part = "fmeasure", stemmer: bool = False) -> dict[str, float]:
-    """ROUGE-2 and ROUGE-L of a text against a reference.
-
-    Recall is the share of the reference that the text has. With a stemmer, words with the same Porter stem are equal.
-    """
+    """ROUGE-2 and ROUGE-L of a text against a reference; with a stemmer, words with the same Porter stem are equal."""
     scores = rouge_scorer(KINDS, stemmer).score(reference, text)
     return {kind: float(getattr(scores[kind], part)) for kind in KINDS}
 
 
 def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer: bool = False) -> dict[str, float]:
-    """The coverage of the answers to a question's sub-aspects by a text, weighted by their length (eq. 11).
-
-    The weight of a sub-answer is its share of the words of all. The paper does not say which part of
-    ROUGE it means. Here it is recall, as in its authors' code: the F-measure of a text that covers all
-    sub-answers would fall with their number.
-    """
+    """The coverage of the answers to a question's sub-aspects by a text, weighted by their length (eq. 11). The paper
+    does not say which part of ROUGE it means. Here it is recall, as in its authors' code: the F-measure of a text that
+    covers all sub-answers would fall with their number."""
     lengths = [len(answer.split()) for answer in answers]
     if not sum(lengths):
         raise ValueError("no sub-answer has a word")
@@ -55,7 +49,6 @@ def com_rouge(text: str, answers: Sequence[str], part: Part = "recall", stemmer:
 
 @cache
 def rouge_scorer(kinds: tuple[str, ...], stemmer: bool = False) -> Any:
-    """The `RougeScorer` of some kinds, for texts of all scripts."""
     with import_extras("rouge_score"):
         from rouge_score.rouge_scorer import RougeScorer
 
@@ -125,10 +118,8 @@ _NO_LIMIT = 10**6
 
 
 def bertscore(text: str, references: Sequence[str], model: str = MODEL, layer: int | None = None) -> dict[str, float]:
-    """Precision, recall and F1 of BERTScore against the reference that fits best.
-
-    Not rescaled by a baseline. A model reads only the first tokens, often 512. An empty text scores 0.
-    """
+    """Precision, recall and F1 of BERTScore, not rescaled, against the reference that fits best; an empty text scores
+    0."""
     references = [r for r in references if r.strip()]
     if not references or not text.strip():
         return {"precision": 0.0, "recall": 0.0, "f1": 0.0}
@@ -180,7 +171,6 @@ class BERTScore(Metric):
 
 
 def cosine(text: str, other: str, model: str = BI_ENCODER) -> float:
-    """The cosine between the embeddings of two texts."""
     return cosines(text, [other], model)[0]
 
 

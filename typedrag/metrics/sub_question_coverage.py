@@ -1,8 +1,6 @@
 """The sub-questions that an answer and its passages cover (sub-question coverage, sections 3.2 and 4).
 
-All values are shares: 0.36 is the paper's 36 %. Sub-questions of all questions are pooled, as in the
-paper; to weigh every question equally, take the mean of values computed question by question. A value
-is None if its denominator is 0.
+All values are shares; one is None if its denominator is 0. Sub-questions of all questions are pooled, as in the paper.
 """
 
 from __future__ import annotations
@@ -36,15 +34,8 @@ CORE_ONLY: Mapping[SubQuestionType, float] = {CORE: 1.0, BACKGROUND: 0.0, FOLLOW
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The judgment of one sub-question, for one program's answer.
-
-    Attributes:
-        type: The type of the sub-question.
-        answered: Whether the answer covers it.
-        retrieved: Whether each passage covers it; empty if none was retrieved.
-        position: The place where the answer begins to address it, as a share of its words
-            (see `locate_fragment`); None if it does not, or the place is not known.
-    """
+    """The judgment of one sub-question: whether the answer covers it, whether each passage does (empty if none was
+    retrieved), and the place where the answer begins to address it, as a share of its words (see `locate_fragment`)."""
 
     type: SubQuestionType
     answered: bool
@@ -53,7 +44,6 @@ class Judged:
 
     @property
     def scenario(self) -> Scenario:
-        """The scenario of the sub-question."""
         if self.answered:
             return Scenario.BOTH if any(self.retrieved) else Scenario.ANSWERED_ONLY
         return Scenario.RETRIEVED_ONLY if any(self.retrieved) else Scenario.NEITHER
@@ -118,20 +108,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = WEIGHTS) -> float | None:
-    """The weighted sum of an answer's coverage by type (section 4); for one question.
-
-    Only answers to the same question compare, since they share its sub-questions. Types without a
-    sub-question or without a weight are left out. None if that leaves no type.
-    """
+    """The weighted sum of an answer's coverage by type (section 4), for one question; types without a sub-question are
+    left out. Only answers to the same question compare, since they share its sub-questions."""
     covered = _covered(judged, weights)
     return sum(weights[type] * share for type, share in covered.items()) if covered else None
 
 
 def scaled_rating(judged: Sequence[Judged], weights: Mapping[SubQuestionType, float] = WEIGHTS) -> float | None:
-    """The rating as a score: 0 is the worst that the question's sub-questions allow, 1 the best.
-
-    The best covers all sub-questions whose weight is positive and none whose weight is negative.
-    """
+    """The rating as a score: 0 is the worst that the question's sub-questions allow, 1 the best."""
     covered = _covered(judged, weights)
     worst = sum(min(weights[type], 0.0) for type in covered)
     best = sum(max(weights[type], 0.0) for type in covered)

@@ -37,7 +37,7 @@ from typedrag.metrics import Estimate, mean_estimate
 from typedrag.metrics.labels import ConfusionTable, LabelMatch, confusion
 from typedrag.metrics.metric import Scored
 from typedrag.optimizers import trainer as trainings
-from typedrag.optimizers.compile.labelled_targets import role_metric, typed_example
+from typedrag.optimizers.compile.targets import role_metric, typed_example
 from typedrag.programs import HANRAG
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.retrieval.local_models import LocalModel, accelerator, loading

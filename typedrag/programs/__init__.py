@@ -2,12 +2,7 @@
 
 from typedrag.programs.adaptive_rag import AdaptiveRAG, IRCoT
 from typedrag.programs.baselines import RAG, DirectLM, RAGFusion, ReferenceAnswer
-from typedrag.programs.coverage import (
-    CoverageDefinition,
-    CoverageEndToEnd,
-    CoverageRetrieval,
-    CoverageSubQuestions,
-)
+from typedrag.programs.coverage import CoverageDefinition, CoverageEndToEnd, CoverageRetrieval, CoverageSubQuestions
 from typedrag.programs.hanrag import HANRAG
 from typedrag.programs.options import (
     AdaptiveRAGOptions,

@@ -14,7 +14,7 @@ from typedrag.core.question_types import Route
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, calls_left, record_fallback
-from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
+from typedrag.programs.answering import Retrieving
 from typedrag.programs.options import COMPLEXITY_CLASSIFIERS, Options
 from typedrag.programs.program import RETRIEVING, RoutedProgram, StrategyProgram, program
 from typedrag.programs.typed_rag.strategies import EvidenceBased
@@ -30,14 +30,17 @@ class InterleavedReasoning(Retrieving):
     └─ the sentence is the next query ◄─── no ──────────────┘
     """
 
+    answers_by = AnswerFromPassages
+    may_be_phrase = True
+
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         most = options.ircot.max_passages
         super().__init__(retriever, reranker, options.model_copy(update={"answer_passages": most}))
+
+    def build(self) -> None:
         self.reason = dspy.Predict(ReasonOneStep)
-        self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), self.options)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer by way of reasoning; see `Program.respond`."""
         collected: dict[str, Passage] = {}
         thoughts: list[str] = []
         query = question

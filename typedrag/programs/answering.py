@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 
@@ -66,8 +66,6 @@ def answer_signature(
 
 
 class Cited(NamedTuple):
-    """The ids of the passages that are cited, and the citations that were dropped with the reason."""
-
     ids: tuple[str, ...]
     dropped: tuple[str, ...]
 
@@ -136,28 +134,18 @@ def answer_without_passages(predict: dspy.Predict, question: str, *, retries: in
 
 
 class PassageAnswerer(dspy.Module):
-    """Writes an answer from passages.
+    """Writes an answer by a signature with the inputs `passages` and `question`, perhaps more."""
 
-    Args:
-        signature: Has the inputs `passages` and `question`, perhaps more, and the outputs `answer`,
-            `answered` and `citations`; a plain one has the answer alone.
-        options: The program's options.
-    """
-
-    def __init__(self, signature: type[dspy.Signature], options: Options) -> None:
+    def __init__(self, signature: type[dspy.Signature], options: Options, *, may_be_phrase: bool = False) -> None:
         super().__init__()
-        self.predict = dspy.Predict(signature)
+        self.predict = dspy.Predict(answer_signature(signature, options, may_be_phrase=may_be_phrase))
         self.options = options
         self.gate = build_relevance_filter(
-            options.relevance,
-            options.relevance_threshold,
-            passage_words=options.passage_words,
-            retries=options.retries,
+            options.relevance, options.relevance_threshold, passage_words=options.passage_words, retries=options.retries
         )
 
     @property
     def lm_calls(self) -> int:
-        """The LM calls of one answer, without retries."""
         return 1 + (self.gate.lm_calls if self.gate else 0)
 
     def forward(self, question: str, passages: Sequence[Passage], **inputs: Any) -> dspy.Prediction:
@@ -195,11 +183,18 @@ class PassageAnswerer(dspy.Module):
 class Retrieving(dspy.Module):
     """Searches, reranks and answers from the passages found: the base of ways to answer."""
 
+    answers_by: ClassVar[type[dspy.Signature] | None] = None  # the signature of `answer`, for those that have one
+    may_be_phrase: ClassVar[bool] = False
+
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         super().__init__()
-        self.retriever = retriever
-        self.reranker = reranker
-        self.options = options
+        self.retriever, self.reranker, self.options = retriever, reranker, options
+        self.build()
+        if self.answers_by:
+            self.answer = PassageAnswerer(self.answers_by, options, may_be_phrase=self.may_be_phrase)
+
+    def build(self) -> None:
+        """Build the modules that come before the answer."""
 
     @property
     def chooses(self) -> bool:
@@ -239,7 +234,6 @@ class Retrieving(dspy.Module):
         return reranked
 
     def search_each(self, queries: Sequence[str]) -> list[list[Passage]]:
-        """The `top_k` best passages of each query, reranked for it."""
         rankings = self.search(queries, rerank=True)
         return [self.rerank(q, passages, self.options.top_k) for q, passages in zip(queries, rankings, strict=True)]
 

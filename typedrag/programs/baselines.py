@@ -8,12 +8,10 @@ from typedrag.core.call_context import call_context
 from typedrag.core.errors import InputError, StepFailed
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import record_fallback
-from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
-from typedrag.programs.options import Options
+from typedrag.programs.answering import Retrieving
 from typedrag.programs.program import ASKING, RETRIEVING, Program, StrategyProgram, program
 from typedrag.programs.sub_queries import filter_reply, topic_similarity
 from typedrag.programs.typed_rag.strategies import EvidenceBased
-from typedrag.retrieval import Reranker, Retriever
 from typedrag.signatures.answering import AnswerFromPassages
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.richrag import VaryQuery
@@ -43,10 +41,11 @@ class RAG(StrategyProgram):
 class _Fusion(Retrieving):
     """Searches with variants of the question; with the question alone, as `fallback` says, if none can be read."""
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
+    answers_by = AnswerFromPassages
+    may_be_phrase = True
+
+    def build(self) -> None:
         self.vary = predictor(VaryQuery)
-        self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), options)
 
     def forward(self, question: str) -> dspy.Prediction:
         try:
@@ -82,11 +81,6 @@ class ReferenceAnswer(Program):
     reads_labels: ClassVar[bool] = True
 
     def respond(self, question: str) -> dspy.Prediction:
-        """The dataset's answer.
-
-        Raises:
-            InputError: If the dataset has none for this question.
-        """
         labels = call_context().labels
         if answers := labels.get("answers_compared"):
             return dspy.Prediction(answer=answers[0 if labels["preference"] > 0 else 1])

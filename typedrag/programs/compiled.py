@@ -22,8 +22,7 @@ from typedrag.retrieval import BM25Setting, Reranker, Retriever
 logger = logging.getLogger(__name__)
 
 _SECRET = ("api_key", "api_base", "base_url", "headers", "extra_headers", "model_list")
-_LM_FIELDS = frozenset({"spec", "adapter", *LMSettings.model_fields})
-"""What is saved of an LM."""
+_LM_FIELDS = frozenset({"spec", "adapter", *LMSettings.model_fields})  # what is saved of an LM
 PROGRAM = "program.json"
 
 Verdict = Literal["better", "worse", "less truthful", ""]
@@ -146,10 +145,7 @@ class Compiled(SavedModule):
         return program_class(self.program).retrieves
 
     def build(
-        self,
-        retriever: Retriever | None = None,
-        reranker: Reranker | None = None,
-        options: Options | None = None,
+        self, retriever: Retriever | None = None, reranker: Reranker | None = None, options: Options | None = None
     ) -> Program:
         """The program, ready to be called, with its own options or others.
 
@@ -225,7 +221,6 @@ class _NothingToSearch:
 
 
 def without_secrets(values: Any) -> Any:
-    """Options, at any depth, without those that hold keys or addresses."""
     if isinstance(values, Mapping):
         return {name: without_secrets(value) for name, value in values.items() if name not in _SECRET}
     return [without_secrets(value) for value in values] if isinstance(values, list | tuple) else values

@@ -10,12 +10,12 @@ from typedrag.core.errors import StepFailed
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Passage, Step, SubQuestion
 from typedrag.lms.trace import add_step, calls_left, collect_steps, record_fallback, reserve_calls, run_concurrently
-from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, answer_signature, is_final
+from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, is_final
 from typedrag.programs.options import Options, SubQueryOptions
 from typedrag.programs.program import RETRIEVING, StrategyProgram, program
 from typedrag.programs.sub_queries import copyable_prompt, is_copied
 from typedrag.programs.typed_rag.strategies import DecomposingStrategy, Decomposition, EvidenceBased
-from typedrag.retrieval import Reranker, Retriever, reciprocal_rank_fusion
+from typedrag.retrieval import Retriever, reciprocal_rank_fusion
 from typedrag.signatures import AnswerFromPassages
 from typedrag.signatures.answering import AnswerSubQuery
 from typedrag.signatures.sub_question_coverage import (
@@ -46,11 +46,7 @@ class CoreSubQuestions(dspy.Module):
         return dspy.Prediction(sub_questions=core[: self.options.max_core_sub_questions])
 
     def weighted(self, question: str) -> dict[str, float]:
-        """The sub-questions of the types that have a weight, at most `max_core_sub_questions` of each type.
-
-        Each has the weight of its type, shared among those of the type. So the weights of the sub-questions that a text
-        covers sum to its rating (section 4).
-        """
+        """The sub-questions of types with a weight, each with its share; those a text covers sum to its rating."""
         by_type: dict[SubQuestionType, list[str]] = {}
         for sub_question in self.typed(question):
             by_type.setdefault(sub_question.type, []).append(sub_question.text)
@@ -67,7 +63,6 @@ class CoreSubQuestions(dspy.Module):
         }
 
     def typed(self, question: str) -> list[SubQuestion]:
-        """All sub-questions with their types, in the LM's order."""
         prompt = copyable_prompt(self.decomposer.decompose, question)
         written = [q for q in self.decomposer(question=question).sub_questions if not is_copied(q, prompt)]
         if not written:
@@ -76,8 +71,7 @@ class CoreSubQuestions(dspy.Module):
         return [SubQuestion(text, type_) for text, type_ in zip(written, types, strict=True)]
 
 
-_CALLS_A_ROUND = 2
-"""LM calls of a round: one to revise the draft, one to judge the revision."""
+_CALLS_A_ROUND = 2  # LM calls of a round: one to revise the draft, one to judge the revision
 
 
 class CoverageRounds(Retrieving):
@@ -89,11 +83,10 @@ class CoverageRounds(Retrieving):
     another type is searched for if its weight is above 0, and speaks against a revision that covers it if below.
     """
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        self.core = CoreSubQuestions(options)
-        self.judge = SentenceCoverageJudge(options.retries)
-        self.revise = PassageAnswerer(answer_signature(ReviseAnswer, options), options)
+    def build(self) -> None:
+        self.core = CoreSubQuestions(self.options)
+        self.judge = SentenceCoverageJudge(self.options.retries)
+        self.revise = PassageAnswerer(ReviseAnswer, self.options)
 
     def improve(self, question: str, draft: dspy.Prediction) -> dspy.Prediction:
         """The answer after all rounds, with the passages and citations of the draft and its revisions."""
@@ -151,18 +144,17 @@ class CoverageRounds(Retrieving):
 class _ByDefinition(EvidenceBased):
     """retrieve(question) ─► answer, told what core sub-questions are"""
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        self.answer = PassageAnswerer(answer_signature(AnswerByDefinition, options), options)
+    answers_by = AnswerByDefinition
+    may_be_phrase = False
 
 
 class _BySubQuestions(Retrieving):
     """core sub-questions ─► retrieve(question and all of them, as one query) ─► answer, told to cover them"""
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        self.core = CoreSubQuestions(options)
-        self.answer = PassageAnswerer(answer_signature(AnswerCoveringSubQuestions, options), options)
+    answers_by = AnswerCoveringSubQuestions
+
+    def build(self) -> None:
+        self.core = CoreSubQuestions(self.options)
 
     def forward(self, question: str) -> dspy.Prediction:
         core = self.core(question=question).sub_questions
@@ -173,8 +165,6 @@ class _BySubQuestions(Retrieving):
 
 
 class _Core(DecomposingStrategy):
-    """A strategy whose sub-queries are the core sub-questions."""
-
     sub_answer_signature = AnswerSubQuery
     combine_signature = CombineSubAnswers
     pooled_signature = AnswerFromPassages
@@ -200,10 +190,10 @@ class _Retrieval(_Core):
 
     strategy_options = SubQueryOptions(combine="pool", search="sub-query")
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        if options.coverage_rerank == "judge":
-            self.judge = SentenceCoverageJudge(options.retries)
+    def build(self) -> None:
+        super().build()
+        if self.options.coverage_rerank == "judge":
+            self.judge = SentenceCoverageJudge(self.options.retries)
 
     def decompose(self, question: str) -> tuple[Decomposition, list[str]]:
         weights = self.decomposer.weighted(question)

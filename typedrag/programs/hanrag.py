@@ -71,8 +71,6 @@ _STEPS = {
 
 
 class RevelatorModule(dspy.Module):
-    """One role of the revelator: asks its LM and records the step."""
-
     def __init__(self, role: RevelatorRole, options: Options) -> None:
         super().__init__()
         self.role = role
@@ -145,6 +143,9 @@ class ANRAG(Retrieving):
     passages, as the paper's algorithm does with an empty list.
     """
 
+    answers_by = AnswerFromPassages
+    may_be_phrase = True
+
     def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
         own = {
             "top_k": options.hanrag.candidates,
@@ -152,12 +153,13 @@ class ANRAG(Retrieving):
             "score_cutoff": 0.0,
         }
         super().__init__(retriever, reranker, options.model_copy(update=own))
-        self.relevance = RevelatorModule(RevelatorRole.RELEVANCE, options)
-        self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), self.options)
-        self.answer_part = PassageAnswerer(answer_signature(AnswerSubQuery, options, may_be_phrase=True), self.options)
+        self.answer_part = PassageAnswerer(AnswerSubQuery, self.options, may_be_phrase=True)
         self.answer_without_passages = dspy.Predict(
             answer_signature(AnswerWithoutPassages, options, may_be_phrase=True)
         )
+
+    def build(self) -> None:
+        self.relevance = RevelatorModule(RevelatorRole.RELEVANCE, self.options)
 
     @property
     def lm_calls(self) -> int:
@@ -170,10 +172,7 @@ class ANRAG(Retrieving):
         return self.final_answer(self.answer, question, self.relevant(question, passages))
 
     def answer_parts(self, queries: Sequence[str]) -> list[Part]:
-        """Answer parts of a question: retrieve for all in one batch, then answer all at once.
-
-        This is one cycle of retrieval and generation, however many parts there are.
-        """
+        """Answer parts of a question: retrieve for all in one batch, then answer all at once. This is one cycle."""
 
         def answer_part(query: str, passages: Sequence[Passage]) -> dspy.Prediction:
             try:
@@ -256,7 +255,6 @@ class HANRAG(RoutedProgram):
 
     @property
     def max_lm_calls(self) -> int:
-        """HANRAG's own limit, since judging each passage takes a call."""
         return self.options.hanrag.max_lm_calls
 
     def route(self, question: str) -> Route:
@@ -281,19 +279,24 @@ class HANRAG(RoutedProgram):
         """Answer step by step, as long as another step is needed, allowed, and affordable in LM calls."""
         hanrag = self.options.hanrag
         parts: list[Part] = []
-        while (query := self._refine(question, parts)) is not None:
-            parts += self.anrag.answer_parts([query])
-            if len(parts) == hanrag.max_steps or parts[-1].answer is None:
+        while True:
+            if parts and (len(parts) == hanrag.max_steps or parts[-1].answer is None):
                 break
-            if calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
-                add_step(Step("ending", question, "no LM calls left for another step"))
-                break
-            if hanrag.discriminate_ending:
+            if parts or hanrag.end_before_first_step:
+                if calls_left(default=hanrag.max_lm_calls) < self.anrag.lm_calls + 3:  # refine, ending, compose
+                    add_step(Step("ending", question, "no LM calls left for another step"))
+                    break
                 try:
-                    if self.ending(question=question, solved=_solved(parts)).ending:
+                    if hanrag.discriminate_ending and self.ending(question=question, solved=_solved(parts)).ending:
                         break
                 except StepFailed as failure:
                     record_fallback(failure, "another step is gone")
+            query = self._refine(question, parts)
+            if query is None:
+                break
+            parts += self.anrag.answer_parts([query])
+        if not parts:
+            return self.answer_from_lm(question)
         answers = [p.answer.answer for p in parts if p.answer]
         return self._compose(question, parts, otherwise=answers[-1] if answers else "")
 

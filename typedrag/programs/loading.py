@@ -1,5 +1,6 @@
 """Programs before they are built: by their name, or from the folder of a compiled one."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +12,20 @@ from typedrag.lms.models import MODELS
 from typedrag.programs import Options, Program, build_program, program_class, program_names
 from typedrag.programs.artifact import has_file
 from typedrag.programs.compiled import PROGRAM, Compiled, build_without_index
-from typedrag.programs.options import COMPLEXITY_CLASSIFIERS, PUBLISHED_RERANKERS, TYPE_CLASSIFIERS
+from typedrag.programs.options import (
+    COMPLEXITY_CLASSIFIERS,
+    PUBLISHED_BM25,
+    PUBLISHED_LANGUAGE,
+    PUBLISHED_RERANKERS,
+    TYPE_CLASSIFIERS,
+)
 from typedrag.retrieval import BM25Setting, Reranker, Retriever, check_retriever, open_retriever
+from typedrag.retrieval.index.bm25_part import Manifest
 from typedrag.retrieval.opening import brings_index
 from typedrag.retrieval.protocols import IndexRetriever
 from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
+
+logger = logging.getLogger(__name__)
 
 FORMS = "a folder, models:/NAME@ALIAS, models:/NAME/VERSION or runs:/ID/PATH"
 
@@ -33,7 +43,6 @@ class ProgramSource:
 
     @property
     def reranker(self) -> str:
-        """The spec of the reranker to use by default."""
         if self.compiled is None:
             return "none"
         spec = self.compiled.reranker
@@ -47,34 +56,57 @@ class ProgramSource:
 
     def choose_reranker(self, spec: str | None, *, as_published: bool) -> str:
         """A reranker's spec, if one is given; else the program's own, or the published one."""
-        published = as_published and self.compiled is None
-        return spec or (PUBLISHED_RERANKERS.get(self.name, "none") if published else self.reranker)
+        if spec is not None or not as_published or self.compiled is not None:
+            return spec or self.reranker
+        if self.name == "richrag":
+            raise InputError(
+                "richrag as published orders passages by its list ranker, and the authors' cannot be loaded",
+                "Train one (typedrag research ranker train) and name it: --reranker list:FOLDER, or --reranker none",
+            )
+        return PUBLISHED_RERANKERS.get(self.name, "none")
 
     @property
     def retriever(self) -> str:
-        """The spec of the retriever to use by default."""
         spec = (self.compiled and self.compiled.retriever) or program_class(self.name).searches
         if brings_index(spec):
             raise InputError(f"{self.name} was compiled with retriever {spec!r:.100}", "Name a --retriever yourself")
         check_retriever(spec)
         return spec
 
-    def open_retriever(self, index: Path | str | None = None, spec: str | None = None) -> IndexRetriever | None:
-        """Open the program's retriever, or that of another spec; None if it needs none.
-
-        The index is by default `default_index()`, and none for a retriever behind HTTP.
-        """
+    def open_retriever(
+        self, index: Path | str | None = None, spec: str | None = None, *, as_published: bool = False
+    ) -> IndexRetriever | None:
+        """The program's retriever, or another spec's, over `default_index()` or another; None if it needs none."""
         if not self.retrieves:
             return None
-        return open_retriever(spec or self.retriever, index, self.bm25)
+        spec = spec or self.retriever
+        as_published = as_published and not brings_index(spec)
+        retriever = open_retriever(spec, index, self.choose_bm25(as_published=as_published))
+        if as_published:
+            self.warn_other_language(retriever)
+        return retriever
 
-    @property
-    def bm25(self) -> dict[BM25Setting, float]:
-        """The settings of BM25 to use by default; missing ones are the index's."""
-        return dict(self.compiled.bm25) if self.compiled else {}
+    def warn_other_language(self, retriever: IndexRetriever) -> None:
+        """Warn if the index analyzes words otherwise than the one that the program is published with."""
+        published = PUBLISHED_LANGUAGE.get(self.name)
+        manifest = getattr(getattr(retriever, "sparse", retriever), "manifest", None)
+        if self.compiled is None and published and isinstance(manifest, Manifest) and manifest.language != published:
+            logger.warning(
+                "%s is published with words as they are, and this index has those of the analyzer '%s'. Build one like "
+                "the authors': typedrag index build FILE --language %s --out INDEX",
+                self.name, manifest.analyzer, published,
+            )  # fmt: skip
+
+    def choose_bm25(
+        self, settings: Mapping[BM25Setting, float] | None = None, *, as_published: bool = False
+    ) -> dict[BM25Setting, float]:
+        """BM25's settings: these, over those that the program was compiled with, or the published ones."""
+        own: dict[BM25Setting, float] = dict(self.compiled.bm25) if self.compiled else {}
+        if as_published and self.compiled is None and self.name in PUBLISHED_BM25:
+            own["k1"], own["b"] = PUBLISHED_BM25[self.name]
+        return {**own, **(settings or {})}
 
     def options(self, *, as_published: bool, overrides: Mapping[str, Any] | None = None) -> Options:
-        """The program's options: overrides over those it was compiled with, the published ones, or the defaults."""
         overrides = overrides or {}
         if self.compiled is None:
             held = Options.as_published(self.name) if as_published else Options()
@@ -123,19 +155,13 @@ class ProgramSource:
         return self.compiled.without_index(options) if self.compiled else build_without_index(self.name, options)
 
     def build(self, retriever: Retriever | None, reranker: Reranker | None, options: Options) -> Program:
-        """Build the program, ready to be called; see `build_program` and `Compiled.build` for the errors."""
         if self.compiled:
             return self.compiled.build(retriever, reranker, options)
         return build_program(self.name, retriever, reranker, options)
 
 
 def external_options(options: Options) -> list[tuple[str, str]]:
-    """The options that name a model, a file or an LM that does not come with typedrag, by their dotted names.
-
-    Example:
-        >>> external_options(Options(type_classifier="hub:Lurunchik/nf-cats"))
-        [('type_classifier', 'hub:Lurunchik/nf-cats')]
-    """
+    """The options that name a model, a file or an LM that does not come with typedrag, by their dotted names."""
     specs = (
         ("type_classifier", TYPE_CLASSIFIERS, options.type_classifier),
         ("relevance", RELEVANCE_FILTERS, options.relevance),
@@ -147,12 +173,7 @@ def external_options(options: Options) -> list[tuple[str, str]]:
 
 
 def without_external_models(options: Options) -> Options:
-    """The options without models, files and LMs that do not come with typedrag; the predictors stay the same.
-
-    Example:
-        >>> without_external_models(Options(type_classifier="hub:somebody/model")).type_classifier
-        'linear'
-    """
+    """The options without models, files and LMs that do not come with typedrag; the predictors stay the same."""
     external, relevance = dict(external_options(options)), options.relevance
     changes = {
         "type_classifier": "linear" if "type_classifier" in external else options.type_classifier,

@@ -22,6 +22,7 @@ from typedrag.core.question_types import DocumentScope, QuestionType, Route, Sub
 from typedrag.core.registry import SpecGrammar
 from typedrag.lms.lm import check_spec
 from typedrag.programs.parameters import Parameter
+from typedrag.retrieval.index.lucene import STANDARD
 from typedrag.retrieval.relevance_filter import RELEVANCE_FILTERS
 from typedrag.sub_questions.decomposition import SUB_QUESTIONS_PER_CALL
 
@@ -190,6 +191,9 @@ class HANRAGOptions(BaseModel):
     """Whether the LM writes the next query of a complex question; otherwise it is always the question itself."""
     discriminate_ending: Annotated[bool, Parameter()] = True
     """Whether a complex question ends once it is answered; otherwise it ends at `max_steps`."""
+    end_before_first_step: bool = False
+    """Whether the ending discriminator is also asked before the first step (algorithm 2, line 13), when nothing is
+    solved yet. A question that it ends there is answered without passages."""
     max_steps: Annotated[PositiveInt, Parameter(1, 8)] = 5
     """Cycles of retrieval and generation for a complex question, at most (table 6, without the ending
     discriminator: 4.56 on average, so 5 at most)."""
@@ -312,9 +316,10 @@ class Options(BaseModel):
     comparison_search: Annotated[Literal["items", "joined"], Parameter()] = "joined"
     """What is sent to the retriever for a comparison: each item by itself (Typed-RAG, section 3.2), or the
     question, and the question joined with each item, since an item's name alone is ambiguous."""
-    experience_search: Annotated[Literal["keywords", "joined"], Parameter()] = "joined"
+    experience_search: Annotated[Literal["keywords", "joined", "question"], Parameter()] = "joined"
     """What is sent to the retriever for an experience question: the keywords (Typed-RAG, section
-    3.3), or the question and the keywords, since a keyword such as "tips" matches anything."""
+    3.3), the question and the keywords, since a keyword such as "tips" matches anything, or the question alone (the
+    authors' code). Passages are always reranked by the keywords."""
     rerank_everywhere: Annotated[bool, Parameter()] = True
     """Whether a reranker is also used where the paper's figure 2 has none: for evidence-based
     questions and single sub-queries."""
@@ -501,12 +506,17 @@ _COVERAGE = Options(
 )
 _USUAL = Options(sift=False, score_cutoff=0, ungrounded=True)
 """Of systems whose published values are the defaults: only what is typedrag's own is switched off."""
+_SHORT = _USUAL.model_copy(update={"answer_length": "phrase", "passage_words": _ALL})
+"""Of HANRAG and its baselines, whose questions have short gold answers (table 14)."""
 _PUBLISHED: Mapping[str, Options] = {
     **dict.fromkeys(("typed_rag", "rag", "direct_lm"), _TYPED_RAG),
     **dict.fromkeys(
         ("coverage_definition", "coverage_sub_questions", "coverage_retrieval", "coverage_end_to_end"), _COVERAGE
     ),
-    **dict.fromkeys(("preqrag", "hanrag", "rag_fusion", "ircot", "adaptive_rag"), _USUAL),
+    "rag_fusion": _USUAL,
+    "preqrag": _USUAL.model_copy(update={"passage_words": _ALL}),  # chunks of up to 512 tokens, whole
+    **dict.fromkeys(("ircot", "adaptive_rag"), _SHORT),
+    "hanrag": _SHORT.model_copy(update={"hanrag": HANRAGOptions(end_before_first_step=True)}),
     # the pool of WikiPassageQA; that of WikiAsp has 270
     "richrag": _USUAL.model_copy(
         update={"answer_passages": 10, "richrag": RichRAGOptions(passages_per_aspect=50, pool_limit=290)}
@@ -517,3 +527,11 @@ PUBLISHED_RERANKERS = {
     "preqrag": "cross-encoder:BAAI/bge-reranker-v2-m3",
 }
 """The spec of the reranker that a program has as published; others have none."""
+PUBLISHED_BM25: Mapping[str, tuple[float, float]] = dict.fromkeys(
+    ("typed_rag", "rag", "preqrag", "hanrag", "ircot", "adaptive_rag"), (1.2, 0.75)
+)
+"""BM25's k1 and b of a program as published, instead of the index's. No paper prints them: they are the defaults of
+Elasticsearch, which the code of Typed-RAG and of Adaptive-RAG (HANRAG's setup) has, and of OpenSearch (PreQRAG)."""
+PUBLISHED_LANGUAGE: Mapping[str, str] = dict.fromkeys(("typed_rag", "rag"), STANDARD)
+"""The `--language` of the index that a program as published searches. Typed-RAG's code has Elasticsearch's standard
+analyzer, which has no stems."""

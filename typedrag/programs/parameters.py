@@ -6,8 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-Value = str | int | float | bool
-"""A value of a parameter."""
+Value = str | int | float | bool  # a value of a parameter
 
 
 @dataclass(frozen=True)

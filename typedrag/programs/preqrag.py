@@ -33,7 +33,7 @@ from typedrag.programs.sub_queries import (
     question_answers,
     topic_similarity,
 )
-from typedrag.retrieval import HybridRetriever, Reranker, Retriever, retriever_parts
+from typedrag.retrieval import HybridRetriever, Retriever, retriever_parts
 from typedrag.retrieval.search.hybrid import FUSION_DEPTH
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.preqrag import (
@@ -147,7 +147,6 @@ class LMScopeClassifier(dspy.Module):
         self._cue_that_settles = {"either": True, "both": False}.get(str(options.preqrag.classifier))
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The scope that the LM names; the rule's if that settles it, or if the reply cannot be read."""
         if bool(multi_document_cue(question)) is self._cue_that_settles:
             return self._rule(question=question)
         try:
@@ -189,9 +188,7 @@ class PreQRAG(Program):
         self.classifier = build_scope_classifier(options)
         self.rewriter = QuestionRewriter(retriever, options, topic_similarity(retriever, self.reranker))
         self.search = HybridSearch(retriever, self.reranker, options)
-        self.answer = PassageAnswerer(
-            answer_signature(PROMPT_STYLES[own.prompt_style], options, may_be_phrase=True), options
-        )
+        self.answer = PassageAnswerer(PROMPT_STYLES[own.prompt_style], options, may_be_phrase=True)
         if own.generation == 2:
             self.combine = dspy.Predict(answer_signature(AnswerFromSubAnswers, options, may_be_phrase=True))
 
@@ -241,12 +238,9 @@ class PreQRAG(Program):
 class Need(NamedTuple):
     """A question to find passages for, with a query for each part of the index."""
 
-    question: str
-    """The question that the passages should answer."""
-    sparse: str
-    """The query for BM25."""
-    dense: str
-    """The query for the dense part."""
+    question: str  # the question that the passages should answer
+    sparse: str  # the query for BM25
+    dense: str  # the query for the dense part
 
 
 class QuestionRewriter(dspy.Module):
@@ -306,9 +300,8 @@ class HybridSearch(Retrieving):
     Of a retriever with one part only that is searched. A reranker chooses among the passages found (section 2.4).
     """
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        self._parts = retriever_parts(retriever)
+    def build(self) -> None:
+        self._parts = retriever_parts(self.retriever)
 
     def each(self, needs: Sequence[Need]) -> list[list[Passage]]:
         """The `top_k` passages for each need; the candidates of both parts if a reranker chooses among them."""

@@ -66,10 +66,7 @@ class Program(dspy.Module):
     """The options that the program reads; it refuses any other that the user sets."""
 
     def __init__(
-        self,
-        retriever: Retriever | None = None,
-        reranker: Reranker | None = None,
-        options: Options | None = None,
+        self, retriever: Retriever | None = None, reranker: Reranker | None = None, options: Options | None = None
     ) -> None:
         super().__init__()
         if self.retrieves and retriever is None:
@@ -208,7 +205,6 @@ class Program(dspy.Module):
             task.cancel()
 
     def answer_from_lm(self, question: str) -> dspy.Prediction:
-        """Answer from the LM's own knowledge."""
         return answer_without_passages(self.answer_without_passages, question, retries=self.options.retries)
 
     def not_answered(self, question: str, failure: NotAnswered) -> dspy.Prediction:
@@ -254,15 +250,12 @@ class RoutedProgram(Program):
     """Names a question's route, then answers its way; a question whose route cannot be read is a single step."""
 
     def route(self, question: str) -> Route:
-        """The amount of retrieval that the question takes."""
         raise NotImplementedError
 
     def by_route(self, question: str, route: Route) -> dspy.Prediction:
-        """The answer, found the way of the route; see `Program.respond`."""
         raise NotImplementedError
 
     def respond(self, question: str) -> dspy.Prediction:
-        """Route, then answer the way of the route."""
         try:
             route = self.route(question)
         except StepFailed as failure:
@@ -276,8 +269,7 @@ class RoutedProgram(Program):
         return dspy.Prediction(**{**answer.toDict(), "route": str(route)})
 
 
-_TURNS = 6
-"""The number of last turns that are read: a message mostly refers to what was said just before."""
+_TURNS = 6  # the number of last turns that are read: a message mostly refers to what was said just before
 _WORDS = 120
 """The first words of a turn that are read: enough to tell its topic, and six such turns fit a small LM's prompt."""
 
@@ -314,10 +306,7 @@ def program_class(name: str) -> type[Program]:
 
 
 def build_program(
-    name: str,
-    retriever: Retriever | None = None,
-    reranker: Reranker | None = None,
-    options: Options | None = None,
+    name: str, retriever: Retriever | None = None, reranker: Reranker | None = None, options: Options | None = None
 ) -> Program:
     """The program of this name; see `Program`.
 

@@ -10,10 +10,10 @@ from typedrag.core.errors import InputError, StepFailed
 from typedrag.core.records import Passage, Step
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import Stopwatch, add_step, record_fallback
-from typedrag.programs.answering import PassageAnswerer, Retrieving, answer_signature
+from typedrag.programs.answering import PassageAnswerer, Retrieving
 from typedrag.programs.options import Options
 from typedrag.programs.program import RETRIEVING, StrategyProgram, program
-from typedrag.retrieval import AspectReranker, Reranker, Retriever
+from typedrag.retrieval import AspectReranker
 from typedrag.retrieval.search.hybrid import reciprocal_rank_fusion, round_robin
 from typedrag.signatures.demonstrations import predictor
 from typedrag.signatures.richrag import AnswerByAspects, AnswerRichly, ExploreSubAspects
@@ -29,7 +29,6 @@ class SubAspectExplorer(dspy.Module):
         self.predict = predictor(ExploreSubAspects)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """A prediction with the list `sub_aspects` to search for (eq. 1); see `distinct`."""
         reply = ask("decompose", self.predict, retries=self.options.retries, question=question)
         sub_aspects, dropped = distinct(reply.prediction.sub_aspects.root, self.options.richrag.max_aspects)
         written = "; ".join(sub_aspects)
@@ -40,11 +39,10 @@ class SubAspectExplorer(dspy.Module):
 class _MultiFaceted(Retrieving):
     """Searches for sub-aspects; for the question alone, as `fallback` says, if none can be read."""
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        self.explorer = SubAspectExplorer(options)
-        signature = answer_signature(AnswerByAspects if options.richrag.tell_aspects else AnswerRichly, options)
-        self.answer = PassageAnswerer(signature, options)
+    def build(self) -> None:
+        self.explorer = SubAspectExplorer(self.options)
+        signature = AnswerByAspects if self.options.richrag.tell_aspects else AnswerRichly
+        self.answer = PassageAnswerer(signature, self.options)
 
     def forward(self, question: str) -> dspy.Prediction:
         options, k = self.options.richrag, self.options.answer_passages
@@ -116,12 +114,7 @@ def distinct(aspects: Sequence[str], limit: int) -> tuple[list[str], tuple[str, 
 
 
 def aspect_queries(question: str, aspects: Sequence[str]) -> list[str]:
-    """The queries: the question joined with each sub-aspect, or the question alone if it has none (eq. 3).
-
-    Example:
-        >>> aspect_queries("What is jazz?", ["origins", "style"]), aspect_queries("What is jazz?", [])
-        (['What is jazz? origins', 'What is jazz? style'], ['What is jazz?'])
-    """
+    """The question joined with each sub-aspect, or the question alone if it has none (eq. 3)."""
     return [f"{question} {aspect}" for aspect in aspects] or [question]
 
 

@@ -27,13 +27,10 @@ class Part(NamedTuple):
 
     query: str
     answer: SubAnswer | None = None
-    passages: tuple[Passage, ...] = ()
-    """The passages that it was answered from."""
+    passages: tuple[Passage, ...] = ()  # the passages that it was answered from
     failure: StepFailed | None = None
-    perspective: str = ""
-    """The perspective of the part, in a debate."""
-    steps: tuple[Step, ...] = ()
-    """The steps taken to answer it."""
+    perspective: str = ""  # the perspective of the part, in a debate
+    steps: tuple[Step, ...] = ()  # the steps taken to answer it
 
 
 def answer_parts(
@@ -160,8 +157,7 @@ Similarity = Callable[[str, Sequence[str]], list[float]]
 class Prompt(NamedTuple):
     """The text that an LM may copy instead of writing its own, see `copyable_prompt`."""
 
-    text: str = ""
-    """The instructions, and the demonstrations of other questions."""
+    text: str = ""  # the instructions, and the demonstrations of other questions
     topics: tuple[frozenset[str], ...] = ()
     """The content words of each of these demonstrations' topics, without the question's own words."""
 

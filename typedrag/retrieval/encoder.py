@@ -61,7 +61,6 @@ class Encoder(NoDeepcopy):
         self.passage_prompt = passages if passage_prompt is None else passage_prompt
 
     def encode_queries(self, queries: Sequence[str]) -> Embeddings:
-        """The embeddings of queries, in their order."""
         return self._encode("encode_query", list(queries), self.query_prompt)
 
     def encode_passages(self, passages: Sequence[Passage]) -> Embeddings:

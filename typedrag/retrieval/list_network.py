@@ -67,10 +67,8 @@ class Candidates(NamedTuple):
     """The passages to be ranked for a question."""
 
     question: str
-    passages: Sequence[str]
-    """Their texts, with their titles."""
-    aspects: Sequence[Sequence[str]] = ()
-    """The sub-aspects that each passage was found for; empty if none has any."""
+    passages: Sequence[str]  # their texts, with their titles
+    aspects: Sequence[Sequence[str]] = ()  # the sub-aspects that each passage was found for; empty if none has any
 
 
 class Sequences(NamedTuple):
@@ -81,10 +79,7 @@ class Sequences(NamedTuple):
 
 
 class Reader:
-    """Makes the sequences of a question and of its candidates. Not safe to call from several threads.
-
-    The tokenizer knows `SEPARATORS`.
-    """
+    """Makes the sequences of a question and its candidates, for one thread; the tokenizer knows `SEPARATORS`."""
 
     def __init__(self, tokenizer: Any, settings: ListRankerSettings) -> None:
         self.tokenizer, self.settings = tokenizer, settings
@@ -98,11 +93,11 @@ class Reader:
         own = candidates.aspects or [()] * len(candidates.passages)
         every = sorted({aspect for aspects in own for aspect in aspects})  # independent of the order of passages
         [question, *aspects] = self._tokens([candidates.question, *every])
-        known = dict(zip(every, aspects, strict=True))
+        known = {name: [*tokens, self._aspect] for name, tokens in zip(every, aspects, strict=True)}
         sequences = Sequences([], [])
-        self._add(sequences, question, self._separated(aspects))
+        self._add(sequences, question, [token for name in every for token in known[name]])
         for passage, names in zip(self._tokens(candidates.passages), own, strict=True):
-            head = [*question, self._question, *self._separated([known[a] for a in names])]
+            head = [*question, self._question, *(token for name in names for token in known[name])]
             self._add(sequences, passage, head)
         return sequences
 
@@ -112,9 +107,6 @@ class Reader:
         padded = torch.tensor([[*row, *[padding] * (width - len(row))] for row in ids])
         lengths = torch.tensor([len(row) for row in ids])
         return padded, (torch.arange(width) < lengths[:, None]).long()
-
-    def _separated(self, aspects: Sequence[list[int]]) -> list[int]:
-        return [token for aspect in aspects for token in (*aspect, self._aspect)]
 
     def _add(self, sequences: Sequences, text: list[int], about: list[int]) -> None:
         """Add a text with its context: a passage with its question, or a question with its sub-aspects."""
@@ -145,12 +137,9 @@ class Reader:
 class States(NamedTuple):
     """The encoder's states of P pools of at most M candidates."""
 
-    questions: Tensor
-    """P x dimensions."""
-    candidates: Tensor
-    """P x M x dimensions."""
-    there: Tensor
-    """P x M; false at the places that a smaller pool leaves empty."""
+    questions: Tensor  # P x dimensions
+    candidates: Tensor  # P x M x dimensions
+    there: Tensor  # P x M; false at the places that a smaller pool leaves empty
 
 
 class SmallDecoder(nn.Module):
@@ -177,8 +166,6 @@ class SmallDecoder(nn.Module):
 
 
 class PretrainedDecoder(nn.Module):
-    """The decoder of a transformers encoder-decoder, such as T5's, without its vocabulary."""
-
     def __init__(self, decoder: nn.Module) -> None:
         super().__init__()
         decoder.set_input_embeddings(None)  # type: ignore[operator]
@@ -186,10 +173,7 @@ class PretrainedDecoder(nn.Module):
 
     def forward(self, inputs: Tensor, states: Tensor, there: Tensor) -> Tensor:
         decoded: Tensor = self.decoder(
-            inputs_embeds=inputs,
-            encoder_hidden_states=states,
-            encoder_attention_mask=there.long(),
-            use_cache=False,
+            inputs_embeds=inputs, encoder_hidden_states=states, encoder_attention_mask=there.long(), use_cache=False
         ).last_hidden_state
         return decoded
 

@@ -42,10 +42,8 @@ class ListRanker:
 
     model: ListRankerModel
     tokenizer: Any
-    config: Any
-    """Transformers' configuration of the encoder, and of the decoder if the encoder came with one."""
-    trained: Mapping[str, Any] = field(default_factory=dict)
-    """Facts about its training, as JSON values."""
+    config: Any  # transformers' configuration of the encoder, and of the decoder if the encoder came with one
+    trained: Mapping[str, Any] = field(default_factory=dict)  # facts about its training, as JSON values
 
     @property
     def settings(self) -> ListRankerSettings:
@@ -53,7 +51,6 @@ class ListRanker:
 
     @torch.no_grad()
     def encode(self, candidates: Candidates) -> States:
-        """The states of one pool, without gradients and dropout."""
         self.model.eval()
         reader = Reader(self.tokenizer, self.settings)
         sequences = reader.read(candidates)
@@ -81,12 +78,10 @@ class ListRanker:
 
 
 def is_list_ranker(folder: Path) -> bool:
-    """True if a folder holds a list ranker."""
     return (folder / SETTINGS).is_file()
 
 
 def load_list_ranker(folder: Path) -> ListRanker:
-    """The list ranker in a folder."""
     from safetensors.torch import load_file
     from transformers import AutoConfig, AutoTokenizer
 
@@ -160,10 +155,7 @@ def start_list_ranker(
 
 
 def _misreading(ranker: ListRanker) -> str:
-    """The reason why the encoder cannot read pools with these settings, found on a toy pool; empty if it can.
-
-    With pooling `passage` a mask hides the question from the passages, which not every encoder understands.
-    """
+    """The reason why the encoder cannot read a toy pool with these settings; empty if it can."""
     reader = Reader(ranker.tokenizer, ranker.settings)
     states = []
     for question in ("Why is bread dense?", "What do cats do all day long, and where?"):

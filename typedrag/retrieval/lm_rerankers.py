@@ -23,10 +23,7 @@ _PASSAGE_WORDS = 200  # words of a passage that an LM sees where no program says
 
 
 class LMReranker:
-    """The common part of both rerankers, which show the LM `passage_words` of each passage.
-
-    These are by default those of the reranker's program, else 200.
-    """
+    """The base of both: shows the LM `passage_words` of a passage, by default as many as the program does, else 200."""
 
     def __init__(self, signature: type[dspy.Signature], *, passage_words: int | None = None, retries: int = 1) -> None:
         self._predict, self._passage_words, self._retries = dspy.Predict(signature), passage_words, retries

@@ -24,16 +24,7 @@ T = TypeVar("T")
 
 
 class LocalModel(NoDeepcopy, Generic[T]):
-    """A model that is loaded at its first use; within `with`, one thread has it: transformers' tokenizers serve one.
-
-    If loading fails, the next use tries again.
-
-    Example:
-        >>> double = LocalModel(lambda: lambda n: 2 * n)
-        >>> with double as model:
-        ...     model(21)
-        42
-    """
+    """A model that is loaded at its first use; within `with`, one thread has it: transformers' tokenizers serve one."""
 
     def __init__(self, load: Callable[[], T]) -> None:
         self._load, self._lock = load, threading.Lock()
@@ -75,7 +66,6 @@ def locate_model(name: str) -> str:
 
 
 def accelerator() -> str:
-    """The device for models: `cuda` where there is one, else `cpu`."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -99,14 +89,6 @@ def loading(
 
 
 class LogisticModel(BaseModel):
-    """A logistic regression on named features.
-
-    Example:
-        >>> model = LogisticModel(intercept=-2.0, weights={"cosine": 4.0})
-        >>> model.probability({"cosine": 0.5}), round(model.probability({"cosine": 1.0}), 2)
-        (0.5, 0.88)
-    """
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     intercept: FiniteFloat
@@ -119,7 +101,6 @@ class LogisticModel(BaseModel):
     """The divisor of each feature's distance from its mean, by default 1."""
 
     def probability(self, features: Mapping[str, float]) -> float:
-        """The probability of the trained outcome, from 0 to 1."""
         log_odds = self.intercept
         for name, weight in self.weights.items():
             if not math.isnan(features[name]):
@@ -132,5 +113,4 @@ class LogisticModel(BaseModel):
     @staticmethod
     @cache
     def load(path: Path) -> LogisticModel:
-        """Read a model that `save` wrote; each path once."""
         return LogisticModel.model_validate_json(path.read_text("utf-8"))

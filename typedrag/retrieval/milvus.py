@@ -82,7 +82,6 @@ class MilvusManifest(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that rows depend on."""
         return self.model_dump(include={"bm25", "language", "k1", "b", "encoder", "metadata"})
 
 
@@ -131,14 +130,12 @@ class MilvusIndex:
             raise RetrievalError(f"Milvus at {self.server} does not answer: {reason}", hint) from error
 
     def builds(self) -> _Builds:
-        """The builds of the index."""
         if not self.ask(lambda: self.client.has_collection(_INDEXES)):
             return _Builds()
         rows = self.ask(lambda: self.client.get(_INDEXES, ids=[self.name], output_fields=["builds"], **_NOW))
         return _Builds.model_validate_json(rows[0]["builds"]) if rows else _Builds()
 
     def manifest(self) -> MilvusManifest:
-        """The manifest of the finished index."""
         builds, build = self.builds(), f"Build it: typedrag index build SOURCE… --to {self.place}"
         if builds.finished is None and builds.building:
             raise RetrievalError(f"the build of {self.place} did not finish", f"{build} --resume")
@@ -181,7 +178,6 @@ class MilvusIndex:
         self.ask(lambda: self.client.create_collection(manifest.collection, schema=schema, index_params=indexes))
 
     def query(self, manifest: MilvusManifest, fields: list[str], **which: Any) -> list[dict[str, Any]]:
-        """The rows of a collection that Milvus's client finds by its own arguments."""
         return self.ask(lambda: list(self.client.query(manifest.collection, output_fields=fields, **_NOW, **which)))
 
     def check_encoder(self, manifest: MilvusManifest, encoder: Encoder) -> None:
@@ -236,7 +232,6 @@ class MilvusRetriever(NoDeepcopy):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Values that tell its results from another retriever's."""
         manifest, where = self.manifest, self._index.options.filter
         common = {"index": manifest.fingerprint, "engine": "milvus", **({"filter": where} if where else {})}
         if self.encoder and manifest.encoder:
@@ -246,7 +241,6 @@ class MilvusRetriever(NoDeepcopy):
         return {**common, **own, **({} if manifest.language == ENGLISH else {"language": manifest.language})}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """Find the `k` best passages for each query; see `Retriever.search`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         if k > MAX_PASSAGES:

@@ -67,12 +67,7 @@ def find_server(spec: str) -> str:
 
 
 def check_retriever(spec: str) -> float | None:
-    """The weight that a spec, which must have one of the forms, gives the dense part; None if it gives none.
-
-    Example:
-        >>> check_retriever("hybrid:0.7"), check_retriever("bm25")
-        (0.7, None)
-    """
+    """The weight that a spec, which must have one of the forms, gives the dense part; None if it gives none."""
     kind, argument = _GRAMMAR.parse(spec)
     if kind in _REMOTE:
         check_address(spec)
@@ -184,10 +179,7 @@ def bm25_of_index(spec: str, index: Path | str | None = None) -> dict[str, float
 
 
 def default_index() -> Path:
-    """The default index: `TYPEDRAG_INDEX`, else one of the sample corpus.
-
-    The sample's index is built into the cache folder when it is first needed.
-    """
+    """The index that `TYPEDRAG_INDEX` names, else one of the sample corpus, which is built into the cache folder."""
     if configured := os.environ.get("TYPEDRAG_INDEX"):
         return Path(configured)
     index = cache_dir() / "indexes" / f"sample-{hash_files(PASSAGES)[:8]}-{FORMAT}"

@@ -36,8 +36,7 @@ class RelevanceFilter(dspy.Module):
     It keeps passages whose probability, from 0 to 1, is not below the threshold.
     """
 
-    lm_calls = 0
-    """LM calls for one question at most, retries aside."""
+    lm_calls = 0  # LM calls for one question at most, retries aside
 
     def __init__(self, threshold: float) -> None:
         super().__init__()
@@ -48,10 +47,7 @@ class RelevanceFilter(dspy.Module):
         raise NotImplementedError
 
     def relevant(self, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """The passages that are relevant to a question, in their order; possibly none.
-
-        Dropped passages are recorded as a step, with the reason.
-        """
+        """The passages that are relevant to a question, in their order; the dropped ones are recorded as a step."""
         if not passages:
             return []
         watch = Stopwatch()
@@ -85,15 +81,13 @@ class Features(NamedTuple):
     training set 0.90 with and without them).
     """
 
-    cosine: float
-    """The cosine between MiniLM's embeddings of question and passage."""
+    cosine: float  # the cosine between MiniLM's embeddings of question and passage
     log_words: float
     """ln(1 + words of the passage). A passage of a few words answers nothing. A relevant long passage is less near
     than a relevant short one, since it says other things as well."""
 
 
 def compute_features(query: str, passages: Sequence[Passage]) -> list[Features]:
-    """The features of each passage, in their order."""
     near = cosines(query, [p.titled for p in passages])
     return [Features(c, math.log1p(min(len(p.text.split()), _MOST_WORDS))) for c, p in zip(near, passages, strict=True)]
 
@@ -115,10 +109,7 @@ class ScoreFilter(RelevanceFilter):
 
 
 class CrossEncoderFilter(RelevanceFilter):
-    """Keeps passages that a cross-encoder finds relevant: the probability is the sigmoid of its score, as in training.
-
-    The model is loaded at the first question and shared by filters with the same name.
-    """
+    """Keeps passages that a cross-encoder finds relevant, by the sigmoid of its score, as in training."""
 
     def __init__(self, threshold: float, name: str = "") -> None:
         super().__init__(threshold)
@@ -139,8 +130,7 @@ class LMFilter(RelevanceFilter):
     def __init__(self, threshold: float, passage_words: int, retries: int) -> None:
         super().__init__(threshold)
         self.predict = dspy.Predict(JudgePassages)
-        self._passage_words = passage_words
-        self._retries = retries
+        self._passage_words, self._retries = passage_words, retries
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
         try:
@@ -150,7 +140,6 @@ class LMFilter(RelevanceFilter):
             return [None] * len(passages)
 
     def verdicts(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
-        """The LM's verdict on each passage: 1 for relevant, 0 for not."""
         shown = add_keys(number_passages(passages, self._passage_words), "p")
         with reserve_calls(1):  # for the answer
             reply = ask(
@@ -178,8 +167,7 @@ class CascadeFilter(RelevanceFilter):
 
     def __init__(self, first: RelevanceFilter, second: LMFilter) -> None:
         super().__init__(first.threshold)
-        self.first = first
-        self.second = second
+        self.first, self.second = first, second
 
     def probabilities(self, query: str, passages: Sequence[Passage]) -> list[Probability]:
         probabilities = self.first.probabilities(query, passages)
@@ -198,10 +186,7 @@ class CascadeFilter(RelevanceFilter):
 
 
 def build_relevance_filter(spec: str, threshold: float, *, passage_words: int, retries: int) -> RelevanceFilter | None:
-    """The filter that a spec, one of the forms of `RELEVANCE_FILTERS`, names; None for `none`.
-
-    Models are loaded at the first question.
-    """
+    """The filter of a spec, with models that are loaded at the first question; None for `none`."""
     lm = LMFilter(threshold, passage_words, retries)
     match RELEVANCE_FILTERS.parse(spec):
         case Spec("none"):

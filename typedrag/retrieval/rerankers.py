@@ -68,7 +68,6 @@ def open_reranker(spec: str) -> Reranker:
 
 
 def shared_reranker(spec: str) -> Any:
-    """The reranker of this spec, shared by all callers in this process."""
     with _shared(spec) as reranker:  # one thread loads it; a reranker sees to its own turns
         return reranker
 
@@ -97,7 +96,6 @@ def reader(reranker: Reranker, passage_words: int) -> Reranker:
 
 
 def check_reranker(spec: str) -> None:
-    """Refuse a spec that has none of the forms, without loading anything."""
     RERANKERS.parse(spec)
 
 
@@ -116,8 +114,7 @@ def reranker_identity(spec: str) -> dict[str, str]:
 class NoReranker:
     """Keeps the incoming order and scores."""
 
-    chooses = False
-    """See `Reranker`."""
+    chooses = False  # see `Reranker`
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
         return list(passages[:k])
@@ -213,18 +210,15 @@ class _T5Reranker(ModelReranker):
         model = AutoModelForSeq2SeqLM.from_pretrained(self.name, trust_remote_code=False)
         return model.to(accelerator()).eval()
 
-    def _written(self, query: str, text: str, number: int) -> str:
-        """The template with as much of the passage as fits."""
-        empty = self.template.format(query=query, number=number, text="")
-        room = max(0, self.most_tokens - len(self._tokenizer(empty).input_ids))
-        ids = self._tokenizer(text, add_special_tokens=False).input_ids
-        shown = text if len(ids) <= room else self._tokenizer.decode(ids[:room])
-        return self.template.format(query=query, number=number, text=shown)
-
-    def _tokens(self, texts: Sequence[str]) -> Any:
-        read = self._tokenizer(
-            list(texts), padding=True, truncation=True, max_length=self.most_tokens, return_tensors="pt"
-        )
+    def _read(self, query: str, texts: Sequence[str], numbers: Sequence[int]) -> Any:
+        written = []
+        for text, number in zip(texts, numbers, strict=True):
+            empty = self.template.format(query=query, number=number, text="")
+            room = max(0, self.most_tokens - len(self._tokenizer(empty).input_ids))
+            ids = self._tokenizer(text, add_special_tokens=False).input_ids
+            shown = text if len(ids) <= room else self._tokenizer.decode(ids[:room])
+            written.append(self.template.format(query=query, number=number, text=shown))
+        read = self._tokenizer(written, padding=True, truncation=True, max_length=self.most_tokens, return_tensors="pt")
         return read.to(self._model.device)
 
 
@@ -246,7 +240,8 @@ class _PointwiseT5(_T5Reranker):
 
         scores: list[float] = []
         for first in range(0, len(texts), _BATCH):
-            read = self._tokens([self._written(query, text, 1) for text in texts[first : first + _BATCH]])
+            batch = texts[first : first + _BATCH]
+            read = self._read(query, batch, [1] * len(batch))
             begun = torch.full_like(read.input_ids[:, :1], self._model.config.decoder_start_token_id)
             with torch.inference_mode():
                 logits = self._model(**read, decoder_input_ids=begun).logits[:, 0, self._ids].float()
@@ -285,7 +280,6 @@ class LiT5Reranker(_T5Reranker):
     step: ClassVar[int] = 10
 
     def rerank(self, query: str, passages: Sequence[Passage], k: int) -> list[Passage]:
-        """The first `k` passages of the order; scores are 1 / place."""
         ranked = list(passages)
         with self._in_turn:
             for start in windows(len(ranked), self.window, self.step) if len(ranked) > 1 else ():
@@ -294,12 +288,12 @@ class LiT5Reranker(_T5Reranker):
         return [replace(p, score=1 / place) for place, p in enumerate(ranked[:k], 1)]
 
     def _order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """The places of the texts, best first."""
         import torch
         from transformers.modeling_outputs import BaseModelOutput
 
-        read = self._tokens([self._written(query, text, n) for n, text in enumerate(texts, 1)])
-        whole = " > ".join(f"[{n}]" for n in range(1, len(texts) + 1))
+        numbers = range(1, len(texts) + 1)
+        read = self._read(query, texts, numbers)
+        whole = " > ".join(f"[{n}]" for n in numbers)
         with torch.inference_mode():
             states = self._model.get_encoder()(**read).last_hidden_state
             written = self._model.generate(

@@ -30,16 +30,9 @@ _ASKED_AGAIN = {"rollout_id": 100, "temperature": 0.7}
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """A judge's verdict on one sub-question and a text.
-
-    Attributes:
-        answered: True if the text answers the sub-question.
-        fragment: The words of the text that answer it; empty if none do.
-        position: The place where they begin, as a share of the text's words; None if none do.
-        invalid: True if the judge, also when asked again, quoted words that are not in the text; this counts
-            as not answered.
-        probability: The probability that it is answered; None from a judge that says only yes or no.
-    """
+    """A judge's verdict on one sub-question and a text: the words that answer it, and where they begin, as a share of
+    the text's words. `invalid` if the judge, also when asked again, quoted words that are not in the text. The
+    probability that it is answered is None from a judge that says only yes or no."""
 
     answered: bool
     fragment: str = ""
@@ -56,12 +49,9 @@ class AnyCoverageJudge(dspy.Module):
 
 
 class CoverageJudge(AnyCoverageJudge):
-    """Judges for each sub-question whether a text answers it, and by which of its words.
-
-    One call judges `sub_questions_per_call` of them; with 1 each is judged alone, as in the paper. If the judge quotes
-    words that are not in the text, not even nearly (`locate_fragment`), it is asked about those sub-questions once
-    more.
-    """
+    """Judges by which of a text's words each sub-question is answered, `sub_questions_per_call` in one call; with 1
+    each is judged alone, as in the paper. About words that are not in the text, not even nearly (`locate_fragment`),
+    the LM is asked once more."""
 
     signature: ClassVar[type[dspy.Signature]] = FindAnswers
 
@@ -109,11 +99,8 @@ class CoverageJudge(AnyCoverageJudge):
 
 
 class SentenceCoverageJudge(CoverageJudge):
-    """Judges for each sub-question which sentence of a text answers it, if one does.
-
-    The fragment is that sentence, so it is always in the text. Sub-questions come first in the prompt, so that a server
-    which caches the beginning of prompts reads them once for all answers to a question.
-    """
+    """Judges which sentence of a text answers each sub-question. Sub-questions come first in the prompt, so that a
+    server which caches the beginning of prompts reads them once for all answers to a question."""
 
     signature = FindAnsweringSentences
 
@@ -154,11 +141,8 @@ UNSURE = 0.15
 
 
 class SimilarityCoverageJudge(AnyCoverageJudge):
-    """Judges, without an LM, how likely a text answers each sub-question: see `Evidence`.
-
-    The fragment is the two sentences in a row that are nearest in meaning. The weights are by default those that
-    typedrag ships.
-    """
+    """Judges, without an LM, how likely a text answers each sub-question: see `Evidence`. The fragment is the two
+    sentences in a row that are nearest in meaning."""
 
     asks_lm: ClassVar[bool] = False
 

@@ -86,14 +86,7 @@ def find_evidence(text: str, sub_questions: tuple[str, ...]) -> tuple[Evidence, 
 
 
 def find_kind(sub_question: str, text: str) -> float:
-    """1 if a text has something of the kind that is asked for, else -1, or 0; see `Evidence.kind`.
-
-    Example:
-        >>> find_kind("How many words did he coin?", "He coined 1,700."), find_kind("Who did?", "They did.")
-        (1.0, -1.0)
-        >>> find_kind("What is yeast?", "A fungus.")
-        0.0
-    """
+    """1 if a text has something of the kind that is asked for, else -1, or 0; see `Evidence.kind`."""
     for cue, kind in _KINDS:
         if cue.search(sub_question):
             return 1.0 if kind.search(text) else -1.0

@@ -4,9 +4,9 @@ import random
 from click.testing import CliRunner
 
 from scripts.results_page import Section, results_page
-from tests.experiments.runs import judged, run_of, write_run
+from tests.experiments.runs import judged, write_run
 from typedrag.cli.main import cli
-from typedrag.experiments.compare import compare, disagreements
+from typedrag.experiments.compare import disagreements
 from typedrag.experiments.report import render_report
 
 LOW, HIGH = [0.25] * 20, [0.5] * 20
@@ -58,10 +58,6 @@ def test_where_nothing_differs_hardly_any_pair_of_runs_is_warned_of():
 
     warned = sum(bool(disagreements(alike("a"), alike("b"), ("a", "b"))) for _ in range(40))
     assert warned <= 1
-
-
-def test_runs_without_truthfulness_have_no_warning():
-    assert compare([run_of("rag", LOW), run_of("typed", HIGH)]).warnings == ()
 
 
 def test_compare_report_and_page_warn(tmp_path):

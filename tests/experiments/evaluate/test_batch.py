@@ -7,13 +7,12 @@ from typing import ClassVar
 import dspy
 import pytest
 
-from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, StepFailed
+from typedrag.core.errors import InputError, LMUnavailable, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.experiments import AskedQuestion, answer_questions, read_question_file, read_questions
 from typedrag.experiments.batch import open_answers
 from typedrag.files import text_files
 from typedrag.programs import Program
-from typedrag.runs import read_folder
 
 QUESTIONS = [AskedQuestion(f"q{n}", f"Why {n}? ß😀") for n in range(8)]
 
@@ -80,6 +79,8 @@ def test_questions_are_lines_of_text_or_of_json():
 def test_a_line_that_is_no_question_is_named(line, problem):
     with pytest.raises(InputError, match=problem):
         read_questions(["Why?", line, "How?"], "questions.txt")
+    with pytest.raises(InputError, match=r"questions\.txt holds no question"):
+        read_questions(["\n", "  \n"], "questions.txt")
 
 
 @pytest.mark.parametrize(
@@ -98,14 +99,6 @@ def test_a_file_of_questions_is_read_by_its_kind(tmp_path, name, text, expected)
     assert read_question_file(file) == [AskedQuestion(*fields) for fields in expected]
 
 
-def test_a_table_without_questions_is_refused_by_its_columns(tmp_path):
-    (tmp_path / "q.csv").write_text("id, query\n1,Why?\n")
-    with pytest.raises(
-        InputError, match=r"q.csv, line 2 cannot be used: it has no field 'question' \(fields: id,  query"
-    ):
-        read_question_file(tmp_path / "q.csv")
-
-
 def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "LONGEST_LINE", 100)
     for name in ("q.jsonl.gz", "q.csv.gz"):
@@ -118,38 +111,11 @@ def test_a_line_that_no_memory_holds_is_refused_before_it_is_read(tmp_path, monk
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("lines", [[], ["\n", "  \n"]])
-def test_no_question_is_refused(lines):
-    with pytest.raises(InputError, match=r"questions\.txt holds no question"):
-        read_questions(lines, "questions.txt")
-
-
 # answering them
 
 
 def opened(out, questions=QUESTIONS, settings=None, *, resume=True):
     return open_answers(out, questions, settings or {}, resume=resume)
-
-
-@pytest.mark.parametrize("threads", [1, 3, 20])
-def test_every_question_has_its_outcome(threads):
-    outcomes = answer_questions(Echo(), QUESTIONS, threads=threads)
-    assert [o.question for o in outcomes] == QUESTIONS
-    assert [o.answer.answer for o in outcomes] == [q.question.upper() for q in QUESTIONS]
-    assert [o.to_dict()["id"] for o in outcomes] == [q.id for q in QUESTIONS]
-
-
-def test_a_question_that_is_refused_or_cannot_be_answered_has_its_reason():
-    questions = [AskedQuestion("empty", " "), *QUESTIONS[:3]]
-    program = Echo({QUESTIONS[1].question: StepFailed("answer", "no reply could be read")})
-    outcomes = answer_questions(program, questions, threads=2)
-    assert [bool(o.answer) for o in outcomes] == [False, True, False, True]
-    assert outcomes[0].to_dict() == {
-        "id": "empty",
-        "question": " ",
-        "error": "the question is empty. Ask something",
-    }
-    assert outcomes[2].error == "step 'answer' failed: no reply could be read"
 
 
 # kept in a folder
@@ -169,34 +135,6 @@ def test_a_fault_of_the_system_ends_the_run_and_keeps_what_was_done(tmp_path, fa
     with opened(tmp_path / "out") as run:
         assert len(answer_questions(mended, QUESTIONS, threads=2, store=run.store)) == len(QUESTIONS)
     assert len(mended.asked) == len(QUESTIONS) - len(outcomes)
-
-
-def test_a_finished_run_asks_nothing_and_has_the_same_outcomes(tmp_path):
-    questions = [*QUESTIONS, AskedQuestion("empty", "")]
-    with opened(tmp_path / "out", questions) as run:
-        first = answer_questions(Echo(), questions, threads=4, store=run.store)
-    program, outcomes = Echo(), []
-    with opened(tmp_path / "out", questions) as run:
-        again = answer_questions(program, questions, threads=4, store=run.store, on_outcome=outcomes.append)
-    assert again == first and sorted(outcomes, key=lambda o: o.index) == first
-    assert program.asked == []
-
-
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        (QUESTIONS[:3], "another limit"),
-        (QUESTIONS[::-1], "other questions"),
-        ([AskedQuestion("q0", "Another?"), *QUESTIONS[1:]], "other questions"),
-    ],
-)
-def test_a_run_of_other_questions_is_refused_and_left_alone(tmp_path, others, said):
-    with opened(tmp_path / "out") as run:
-        answer_questions(Echo(), QUESTIONS, threads=1, store=run.store)
-    before = read_folder(run.path)
-    with pytest.raises(InputError, match=said):
-        opened(tmp_path / "out", others)
-    assert read_folder(run.path) == before
 
 
 def test_a_file_that_is_of_no_run_is_left_alone(tmp_path):

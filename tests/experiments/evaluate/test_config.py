@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from typedrag.core.errors import InputError, LMUnavailable
-from typedrag.experiments.config import EvaluationConfig, LMConfig
-from typedrag.experiments.config_file import read_config, read_into, read_yaml
+from typedrag.experiments.config import LMConfig
+from typedrag.experiments.config_file import read_config, read_yaml
 from typedrag.experiments.loading import program_source
 from typedrag.experiments.resources import Resources, configured_options
 from typedrag.lms.asking import ask
@@ -106,31 +106,6 @@ def test_what_is_extended_wrongly_is_told(file, monkeypatch, base, text, said):
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("named", "options"),
-    [
-        ("linkage", {"draws": 2}),
-        ({"name": "linkage", "options": {}}, {"draws": 2}),
-        ({"name": "linkage", "options": {"seed": 3}}, {"seed": 3}),
-        ("f1", {}),
-    ],
-)
-def test_a_metric_that_a_flag_names_keeps_the_options_of_the_file_unless_it_has_its_own(file, named, options):
-    assert [m.options for m in read_config(file, {"metrics": [named]}).metrics] == [options]
-
-
-def test_a_flag_has_the_last_word_on_the_weight_of_a_metric(tmp_path):
-    file = tmp_path / "compile.yaml"
-    file.write_text(
-        "optimizer: {name: 'dspy:LabeledFewShot'}\n"
-        "dataset: {name: sample}\n"
-        "metrics: [{name: linkage, weight: 3, options: {draws: 2}}]\n"
-    )
-    flags = {"metrics": [{"name": "linkage", "weight": 0.2, "options": {}}, {"name": "f1", "weight": 1.0}]}
-    said = {m.name: (m.weight, m.options) for m in read_into(CompileConfig, "compile", file, flags).metrics}
-    assert said == {"linkage": (0.2, {"draws": 2}), "f1": (1.0, {})}
-
-
 def test_settings_of_what_a_file_names_are_not_taken_for_what_a_flag_names_in_its_place(file):
     dataset = read_config(file, {"dataset": {"name": "sample", "path": None}}).dataset
     assert (dataset.name, dataset.path, dataset.options, dataset.limit) == ("sample", None, {}, 7)
@@ -209,42 +184,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, text, problem):
 def test_a_dollar_can_be_written(tmp_path):
     (tmp_path / "config.yaml").write_text("replies: a$$b")
     assert read_config(tmp_path / "config.yaml", LEAST).replies == Path("a$b")
-
-
-def test_every_setting_is_documented():
-    """A docstring under each field, as the command's help and the examples rely on."""
-    import ast
-
-    from typedrag.experiments import config
-
-    tree = ast.parse(Path(config.__file__).read_text())
-    for model in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        for field, below in zip(model.body, [*model.body[1:], None], strict=True):
-            if isinstance(field, ast.AnnAssign):
-                assert isinstance(below, ast.Expr), f"{model.name}.{field.target.id}"
-    assert EvaluationConfig.model_config["extra"] == "forbid"
-
-
-@pytest.mark.parametrize("name", ["wiki-nfqa", "antique"])
-def test_every_system_is_a_program_whose_options_fit(name, monkeypatch):
-    for variable in ("WIKI_NFQA", "WIKI_NFQA_INDEX", "ANTIQUE", "ANTIQUE_INDEX"):
-        monkeypatch.setenv(variable, f"/{variable}")
-    config = read_config(Path(__file__).parents[3] / "configs" / f"systems-{name}.yaml")
-    made = [configured_options(program, program_source(program.program)) for program in config.programs]
-    assert {"coverage-retrieval", "preqrag", "hanrag", "richrag"} < {p.name for p in config.programs}
-    assert sum(options.coverage_rounds for options in made) == 1
-    assert config.dataset.limit >= 60
-
-
-@pytest.mark.parametrize("name", ["hanrag-short-answers", "hanrag-ablations", "preqrag-retrieval", "richrag-rankers"])
-def test_the_papers_tables_are_of_programs_whose_options_fit(name, monkeypatch):
-    for variable in ("QUESTIONS", "INDEX", "RANKER", "ANTIQUE", "ANTIQUE_INDEX"):
-        monkeypatch.setenv(variable, f"/{variable}")
-    config = read_config(Path(__file__).parents[3] / "configs" / f"{name}.yaml")
-    made = [configured_options(program, program_source(program.program)) for program in config.programs]
-    different = {(p.program, p.retriever, p.reranker, options.model_dump_json()) for p, options in zip(
-        config.programs, made, strict=True)}  # fmt: skip
-    assert len(different) == len({p.name for p in config.programs}) == len(made)
 
 
 @pytest.mark.parametrize(

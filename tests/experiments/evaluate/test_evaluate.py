@@ -1,6 +1,5 @@
 import itertools
 import json
-import subprocess
 from collections import Counter
 
 import pytest
@@ -83,44 +82,6 @@ def test_the_settings_say_what_it_was_made_with_and_no_address_or_key(evaluate, 
     assert b"sk-a-planted-key" not in written
 
 
-def test_without_a_metric_nothing_is_begun(evaluate, server, tmp_path):
-    with pytest.raises(InputError, match="no metric is named"):
-        evaluate(metrics=[])
-    assert not server.calls
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"dataset": {"name": "nosuch"}},
-        {"dataset": {"path": "nosuch.jsonl"}},
-        {"programs": [{"program": "direct_lm", "reranker": "list:nosuch"}]},
-    ],
-    ids=str,
-)
-def test_what_is_refused_is_not_in_the_way_of_the_mended_command(evaluate, server, tmp_path, flags):
-    with pytest.raises(TypedRAGError):
-        evaluate(**flags)
-    assert not server.calls
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_commit_is_known_where_there_is_one(tmp_path):
-    from typedrag.experiments.resources import git_commit
-
-    assert git_commit(tmp_path) is None
-    for command in (
-        ["init", "-q"],
-        ["-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "--allow-empty", "-m", "x"],
-    ):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    assert len(git_commit(tmp_path)) == 40
-    (tmp_path / "file").write_text("x")
-    subprocess.run(["git", "add", "file"], cwd=tmp_path, check=True)
-    assert git_commit(tmp_path).endswith("+")
-
-
 def test_the_summary_is_written_beside_the_run(evaluate, tmp_path):
     [evaluated] = evaluate(metrics=["tiny", "length"])
     summary = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -147,14 +108,6 @@ def test_questions_are_under_way_at_once_and_calls_in_flight_are_limited(evaluat
     server.most_at_once = 0
     evaluate("elsewhere/b", threads=6, calls_in_flight=2)
     assert server.most_at_once == 2
-
-
-def test_a_question_without_a_label_gets_the_classifier_s_type(evaluate, tmp_path):
-    rows = [{"id": "a", "question": "How do I paint a wall?"}, {"id": "b", "question": "Why is the sky blue?"}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    evaluate(dataset={"name": "file", "path": tmp_path / "rows.jsonl"})
-    types = {q.id: q.question_type for q in read_run(tmp_path / "run").questions}
-    assert types == {"a": QuestionType.INSTRUCTION, "b": QuestionType.REASON}
 
 
 # judgments
@@ -194,20 +147,6 @@ def test_servers_of_one_model_name_answer_and_judge_for_themselves(evaluate):
     assert {q.answer.answer for q in second.run.questions} == {"B"}
     assert "B" not in {q.answer.answer for q in first.run.questions}
     assert (len(other.asked("answer")), len(other.asked("is_good"))) == (12, 12)
-
-
-def test_several_programs_answer_the_same_questions_each_in_its_folder(evaluate, server, tmp_path):
-    programs = [
-        {"name": "one", "program": "direct_lm"},
-        {"name": "two", "program": "direct_lm", "options": {"retries": 1}},
-    ]
-    first, second = evaluate("table", programs=programs)
-    assert (first.run.path, second.run.path) == (tmp_path / "table" / "one", tmp_path / "table" / "two")
-    assert [q.question for q in first.run.questions] == [q.question for q in second.run.questions]
-    assert (tmp_path / "table" / "replies.sqlite").is_file()
-    assert len(server.asked("is_good")) == 12
-    with pytest.raises(InputError, match="one holds a run"):
-        evaluate("table", programs=programs)
 
 
 def test_where_a_second_run_is_refused_the_first_is_not_begun(evaluate, server, tmp_path):
@@ -284,9 +223,7 @@ def test_too_many_failures_stop_the_run_with_a_reason(evaluate, server, kind, sa
     assert len(again.run.questions) == 24
 
 
-@pytest.mark.parametrize("kind", ["answer", "is_good"])
-@pytest.mark.parametrize("status", [400, 500])
-@pytest.mark.parametrize("limit", [3, 24])
+@pytest.mark.parametrize(("kind", "status", "limit"), [("answer", 400, 24), ("is_good", 500, 3), ("answer", 500, 3)])
 def test_an_lm_that_fails_at_all_ends_the_run_in_its_words_and_leaves_no_failure(evaluate, server, kind, status, limit):
     server.reply = lambda call: (status, "no response_format here") if kind in call.wanted else None
     data = {"name": "sample", "limit": limit}
@@ -299,9 +236,10 @@ def test_an_lm_that_fails_at_all_ends_the_run_in_its_words_and_leaves_no_failure
     assert (overall.failed, overall.metrics["tiny"].n, overall.metrics["tiny"].failed) == (0, limit, 0)
 
 
-@pytest.mark.parametrize("threads", [1, 16])
-@pytest.mark.parametrize("kind", ["answer", "is_good"])
-@pytest.mark.parametrize("fault", [500, 400, "html"])
+@pytest.mark.parametrize(
+    ("fault", "kind", "threads"),
+    [(500, "answer", 1), (400, "is_good", 1), ("html", "answer", 16), (500, "is_good", 16)],
+)
 def test_what_an_lm_fails_at_is_the_failure_of_that_question_alone(evaluate, server, fault, kind, threads):
     """Wherever it comes in the run, also where nothing else is left of it."""
     bad = [q.question for q in sample_questions()][:24:8]
@@ -323,20 +261,7 @@ def test_what_an_lm_fails_at_is_the_failure_of_that_question_alone(evaluate, ser
     assert len(server.calls) == asked
 
 
-def test_an_lm_that_is_gone_ends_the_run_and_keeps_what_was_done(evaluate, server, tmp_path):
-    server.reply = lambda call: (401, "wrong key") if len(server.calls) > 11 else None
-    with pytest.raises(LMUnavailable):
-        evaluate()
-    kept = read_run(tmp_path / "run").questions
-    assert 0 < len(kept) < 12
-    assert not any(q.error for q in kept)
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["overall"]["questions"] == len(kept)
-    server.reply = lambda call: None
-    [evaluated] = evaluate(resume=True)
-    assert len(evaluated.run.questions) == 12
-
-
-@pytest.mark.parametrize("calls", [1, 2, 8, 15, 23, 24])
+@pytest.mark.parametrize("calls", [1, 8, 15, 24])
 def test_a_run_that_ends_anywhere_is_continued_without_doing_anything_twice(evaluate, server, calls):
     """The fault strikes at each call in turn: what was kept before is neither asked nor judged again."""
     server.reply = lambda call: (401, "gone") if len(server.calls) >= calls else None
@@ -474,13 +399,16 @@ def test_what_only_concerns_how_it_is_made_may_change(evaluate):
         ({"dataset": {"name": "nothing"}}, "no dataset is called 'nothing'"),
         ({"dataset": {"split": "nothing"}}, "no split is called 'nothing'"),
         ({"lm": {"spec": "nothing"}}, "'nothing' is no LM spec"),
+        ({"metrics": []}, "no metric is named"),
+        ({"dataset": {"path": "nosuch.jsonl"}}, "path"),
+        ({"programs": [{"program": "direct_lm", "reranker": "list:nosuch"}]}, "nosuch"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_asked(evaluate, server, tmp_path, flags, problem):
-    with pytest.raises(InputError, match=problem):
+    with pytest.raises(TypedRAGError, match=problem):
         evaluate(**flags)
     assert server.calls == []
-    assert not (tmp_path / "run").exists()
+    assert not list(tmp_path.iterdir())  # which would be in the way of the mended command
 
 
 # what it will spend

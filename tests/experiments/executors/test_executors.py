@@ -2,9 +2,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from typedrag.cli.main import cli
 from typedrag.core.errors import InputError
 from typedrag.core.extras import MissingExtra
 from typedrag.experiments.executors import shared_index
@@ -31,28 +29,8 @@ def test_what_is_no_executor_is_refused_with_the_forms(executor):
 
 def test_without_ray_the_line_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with (
-        pytest.raises(MissingExtra, match=r"pip install 'typedrag\[ray\]'"),
-        connect("ray", None, threads=4, calls=4),
-    ):
+    with pytest.raises(MissingExtra, match=r"pip install 'typedrag\[ray\]'"), connect("ray", None, threads=4, calls=4):
         pass
-
-
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (["Why?", "--executor", "ray"], "--executor is for the questions of --file"),
-        (["--file", "FILE", "--executor", "cloud"], "'cloud' is no executor"),
-        (["--file", "FILE", "--workers", "2"], "--workers are of --executor ray"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused_before_any_question(server, tmp_path, flags, problem):
-    (tmp_path / "questions.txt").write_text("Why?\n")
-    given = [str(tmp_path / "questions.txt") if flag == "FILE" else flag for flag in flags]
-    lm = ["--lm", "vllm:stub", "--api-base", server.api_base, "--program", "direct_lm"]
-    done = CliRunner().invoke(cli, ["ask", *given, *lm])
-    assert (done.exit_code, problem in done.stderr) == (2, True), done.stderr
-    assert not server.calls
 
 
 @pytest.mark.parametrize("retriever", ["http://localhost:8010", "milvus:http://localhost:19530/wiki"])

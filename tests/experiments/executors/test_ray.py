@@ -200,14 +200,6 @@ def test_workers_count_by_the_prices_of_where_the_run_was_begun(cluster, server,
     assert (evaluated.run.spent.cost, evaluated.run.spent.unpriced) == (pytest.approx(QUESTIONS * 0.002), 0)
 
 
-def test_a_question_s_own_fault_is_kept_as_it_is_and_no_worker_is_lost(cluster, server, values, tmp_path, caplog):
-    server.reply = lambda call: (400, "no such thing") if call.question.endswith(" 3. time?") else None
-    config = values(server, cluster.executor, workers=1, metrics=["defects"], threads=2)
-    run = evaluate(config, tmp_path / "run").run
-    assert {q.id: q.error for q in run.questions if q.error}.keys() == {"q3"}
-    assert "lost" not in caplog.text
-
-
 # what is refused
 
 

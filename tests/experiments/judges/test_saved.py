@@ -9,7 +9,7 @@ from typedrag.core.errors import InputError
 from typedrag.core.records import Estimate
 from typedrag.experiments.judges.saved import JudgeCheck, SavedJudge, add_check, load_judge, save_judge
 from typedrag.metrics.judges.linkage import LinkageJudge
-from typedrag.optimizers.compile.labelled_targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
+from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.programs.compiled import CompiledAbout
 

@@ -45,10 +45,7 @@ def measured() -> dict[str, MetricResult]:
     passages = (Passage("p1", "Of yeast: it eats sugar."), Passage("p2", "Of ovens."))
     prediction = dspy.Prediction(answer="Because of yeast.", passages=passages)
     scorer = dspy.LM("openai/never-asked", api_key="none")
-    metrics: list[Metric] = [
-        SubQuestionCoverage(scorer, judge=YeastJudge()),
-        Linkage(scorer, judge=SecondPlace()),
-    ]
+    metrics: list[Metric] = [SubQuestionCoverage(scorer, judge=YeastJudge()), Linkage(scorer, judge=SecondPlace())]
     results = {}
     for metric in metrics:
         scored = metric.score(example, prediction)

@@ -66,12 +66,6 @@ def test_texts_of_strangers_stay_texts(page):
     assert not [name for tag in page.find_all(True) for name in tag.attrs if name.startswith("on")]
 
 
-def test_every_link_within_the_page_leads_somewhere(page):
-    ids = [tag["id"] for tag in page.find_all(id=True)]
-    assert len(ids) == len(set(ids))
-    assert {a["href"][1:] for a in page.find_all("a")} <= set(ids)
-
-
 def test_settings_and_n_of_each_run(page):
     found = {name: cells for name, *cells in rows(page, "What differs between the runs")}
     assert found["questions done"] == ["24 of 24", "24 of 24", "12 of 24 unfinished"]
@@ -94,18 +88,6 @@ def test_bars_below_zero_hang_from_the_axis():
     chart = BarChart(["reason"], [[Estimate(-0.6, -0.9, -0.3, 8)], [Estimate(0.5, 0.2, 0.8, 8)]], top=1.0)
     assert (chart.bottom, chart.ticks) == (-1.0, [-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0])
     assert [chart.height(value) for value in (-1.0, 0.0, 1.0)] == [0.0, 138.0, 276.0]
-
-
-def test_bars_by_type_are_drawn_with_their_intervals(page):
-    chart = page.select_one("#types svg")
-    assert [t.get_text() for t in chart.select("text.category")] == list(TYPES)
-    bars = chart.select("rect.bar")
-    assert len(bars) == 3 * len(TYPES)
-    assert not chart.select("path.error")  # of 4 questions of each type
-    assert len(chart.select("line.chance")) == len(TYPES)
-    assert "typed_rag, reason: " in chart.get_text()
-    tall = [float(bar["height"]) for bar in bars]
-    assert all(0 <= height <= 276 for height in tall)
 
 
 def test_coverage_by_sub_question_type_and_scenario(page):
@@ -179,21 +161,6 @@ def test_failures_fallbacks_and_judges_are_counted(page):
     assert [row[0] for row in judges] == ["metric", "linkage", "coverage"]
 
 
-def test_each_question_is_there_with_its_answers_and_traces(page):
-    data = json.loads(page.find("script", id="data").string)
-    assert data["runs"] == list(RUNS)
-    assert len(data["questions"]) == 24
-    one = data["questions"][1]
-    assert one["results"][2] is not None
-    assert data["questions"][20]["results"][2] is None
-    answer = one["results"][0]["answer"]
-    assert [s["name"] for s in answer["steps"]] == ["classify", "sub-queries", "aggregate"]
-    assert [s["name"] for s in answer["steps"][1]["steps"]] == ["sub-query", "sub-query"]
-    assert [data["passages"][i]["id"] for i in answer["passages"]] == [f"p1-{k}" for k in range(5)]
-    assert len(data["passages"]) <= 24 * 5  # runs share them
-    assert one["values"]["cost/tokens"][0] == answer["tokens"]
-
-
 def test_it_can_be_read_without_eyes(page):
     assert page.html["lang"] == "en"
     labelled = {
@@ -240,11 +207,7 @@ def test_what_a_run_lacks_is_left_out(tmp_path: Path):
     sections = [s["id"] for s in found.find_all("section")]
     assert sections == ["runs", "subsets", "types", "measures", "costs", "failures", "questions"]
     assert "1 of 2 failed" in found.select_one("#failures").get_text()
-
-
-def test_a_run_without_any_answer_yet_is_a_page(tmp_path: Path):
-    found = BeautifulSoup(render_report([run("rag", planned=5), run("lm", question(0, answer=None))]), "html.parser")
-    assert "0 of 5" in found.select_one("#runs").get_text()
+    assert "0 of 5" in render_report([run("rag", planned=5), run("lm", question(0, answer=None))])
 
 
 def test_no_run_is_refused_and_so_is_a_file_that_cannot_be_written(tmp_path: Path):

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -66,20 +65,6 @@ def test_a_run_is_told_with_all_that_it_was_made_with_and_that_came_of_it(evalua
     assert (metrics["answers/questions"], metrics["cost/tokens"], metrics["spent/lm_calls"]) == (6, 110, 12)
 
 
-def test_questions_and_traces_are_artifacts(evaluate, tmp_path):
-    evaluate()
-    [run] = tracked(tmp_path)
-    folder = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=str(tmp_path / "got")))
-    table = mlflow.load_table("questions.json", run_ids=[run.info.run_id])
-    assert len(table) == 6
-    assert set(table["tiny/good"]) == {1.0}
-    assert sum(table["length/problem"] == "debates have no length") == 1
-    traces = [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
-    assert {t["id"] for t in traces} == set(table["id"])
-    assert traces[0]["steps"][0]["name"] == "answer"
-    assert json.loads((folder / "results.json").read_text())["planned"] == 6
-
-
 def test_a_run_that_is_continued_is_the_same_run(evaluate, tmp_path):
     evaluate(caps={"lm_calls": 4}, threads=1)
     [stopped] = tracked(tmp_path)
@@ -93,13 +78,6 @@ def test_a_run_that_is_continued_is_the_same_run(evaluate, tmp_path):
     assert len(mlflow.load_table("questions.json", run_ids=[finished.info.run_id])) == 6
 
 
-def test_a_run_that_is_continued_elsewhere_is_begun_there(evaluate, tmp_path):
-    evaluate(tracking={"enabled": False})
-    assert "mlflow run" not in read_run(tmp_path / "run").settings
-    evaluate(resume=True)  # nothing is left to be done but to tell of it
-    assert tracked(tmp_path)[0].data.metrics["tiny/n"] == 6
-
-
 def test_a_run_that_a_fault_ends_is_told_as_far_as_it_came(evaluate, server, tmp_path):
     server.reply = lambda call: (401, "gone") if len(server.calls) > 5 else None
     with pytest.raises(LMUnavailable):
@@ -108,11 +86,6 @@ def test_a_run_that_a_fault_ends_is_told_as_far_as_it_came(evaluate, server, tmp
     assert run.info.status == "KILLED"
     assert run.data.metrics["answers/questions"] < 6
     assert mlflow.active_run() is None
-
-
-def test_without_tracking_mlflow_is_not_told(evaluate, tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    evaluate(tracking={"enabled": False, "uri": None})
 
 
 def test_a_store_that_cannot_be_used_is_said_before_anything_is_asked(evaluate, server, tmp_path):
@@ -174,11 +147,3 @@ def test_an_mlflow_run_of_the_caller_stays_active_and_has_no_traces(evaluate, tm
     assert run.info.status == "FINISHED"
     sources = [trace.info.trace_metadata["mlflow.sourceRun"] for trace in traces_of(tmp_path)]
     assert sources == [run.info.run_id] * (12 if tracing else 0)
-
-
-def test_tracing_leaves_dspy_as_it_was(evaluate):
-    import dspy
-
-    before = (list(dspy.settings.callbacks), dspy.settings.track_usage)
-    evaluate(tracing=True)
-    assert (list(dspy.settings.callbacks), dspy.settings.track_usage) == before

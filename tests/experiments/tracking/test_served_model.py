@@ -102,17 +102,6 @@ def test_a_server_says_in_a_line_that_its_lm_cannot_be_used(model, server, statu
 
 
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize("reply", [(400, "too long"), "<html>Login please</html>"])
-def test_what_an_lm_fails_at_is_the_error_of_its_row(model, server, reply):
-    server.reply = lambda call: reply if call.question == QUESTION else None
-    answered = asked(served(model), "Why does bread rise?", QUESTION, "Why is the sky blue?")
-    assert answered.status_code == 200
-    rows = answered.json()["predictions"]
-    assert [bool(row["answer"]) for row in rows] == [True, False, True]
-    assert "cannot be used" in rows[1]["error"] and not rows[0]["error"]
-
-
-@pytest.mark.usefixtures("environment")
 def test_an_lm_that_cannot_be_opened_does_not_tell_its_address(model, monkeypatch):
     monkeypatch.setenv("TYPEDRAG_API_BASE", "http://someone:word@127.0.0.1:9/v1")
     with pytest.raises(Unavailable) as raised:
@@ -143,13 +132,6 @@ def test_a_key_that_is_none_is_refused_and_a_hanging_lm_is_bounded(model, server
     served = mlflow.pyfunc.load_model(str(model), model_config={"timeout": 0.1})
     with pytest.raises(Unavailable, match=r"no reply within 0\.1 s, in 2 tries"):
         served.predict([{"question": QUESTION}])
-
-
-def test_what_this_typedrag_cannot_load_is_refused_when_the_model_is(tmp_path):
-    model = saved(tmp_path)
-    edit(model / "artifacts" / "program", "program.json", format=99)
-    with pytest.raises(Exception, match="format 99"):
-        mlflow.pyfunc.load_model(str(model))
 
 
 @pytest.mark.usefixtures("environment")

@@ -57,17 +57,9 @@ def test_gepa_hears_of_replies_that_could_not_be_parsed(tmp_path):
     class Mumbling(Engine):
         """Never answers about cats in a form that can be read."""
 
-        def complete(self, request):
-            said = super().complete(request)
-            if "cat" in request.messages[-1].text and "Answer the question in a word." in str(request.system):
-                said = dspy.lm15.Response(
-                    id=None,
-                    model=said.model,
-                    message=dspy.lm15.Message.assistant("Meow, said the answer"),
-                    finish_reason="stop",
-                    usage=said.usage,
-                )
-            return said
+        def text(self, request, said):
+            of_cats = "cat" in request.messages[-1].text and "Answer the question in a word." in str(request.system)
+            return "Meow, said the answer" if of_cats else super().text(request, said)
 
     class Falling(Tiny):
         def answer_part(self, kind, question):

@@ -75,6 +75,8 @@ def test_without_us3_any_two_lists_make_a_pair(ranker):
     drawn = build(ranker, NCOM, threshold=2.0, seed=3, pairs="random")
     assert drawn and all(p.winner.reward > p.loser.reward for p in drawn)  # though none differ by 2
     assert drawn == build(ranker, NCOM, seed=3, pairs="random")
+    few = build(ranker, NCOM, seed=3, pairs="random", most_pairs=2)
+    assert len(few) == 2 < len(drawn) and all(pair in drawn for pair in few)
     assert max(sum(p.pool is pool for p in drawn) for pool in POOLS) <= 4
     greedy = {pool.id: sample_lists(ranker, pool, 3, 1, 0)[0] for pool in POOLS}
     assert any(greedy[p.pool.id] not in (p.winner.ranking, p.loser.ranking) for p in drawn)  # not unilateral

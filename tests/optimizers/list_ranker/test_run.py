@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ import time
 import pytest
 
 from tests.mlflow_stores import new_store
-from tests.optimizers.list_ranker.topics import topic_pools
+from tests.optimizers.list_ranker.topics import new_ranker, topic_pools
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.datasets.richrag import write_pools
 from typedrag.experiments.config import LMConfig, TrackingConfig
@@ -80,19 +79,9 @@ def test_a_training_is_a_reranker_and_a_run_of_mlflow(data, tmp_path, monkeypatc
 def test_a_killed_training_resumes_and_a_second_process_is_refused(data, tmp_path):
     long = {**FAST, "epochs": 40}
     settings = [word for name, value in long.items() for word in ("--set", f"{name}={value}")]
-    command = [
-        sys.executable,
-        "-m",
-        "typedrag",
-        "research",
-        "ranker",
-        "train",
-        "--data",
-        str(data),
-        "--start",
-        "scratch",
-    ]
-    with subprocess.Popen([*command, "--out", str(tmp_path / "out"), "--no-tracking", *settings]) as process:
+    training = f"-m typedrag research ranker train --data {data} --start scratch --no-tracking"
+    command = [sys.executable, *training.split(), "--out", str(tmp_path / "out"), *settings]
+    with subprocess.Popen(command) as process:
         while process.poll() is None and not list((tmp_path / "out").glob("checkpoints/*/trainer_state.json")):
             time.sleep(0.05)
         with pytest.raises(InputError, match="another process is writing"):
@@ -128,8 +117,7 @@ def test_preferences_are_learned_from_what_a_generator_answers(data, tmp_path, s
     again = train_ranker(wanted, tmp_path / "dpo", resume=True)
     assert len(server.calls) == calls and again.examples == trained.examples
     assert again.spent.usage == trained.spent.usage  # what an earlier session paid
-    train_ranker(config(data, training={**FAST, "epochs": 3}), tmp_path / "sft2")
-    shutil.copytree(tmp_path / "sft2" / "ranker", first.folder, dirs_exist_ok=True)
+    new_ranker(seed=1).save(first.folder)
     with pytest.raises(InputError, match="another start's digest"):
         train_ranker(wanted, tmp_path / "dpo", resume=True)
 

@@ -11,10 +11,8 @@ from typedrag.core.errors import InputError
 from typedrag.optimizers.list_ranker.measures import pool_measures, ranker_candidates, utility_table
 from typedrag.optimizers.list_ranker.preferences import Preference, Rewarded, sample_lists
 from typedrag.optimizers.list_ranker.training import (
-    Collator,
     PreferenceDataset,
     SilverDataset,
-    TrainingExample,
     TrainingSettings,
     freeze,
     new_parameters,
@@ -35,29 +33,6 @@ def test_training_lowers_the_loss_and_beats_random_order_on_held_out_pools(tmp_p
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
     assert ndcg(ranker, TEST) > random_ndcg(TEST) + 0.15
     assert not ranker.model.training
-
-
-def test_killed_it_goes_on_as_if_it_had_not_been(tmp_path):
-    settings = FAST.model_copy(update={"epochs": 2.0})
-    pools = POOLS[:24]
-    whole = new_ranker()
-    uninterrupted = train_list_ranker(whole, SilverDataset(pools, 5, 10), tmp_path / "whole", settings)
-
-    def killed(loss):
-        if loss.step == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_list_ranker(new_ranker(), SilverDataset(pools, 5, 10), tmp_path / "killed", settings, on_step=killed)
-    again = new_ranker()
-    steps = []
-    resumed = train_list_ranker(
-        again, SilverDataset(pools, 5, 10), tmp_path / "killed", settings, resume=True, on_step=steps.append
-    )
-    assert [loss.step for loss in steps] == [4, 5, 6]  # an epoch has three steps, and is saved
-    assert resumed.losses == pytest.approx(uninterrupted.losses)
-    states = whole.model.state_dict(), again.model.state_dict()
-    assert all(torch.allclose(states[0][name], states[1][name], atol=1e-5) for name in states[0])
 
 
 def test_the_best_of_the_saved_weights_are_kept(tmp_path):
@@ -146,14 +121,6 @@ def test_candidates_are_drawn_anew_with_some_that_are_worth_something(tmp_path):
         assert sum(pool.passages[n].label for n in example.chosen) >= 3
     assert SilverDataset([pool], candidates=50, length=2)[0].chosen == tuple(range(12))
     assert len(SilverDataset([pool], candidates=50, length=2)[0].lists[0]) <= 2
-
-
-def test_lessons_of_different_length_stand_side_by_side():
-    ranker = new_ranker()
-    examples = [TrainingExample(TEST[0], (0, 1, 2), ((2, 0),)), TrainingExample(TEST[1], tuple(range(8)), ((5, 1, 0),))]
-    together = ranker.model.eval()(**Collator(ranker)(examples))
-    alone = [ranker.model(**Collator(ranker)([example])) for example in examples]
-    assert together.flatten().tolist() == pytest.approx([one.item() for one in alone], abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "t5", "bart"])

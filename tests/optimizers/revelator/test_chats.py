@@ -3,7 +3,7 @@ import pytest
 
 from tests.scripted import scripted
 from typedrag.core.question_types import RevelatorRole
-from typedrag.optimizers.compile.labelled_targets import typed_example
+from typedrag.optimizers.compile.targets import typed_example
 from typedrag.optimizers.revelator import IGNORED, encode, encode_all, format_chat, prepare
 from typedrag.programs.hanrag import REVELATOR_SIGNATURES
 

@@ -13,7 +13,7 @@ from typedrag.experiments.resources import Resources
 from typedrag.experiments.results import read_run
 from typedrag.optimizers.sweep import SweepConfig
 from typedrag.optimizers.sweep.resources import SweepResources
-from typedrag.optimizers.sweep.study import STUDY, answered, mean_value, requeue, sum_spending, values_of_trial
+from typedrag.optimizers.sweep.study import STUDY, answered, requeue, sum_spending
 from typedrag.programs import Options
 from typedrag.programs.artifact import named_predictors
 from typedrag.programs.compiled import save_compiled
@@ -70,18 +70,7 @@ def test_the_point_of_the_program_as_it_is_says_what_it_uses(settings, tmp_path,
     assert SweepResources(config, tmp_path / "sweep").first_point == point
 
 
-def test_the_best_is_found_and_is_what_its_answers_say(sweep, server, tmp_path):
-    server.reply = long_where_few
-    swept = sweep(program={"options": {"score_cutoff": 0}})
-    [best, *others] = swept.sweep.front
-    assert best.params["top_k"] == 1
-    assert {t.params["top_k"] for t in others} <= {1}
-    for trial in complete(swept):
-        assert trial.values == [mean_value(values_of_trial(trial), "length/score")]
-    assert best.values[0] > max(t.values[0] for t in complete(swept) if t.params["top_k"] == 5)
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "random", "qmc", "nsga2", "gp"])
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "gp"])
 def test_every_sampler_makes_as_many_different_trials_as_are_wanted(sweep, sampler):
     sampler = {"name": sampler, "startup": 2}
     swept = sweep(sampler=sampler, stop={"trials": 6}, dataset={"limit": 2}, metrics=["length"], scorer=None)
@@ -91,13 +80,6 @@ def test_every_sampler_makes_as_many_different_trials_as_are_wanted(sweep, sampl
 def test_where_every_point_was_tried_the_sweep_ends(sweep):
     swept = sweep(sampler={"name": "random"}, stop={"trials": 50}, dataset={"limit": 2})
     assert (swept.stopped, points(swept)) == ("", ALL)
-
-
-def test_a_point_that_the_sampler_chooses_again_is_made_once(sweep):
-    """Six points and a sampler that knows nothing of them: it is bound to choose some twice."""
-    swept = sweep(sampler={"name": "random", "seed": 3}, stop={"trials": 6}, dataset={"limit": 2})
-    assert any("duplicate" in t.user_attrs for t in swept.sweep.trials())
-    assert points(swept) == ALL
 
 
 # reuse
@@ -322,21 +304,19 @@ def test_an_lm_that_is_gone_loses_nothing(sweep, server):
     assert sum(n - 1 for n in Counter(json.dumps(c.request) for c in server.calls).values()) <= 4  # those that failed
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+def test_a_study_of_another_sweep_is_not_joined(sweep):
+    sweep(stop={"trials": 1}, dataset={"limit": 6})
+    changes = [
         ({"knobs": {"top_k": [1, 2]}}, "knobs"),
         ({"objectives": ["tiny/score"]}, "objectives"),
         ({"dataset": {"limit": 5}}, "questions"),
         ({"program": {"options": {"retries": 0}}}, "options"),
         ({"sampler": {"seed": 7}}, "sampler"),
         ({"lm": {"max_tokens": 99}}, "lm_settings"),
-    ],
-)
-def test_a_study_of_another_sweep_is_not_joined(sweep, change, said):
-    sweep(stop={"trials": 1}, dataset={"limit": 6})
-    with pytest.raises(InputError, match=f"belongs to a run with another .*{said}"):
-        sweep(**change)
+    ]
+    for change, said in changes:
+        with pytest.raises(InputError, match=f"belongs to a run with another .*{said}"):
+            sweep(**change)
 
 
 def test_a_study_is_not_joined_once_the_folder_that_a_knob_names_holds_something_else(sweep, settings, tmp_path):
@@ -383,11 +363,7 @@ COMPILED = {
         ({"knobs": {"hybrid.weight": ["a"]}}, "'hybrid:a' is no retriever"),
         ({"knobs": {"retriever": ["bm25", "bogus"]}}, "'bogus' is no retriever"),
         ({"knobs": {"reranker": ["none", "bogus"]}}, "'bogus' is no reranker"),
-        ({"knobs": {"top_k": [1, 0, 3], "passage_words": [50, 100]}}, "option top_k cannot be '0'"),
-        (
-            {"knobs": {"passage_words": [50], "top_k": [1, 3], "relevance": ["none", "b"]}},
-            "cannot be 'b'",
-        ),
+        ({"knobs": {"passage_words": [50], "top_k": [1, 3], "relevance": ["none", "b"]}}, "cannot be 'b'"),
         ({"knobs": {"program": ["typed_rag", "rag"], "max_sub_queries": [1, 2]}}, "no option 'max_sub_queries'"),
         ({"knobs": {"reason.combine": ["pool", "aggregate"]}}, "program 'rag' has no option 'reason'"),
         ({"objectives": ["cost/token"]}, "there is no cost 'cost/token'"),

@@ -31,16 +31,12 @@ Words = frozenset[str]
 
 
 def quality(question: str, answer: str, references: Sequence[Reference]) -> float:
-    """The quality of an answer, from 0 to 1; see `features`."""
     return LogisticModel.load(WEIGHTS).probability(features(question, answer, references))
 
 
 def features(question: str, answer: str, references: Sequence[Reference]) -> dict[str, float]:
-    """The features of an answer beside references: `cosine` is MiniLM's, words are content words.
-
-    A reference's worth is its label's place between the worst, 0, and the best, 1. Words of the question
-    count for `topic` only. Names are words with a capital, and numbers.
-    """
+    """The features of an answer beside references: `cosine` is MiniLM's, words are content words. A reference's worth
+    is its label's place between the worst, 0, and the best, 1. Words of the question count for `topic` only."""
     references = [r for r in references if r.text.strip()]
     worth_of = worths(references)
     good, bad = ([i for i, worth in enumerate(worth_of) if (worth >= _GOOD) is side] for side in (True, False))
@@ -89,7 +85,6 @@ def names(text: str) -> Words:
 
 
 def worths(references: Sequence[Reference]) -> list[float]:
-    """The place of each reference's label between the worst, 0, and the best, 1."""
     labels = [r.label for r in references]
     if len(set(labels)) < 2:
         raise NotMeasurable("references of one label do not tell good answers from bad ones")

@@ -1,9 +1,5 @@
-"""Grades on short scales: equivalence, relevance, faithfulness (PreQRAG, section 3.1, appendix C.1)
-and correctness (LiveRAG).
-
-PreQRAG and LiveRAG share the scale of faithfulness. LiveRAG's correctness combines PreQRAG's
-equivalence and relevance; LiveRAG reads the first 300 words of an answer.
-"""
+"""Grades on short scales: equivalence, relevance, faithfulness (PreQRAG, section 3.1, appendix C.1), and correctness
+(LiveRAG), which combines the first two and reads the first 300 words of an answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """People's labels, to compile judges by and to check them by.
 
-Each kind of labels is a metric of a judge's prediction for one example, with feedback in words, which a compile goes
-by. Its `Agreement` is the metric of a test: it looks at all examples of a question together, so that a judge gains
-nothing by saying the same of all.
+Each kind of labels is a metric of a judge's prediction for one example, which a compile goes by. Its `Agreement` is the
+metric of a test: it looks at all examples of a question together, so that no judge gains by saying the same of all.
 """
 
 from collections import Counter, defaultdict
@@ -25,11 +24,8 @@ from typedrag.metrics.metric import MOST_QUOTED, Metric, PredictorCall, Scored, 
 class LabelledAnswer:
     """A labelled answer to be judged as if a program had written it.
 
-    Attributes:
-        example: The question, with other answers to it as references. One of each label is left out, so that
-            their numbers do not give away the candidate's label.
-        candidate: The answer.
-        references: The references that LINKAGE draws, without the candidate.
+    The example has other answers to the question as references. One of each label is left out, so that their numbers do
+    not give away the candidate's label. `references` are those that LINKAGE draws, without the candidate.
     """
 
     example: dspy.Example
@@ -67,8 +63,6 @@ def majority(types: Iterable[SubQuestionType]) -> SubQuestionType | None:
 
 
 class HumanLabels(Metric):
-    """The base of all kinds of labels."""
-
     output: ClassVar[str]
     """The field of the judge's predictor that is measured."""
 
@@ -87,14 +81,9 @@ class HumanLabels(Metric):
 class RankLabels(HumanLabels):
     """The closeness of a rank to the one by people's labels: 1 if equal, 0 if they are at opposite ends of the list.
 
-    The example has the `rank` and the `label` of its candidate, `tied` (whether a reference has the
-    same label), and the judge's inputs. Agreement is the share of pairs of candidates for a question
-    whose better one is ranked better.
-
-    Args:
-        convention: The judge's convention. If an answer can come after all references, the places before
-            and after its equal are both right.
-        options: The options of `Metric`.
+    The example has the `rank` and the `label` of its candidate, `tied` (whether a reference has the same label), and
+    the judge's inputs. Agreement is the share of pairs of candidates whose better one is ranked better. If an answer
+    can come after all references by the judge's convention, the places before and after its equal are both right.
     """
 
     name: ClassVar[str] = "rank-labels"
@@ -123,11 +112,11 @@ class RankLabels(HumanLabels):
 
 
 class VerdictLabels(HumanLabels):
-    """Agreement of verdicts on sub-questions with people's, with answered and unanswered ones weighted equally.
+    """Agreement of verdicts on sub-questions with people's: the mean of the right shares of the answered ones and of
+    the others.
 
-    The score is the mean of the right shares of the answered sub-questions and of the others. The example
-    has the `verdicts` by key, beside the judge's inputs. Agreement is the share of pairs of an answered and an
-    unanswered sub-question on a text in which the judge finds the former more covered.
+    The example has the `verdicts` by key. Agreement is the share of pairs of an answered and an unanswered sub-question
+    on a text in which the judge finds the former more covered.
     """
 
     name: ClassVar[str] = "verdict-labels"
@@ -162,10 +151,7 @@ class VerdictLabels(HumanLabels):
 
 
 class TypeLabels(HumanLabels):
-    """The share of sub-questions with the type that most annotators chose.
-
-    The example has the `types` by key, beside the typer's inputs.
-    """
+    """The share of sub-questions with the type that most annotators chose: the example has the `types` by key."""
 
     name: ClassVar[str] = "type-labels"
     output: ClassVar[str] = "types"
@@ -180,12 +166,7 @@ class TypeLabels(HumanLabels):
 
 
 class Agreement(Metric):
-    """A judge's agreement with people on the `cases` of a question, by its `judgments` of them.
-
-    Args:
-        labels: The kind of labels.
-        options: The options of `Metric`.
-    """
+    """A judge's agreement with people on the `cases` of a question, by its `judgments` of them."""
 
     name: ClassVar[str] = "agreement"
 

@@ -1,9 +1,8 @@
 """LINKAGE: the rank of an answer among references in descending order of quality (Typed-RAG, section 4).
 
-Ranks count from 1, the best. The worst rank among n references depends on the convention: n, as in
-Typed-RAG, where the candidate shares a place with the worst reference, or n + 1, as in the LINKAGE
-paper, where it can come after all of them. Ranks of the two conventions do not compare. Expected
-ranks need not be whole.
+Ranks count from 1, the best. The worst rank among n references is n in Typed-RAG, where the candidate shares a place
+with the worst reference, or n + 1 in the LINKAGE paper, where it can come after all of them. Expected ranks need not be
+whole.
 """
 
 from collections import defaultdict
@@ -34,15 +33,11 @@ class Convention(StrEnum):
     LINKAGE = "linkage"
 
     def worst_rank(self, references: int) -> int:
-        """The worst rank among some references."""
         return references if self is Convention.TYPED_RAG else references + 1
 
 
 def percentile_rank(rank: float, references: int) -> float:
-    """A rank's place within a list of references, in percent: 100 for the best (eq. 4, one term).
-
-    Of n references, rank n gets 100/n, and rank n + 1 gets 0.
-    """
+    """A rank's place within a list of references, in percent: 100 for the best, 0 after all (eq. 4, one term)."""
     if not 1 <= rank <= references + 1:
         raise ValueError(f"rank {rank} is beyond {references} references: ranks count from 1")
     return (1 - (rank - 1) / references) * 100
@@ -140,12 +135,9 @@ class LinkageJudge(dspy.Module):
 def draw_references(
     example: dspy.Example, seed: int = 0, max_references: int = MOST_REFERENCES
 ) -> tuple[Reference, ...]:
-    """The references that all answers to a question are ranked among: one for each label, best first.
-
-    The draw among references of one label depends only on the example's id, their texts and the seed,
-    so that all programs get the same list on every machine. If there are more labels than
-    `max_references`, the best, the worst and others evenly between them are kept.
-    """
+    """The references that all answers to a question are ranked among: one for each label, best first. The draw depends
+    only on the example's id, their texts and the seed. Of too many labels, the best, the worst and others evenly
+    between them are kept."""
     by_label: dict[int, list[Reference]] = defaultdict(list)
     for reference in example.get("references") or ():
         if reference.text.strip():

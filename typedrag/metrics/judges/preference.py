@@ -29,20 +29,12 @@ POINTS_OF_FIRST: Mapping[str, float] = {"first": 1.0, "tie": TIED, "second": 0.0
 
 
 class PairwiseOutcome(StrEnum):
-    """The outcome of comparing an answer with another.
-
-    Example:
-        >>> PairwiseOutcome.WIN.reversed, PairwiseOutcome.TIE.points
-        (<PairwiseOutcome.LOSS: 'loss'>, 0.5)
-    """
-
     WIN = "win"
     TIE = "tie"
     LOSS = "loss"
 
     @property
     def reversed(self) -> PairwiseOutcome:
-        """The outcome for the other answer."""
         return PairwiseOutcome({"win": "loss", "loss": "win"}.get(self, self))
 
     @property
@@ -83,14 +75,10 @@ class PairwiseJudge(dspy.Module):
 
 
 class Verdicts(NamedTuple):
-    """The verdicts on two answers, in both orders.
+    """The verdicts on two answers, with the one first and with the other first.
 
-    Attributes:
-        forward: The verdict with the one answer first.
-        backward: The verdict with the other answer first.
-        preference: The judge's probability that the one is better, plus half of that of a tie, as the mean of
-            both orders: a preference for a place cancels out if it is equally strong in both. None if no token
-            probabilities are known.
+    `preference` is the judge's probability that the one is better, plus half of that of a tie, as the mean of both
+    orders: a preference for a place cancels out. None if no token probabilities are known.
     """
 
     forward: Verdict
@@ -99,10 +87,8 @@ class Verdicts(NamedTuple):
 
     @property
     def outcome(self) -> PairwiseOutcome:
-        """The outcome for the one answer: a win if it is preferred in both orders, a loss if the other is, else a tie.
-
-        A preference that changes with the order is for a place, not for an answer.
-        """
+        """The outcome for the one answer: a win if it is preferred in both orders, a loss if the other is. A preference
+        that changes with the order is for a place, not for an answer."""
         both = (self.forward, self.backward)
         if both == ("first", "second"):
             return PairwiseOutcome.WIN
@@ -110,10 +96,8 @@ class Verdicts(NamedTuple):
 
     @property
     def likelier(self) -> float | None:
-        """1 if the one answer is more likely the better, however narrowly, 0 if the other is.
-
-        A small LM calls nearly all a tie, or prefers a place: then its verdicts say nothing, but this does.
-        """
+        """1 if the one answer is more likely the better, however narrowly, 0 if the other is: a small LM calls nearly
+        all a tie, or prefers a place."""
         if self.preference is None:
             return None
         return TIED if self.preference == TIED else float(self.preference > TIED)
@@ -138,21 +122,19 @@ def compare_in_both_orders(judge: dspy.Module, question: str, answer: str, other
 Array = NDArray[np.float64]
 
 GRID: Array = np.array([w for w in product((-1.0, -0.5, 0.0, 0.5, 1.0), repeat=3) if any(w)])
-"""[n, 3] The weights of core, background and follow-up coverage that the paper tries."""
+"""[n, 3] The weights of core, background and follow-up coverage that are tried. The paper prints no grid; its best
+weights are among these."""
 _EQUAL = 1e-9
 """Ratings that differ by less count as equal: sums of thirds are not exact."""
 
 
 def points(differences: Array, weights: Array) -> Array:
-    """The points of weights for each pair: 1 if they predict it, 0 if not, 0.5 for equal ratings."""
     ratings = np.asarray(weights) @ np.asarray(differences).T
     return np.where(np.abs(ratings) < _EQUAL, 0.5, ratings > 0)
 
 
 def best_weights(differences: Array, weights: Array = GRID) -> Array:
-    """The weights that predict most pairs; of equally good ones, those nearest to their mean, which are least likely
-    to be good by chance.
-    """
+    """The weights that predict most pairs; of equally good ones, those nearest to their mean."""
     accuracies = points(differences, weights).mean(axis=1)
     equals = weights[accuracies >= accuracies.max() - _EQUAL]
     nearest: Array = equals[np.argmin(((equals - equals.mean(axis=0)) ** 2).sum(axis=1))]

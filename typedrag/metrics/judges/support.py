@@ -1,8 +1,7 @@
 """Support of an answer's sentences by sources: by the embeddings and words of both, by an NLI model, or by an LM.
 
-By embeddings, a sentence is near a source if it is near one of its sentences in meaning. Near sentences are on the same
-matter; whether they agree is decided by words. Names and negations are found as English writes them. The thresholds
-were set on half of the questions of Wiki-NFQA: `benchmarks/support.py` measures them on the other half.
+Names and negations are found as English writes them. The thresholds were set on half of the questions of Wiki-NFQA:
+`benchmarks/support.py` measures them on the other half.
 """
 
 import re
@@ -52,18 +51,14 @@ class Support(Protocol):
 
 
 class EmbeddingSupport:
-    """Judges by a bi-encoder, names, numbers and words.
-
-    A sentence is
+    """Judges by a bi-encoder, names, numbers and words. A sentence is
 
     - supported, if it is near a source (a fragment also with the question before it), its numbers, names and quoted
       terms are all in the question or the sources, and so are enough of the words that it adds to the question;
-    - contradicted, if it is almost the same as a source's sentence but one of the two is negated; or if it is not
-      supported, but near a source, and has another number, name or quoted term in the same place;
+    - contradicted, if it is almost the same as a source, but one of the two is negated, or if it is not supported, but
+    near
+      a source, and has another number, name or quoted term in the same place;
     - otherwise not stated.
-
-    Args:
-        model: See `cosines`.
     """
 
     def __init__(self, model: str = BI_ENCODER) -> None:
@@ -90,10 +85,7 @@ class EmbeddingSupport:
 
 
 def particulars(sentence: str, known: str) -> frozenset[str]:
-    """The words of a sentence's numbers, names and quoted terms that a text lacks.
-
-    The first word of a sentence is a name if the next word is one.
-    """
+    """The words of a sentence's numbers, names and quoted terms that a text lacks."""
     had = _content(known)
     sentence = _plain(sentence)
     words = list(_WORD.finditer(sentence))
@@ -159,13 +151,8 @@ def open_support(spec: str) -> Support:
 
 
 class NLISupport:
-    """Judges by a model of natural language inference, source by source.
-
-    A sentence is supported if one source entails it; otherwise contradicted if one contradicts it.
-
-    Args:
-        name: A folder, or a name of the Hugging Face hub.
-    """
+    """Judges by a model of natural language inference. A sentence is supported if one source entails it; otherwise
+    contradicted if one contradicts it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -203,11 +190,7 @@ def _nli_model(name: str) -> tuple[Any, Mapping[int, SupportVerdict]]:
 
 
 class LMSupport:
-    """Judges by the LM in use, all sentences in one call.
-
-    Args:
-        retries: How often to ask again for a reply that cannot be parsed.
-    """
+    """Judges by the LM in use, all sentences in one call."""
 
     def __init__(self, retries: int = 2) -> None:
         self._retries = retries

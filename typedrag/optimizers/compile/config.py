@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PositiveFloat, PositiveI
 from typedrag.experiments import config as configs
 from typedrag.experiments.config import CLOSED, DataConfig, LMConfig, MetricConfig, ProgramConfig
 from typedrag.metrics import DEFAULT_OBJECTIVE, parse_objective
-from typedrag.optimizers.compile.labelled_targets import ALONE
+from typedrag.optimizers.compile.targets import ALONE
 from typedrag.optimizers.compile.teleprompters.base import BudgetName
 
 

@@ -1,7 +1,7 @@
 """Compare what was compiled with its base, on questions that were used neither to compile nor to choose it."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,13 +24,11 @@ from typedrag.experiments.results import ANSWERS, Run
 from typedrag.lms.cost import CostTracker, track_calls, track_cost
 from typedrag.lms.lm import use_lm
 from typedrag.lms.trace import Stopwatch
-from typedrag.metrics import Metric
 from typedrag.metrics.objective import measurable_ids
-from typedrag.optimizers.compile.labelled_targets import JUDGES
-from typedrag.optimizers.compile.targets import Target
+from typedrag.optimizers.compile.targets import JUDGES, Target
 from typedrag.programs.artifact import dump_state, fingerprint
 from typedrag.programs.compiled import Change, Verdict
-from typedrag.runs import Progress, RunFolder, work
+from typedrag.runs import RunFolder, work
 from typedrag.runs.work import Listener, ignore_progress
 
 
@@ -113,77 +111,52 @@ def held_out_alone(
     threads: int,
     seed: int = 0,
     tests: int = 1,
-    listener: Callable[[Progress], object] = lambda progress: None,
+    listener: Listener = ignore_progress,
     redact: Redactor | None = None,
 ) -> HeldOut:
-    """Compare compiled and base by the target's own metric, with their runs in a folder; see `run_module`."""
+    """Compare compiled and base by the target's own metric, each run in a folder as an evaluation runs a program."""
     metric = target.test_metric
     assert metric is not None, "the target has labels of its own"
-    runs = [
-        run_module(
-            target.tested(module),
-            metric,
-            examples,
-            folder / f"{name}-{fingerprint(dump_state(module))}",
-            lm=lm,
-            threads=threads,
-            listener=listener,
-            redact=redact or Redactor([]),
-        )
-        for name, module in [("base", base), ("compiled", compiled)][: 1 + is_changed(base, compiled)]
+    by_id = {str(example.id): example for example in examples}
+    questions = [
+        results.PlannedQuestion(i, e.question, infer_type(e), str(e.get("subset") or "")) for i, e in by_id.items()
     ]
-    measurable = measurable_ids([metric], examples)
-    return held_out(runs[0], runs[1] if len(runs) > 1 else None, {metric.name: 1.0}, measurable, seed, tests=tests)
+
+    def run(name: str, module: dspy.Module) -> Run:
+        tested, predictions = target.tested(module), dict[str, dspy.Prediction]()
+
+        def do(item: str, step: str, _: Any) -> Any:
+            example, watch = by_id[item], Stopwatch()
+            with track_cost(CostTracker()) as account:
+                prediction = predictions.pop(item, None) or tested(**example.inputs())
+            if step != ANSWERS:
+                scored = metric(example, prediction)
+                return results.metric_value(results.MetricResult(scored.score, measures={"score": scored.score}))
+            predictions[item] = prediction
+            values = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
+            text = json.dumps(values, ensure_ascii=False)
+            return Answer(example.question, text, seconds=watch.seconds, usage=account.spent.usage).to_dict()
+
+        place = folder / f"{name}-{fingerprint(dump_state(module))}"
+        settings = {"module": fingerprint(dump_state(tested)), "metric": metric.name}
+        planned: dict[str, Any] = {"items": results.question_items(questions), "redact": redact or Redactor([])}
+        with (
+            RunFolder.open(place, settings, kind=results.KIND, resume=True, **planned) as opened,
+            use_lm(track_calls(lm)),
+            dspy.context(trace=None),
+        ):
+            steps = (ANSWERS, metric.name)
+            work(by_id, do, opened.store, steps=steps, threads=threads, listener=listener, name=place.name)
+        return results.read_run(place)
+
+    before, after = run("base", base), run("compiled", compiled) if is_changed(base, compiled) else None
+    return held_out(before, after, {metric.name: 1.0}, measurable_ids([metric], examples), seed, tests=tests)
 
 
 def is_changed(base: dspy.Module, compiled: dspy.Module) -> bool:
     """True if a compile has changed the base: what its predictors say, or its options."""
     options = [getattr(module, "options", None) for module in (base, compiled)]
     return fingerprint(dump_state(base)) != fingerprint(dump_state(compiled)) or options[0] != options[1]
-
-
-def run_module(
-    module: dspy.Module,
-    metric: Metric,
-    examples: Sequence[dspy.Example],
-    folder: Path,
-    *,
-    lm: dspy.LM,
-    threads: int,
-    listener: Callable[[Progress], object] = lambda progress: None,
-    redact: Redactor,
-) -> Run:
-    """Run and measure a module that writes no answers, such as a type classifier, as an evaluation runs a program."""
-    by_id = {str(example.id): example for example in examples}
-    predictions: dict[str, dspy.Prediction] = {}
-    questions = [
-        results.PlannedQuestion(i, e.question, infer_type(e), str(e.get("subset") or "")) for i, e in by_id.items()
-    ]
-
-    def do(item: str, step: str, _: Any) -> Any:
-        example, watch = by_id[item], Stopwatch()
-        with track_cost(CostTracker()) as account:
-            prediction = predictions.pop(item, None) or module(**example.inputs())
-        if step != ANSWERS:
-            scored = metric(example, prediction)
-            return results.metric_value(results.MetricResult(scored.score, measures={"score": scored.score}))
-        predictions[item] = prediction
-        values = {name: str(value) for name, value in prediction.items() if isinstance(value, str | int)}
-        text = json.dumps(values, ensure_ascii=False)
-        return Answer(example.question, text, seconds=watch.seconds, usage=account.spent.usage).to_dict()
-
-    settings = {"module": fingerprint(dump_state(module)), "metric": metric.name}
-    with (
-        RunFolder.open(
-            folder, settings, kind=results.KIND, resume=True, items=results.question_items(questions), redact=redact
-        ) as opened,
-        use_lm(track_calls(lm)),
-        dspy.context(trace=None),
-    ):
-        work(
-            by_id, do, opened.store, steps=(ANSWERS, metric.name), threads=threads, listener=listener, name=folder.name
-        )
-    return results.read_run(folder)
 
 
 def check_saved_judge(
@@ -194,14 +167,9 @@ def check_saved_judge(
     *,
     listener: Listener = ignore_progress,
 ) -> JudgeCheck:
-    """Test the compiled judge in a folder with an LM, and write the result into it; see `load_judge`.
+    """Test the compiled judge in a folder with an LM, on the first dataset with its labels, and keep the result there.
 
-    Args:
-        folder: A folder that `save_judge` wrote.
-        datasets: Datasets by their names; the first with labels for this judge is used.
-        scorer: The LM that the judge and its base ask.
-        settings: Threads, seed and the limit of questions.
-        listener: Hears of the progress.
+    The folder is one that `save_judge` wrote; see `load_judge`.
     """
     saved, settings = SavedJudge.read(folder), settings or CheckSettings()
     target = JUDGES[saved.judge](**saved.options)

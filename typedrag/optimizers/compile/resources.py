@@ -24,8 +24,7 @@ from typedrag.lms.replies import REPLIES
 from typedrag.metrics import metric_class, objective_risk
 from typedrag.metrics.objective import Objective
 from typedrag.optimizers.compile.config import CompileConfig
-from typedrag.optimizers.compile.labelled_targets import JudgeTarget, find_target
-from typedrag.optimizers.compile.targets import Target
+from typedrag.optimizers.compile.targets import JudgeTarget, Target, find_target
 from typedrag.optimizers.compile.teleprompters import build_optimizer
 from typedrag.optimizers.compile.teleprompters.base import BUDGET_CALLS, CompileRequest
 from typedrag.optimizers.compile.teleprompters.candidates import read_call

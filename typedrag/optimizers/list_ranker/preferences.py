@@ -46,6 +46,8 @@ class PreferenceSettings(BaseModel):
     """Lists drawn for each pool, besides the likeliest one."""
     threshold: NonNegativeFloat = 0.1
     """The least difference between the rewards of a pair of US³ (RichRAG, appendix B: 0.1)."""
+    most_pairs: PositiveInt | None = None
+    """Pairs to train on, drawn by the seed if there are more; by default all (RichRAG, appendix B: 6,000)."""
     threads: PositiveInt = 8
     """Rewards computed at once."""
 
@@ -188,4 +190,5 @@ def build_preferences(
         else:
             pairs = []
         preferences += [Preference(pools[number], *pair) for pair in pairs]
-    return preferences
+    most = settings.most_pairs
+    return preferences if most is None or len(preferences) <= most else Random(seed).sample(preferences, most)

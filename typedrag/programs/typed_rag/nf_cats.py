@@ -7,8 +7,7 @@ from transformers import RobertaConfig, RobertaModel, RobertaPreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.roberta.modeling_roberta import RobertaPooler
 
-TOKENIZER = "deepset/roberta-base-squad2"
-"""The model that it was trained from; its own repository has no tokenizer."""
+TOKENIZER = "deepset/roberta-base-squad2"  # the model that it was trained from; its own repository has no tokenizer
 
 _HIDDEN = 512
 
@@ -27,7 +26,6 @@ class NFCats(RobertaPreTrainedModel):
         self.post_init()
 
     def forward(self, **tokens: Any) -> SequenceClassifierOutput:
-        """The logits of the types: [questions, types]."""
         hidden = self.embedder(**tokens).last_hidden_state
         return SequenceClassifierOutput(logits=self.feedforward(self.pooler(hidden)))
 

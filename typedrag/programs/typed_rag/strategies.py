@@ -17,7 +17,7 @@ from typedrag.core.records import Answered, Passage, Step, SubAnswer
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import add_step, calls_left, reserve_calls
 from typedrag.programs.answering import NotAnswered, PassageAnswerer, Retrieving, answer_signature
-from typedrag.programs.options import Options, SubQueryOptions
+from typedrag.programs.options import SubQueryOptions
 from typedrag.programs.sub_queries import (
     Part,
     answer_parts,
@@ -29,7 +29,7 @@ from typedrag.programs.sub_queries import (
     question_answers,
     topic_similarity,
 )
-from typedrag.retrieval import Reranker, Retriever, round_robin
+from typedrag.retrieval import round_robin
 from typedrag.signatures import AnswerFromPassages, answering, predictor, typed_rag
 from typedrag.signatures.fields import PerspectiveAnswer
 from typedrag.text.words import content_words
@@ -38,9 +38,8 @@ from typedrag.text.words import content_words
 class EvidenceBased(Retrieving):
     """A question of a single aspect (section 3.1): retrieve(question) ─► answer"""
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        self.answer = PassageAnswerer(answer_signature(AnswerFromPassages, options, may_be_phrase=True), options)
+    answers_by: ClassVar[type[dspy.Signature] | None] = AnswerFromPassages
+    may_be_phrase = True
 
     def forward(self, question: str, about_it: bool = False) -> dspy.Prediction:
         """Answer from the passages found for the question itself.
@@ -65,10 +64,10 @@ class Comparison(Retrieving):
     With the option `comparison_search` items are joined to the question, which is searched for, too.
     """
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        self.frame = predictor(typed_rag.FrameComparison, stories=options.answer_prompt == "cited")
-        self.answer = PassageAnswerer(answer_signature(answering.AnswerComparison, options), options)
+    answers_by = answering.AnswerComparison
+
+    def build(self) -> None:
+        self.frame = predictor(typed_rag.FrameComparison, stories=self.options.answer_prompt == "cited")
 
     def forward(self, question: str) -> dspy.Prediction:
         reply = ask("decompose", self.frame, retries=self.options.retries, question=question)
@@ -91,10 +90,10 @@ class Experience(Retrieving):
     All keywords make one query: one such as "best" finds nothing of use by itself.
     """
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        self.extract_keywords = predictor(typed_rag.ExtractKeywords, stories=options.answer_prompt == "cited")
-        self.answer = PassageAnswerer(answer_signature(answering.AnswerExperience, options), options)
+    answers_by = answering.AnswerExperience
+
+    def build(self) -> None:
+        self.extract_keywords = predictor(typed_rag.ExtractKeywords, stories=self.options.answer_prompt == "cited")
 
     def forward(self, question: str) -> dspy.Prediction:
         reply = ask("decompose", self.extract_keywords, retries=self.options.retries, question=question)
@@ -102,8 +101,8 @@ class Experience(Retrieving):
         add_step(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
         if not keywords:
             raise StepFailed("decompose", "no keywords were found in the question")
-        query = f"{question} {keywords}" if self.options.experience_search == "joined" else keywords
-        [passages] = self.search([query], rerank=True)
+        queries = {"joined": f"{question} {keywords}", "keywords": keywords, "question": question}
+        [passages] = self.search([queries[self.options.experience_search]], rerank=True)
         best = self.rerank(keywords, passages, self.options.top_k)
         return self.final_answer(self.answer, question, best)
 
@@ -116,16 +115,12 @@ class NoDecomposition(StepFailed):
 class Decomposition:
     """The parts of a question."""
 
-    sub_queries: list[str]
-    """The sub-queries, in the LM's order."""
-    topic: str = ""
-    """The topic of a debate."""
-    perspectives: dict[str, str] = field(default_factory=dict)
-    """The perspective of each sub-query of a debate."""
+    sub_queries: list[str]  # the sub-queries, in the LM's order
+    topic: str = ""  # the topic of a debate
+    perspectives: dict[str, str] = field(default_factory=dict)  # the perspective of each sub-query of a debate
     weights: dict[str, float] = field(default_factory=dict)
     """The worth of covering each sub-question, if they are weighted; see `CoreSubQuestions.weighted`."""
-    why_none: str = ""
-    """Why there are no sub-queries, if the LM has said so."""
+    why_none: str = ""  # why there are no sub-queries, if the LM has said so
 
 
 class DecomposingStrategy(Retrieving):
@@ -144,21 +139,17 @@ class DecomposingStrategy(Retrieving):
     type."""
     combine_step: ClassVar[str] = "aggregate"
     pooled_signature: ClassVar[type[dspy.Signature]]
-    least_sub_queries: ClassVar[int] = 1
-    """The question is not of this type if fewer sub-queries are usable."""
+    least_sub_queries: ClassVar[int] = 1  # the question is not of this type if fewer sub-queries are usable
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
-        paraphrasing = self.paraphrase_signature
+    def build(self) -> None:
+        options, paraphrasing = self.options, self.paraphrase_signature
         if paraphrasing and options.sub_queries != "paraphrases":
             paraphrasing = None
         self.decomposer = self.build_decomposer(paraphrasing or self.decompose_signature)
         if self.strategy_options.combine == "pool":
-            self.answer_pooled = PassageAnswerer(answer_signature(self.pooled_signature, options), options)
+            self.answer_pooled = PassageAnswerer(self.pooled_signature, options)
         else:
-            sub_answer = answer_signature(self.sub_answer_signature, options)
-            self.speaks_for = "perspective" in sub_answer.input_fields
-            self.answer_sub_query = PassageAnswerer(sub_answer, options)
+            self.answer_sub_query = PassageAnswerer(self.sub_answer_signature, options)
             combining = typed_rag.AggregateParaphrases if paraphrasing else self.combine_signature
             self.combine = dspy.Predict(answer_signature(combining, options))
 
@@ -226,7 +217,8 @@ class DecomposingStrategy(Retrieving):
 
         def answer_sub_query(sub_query: str, passages: list[Passage]) -> dspy.Prediction:
             perspective = parts.perspectives.get(sub_query)
-            inputs = {"perspective": perspective} if perspective and self.speaks_for else {}
+            speaks_for = "perspective" in self.answer_sub_query.predict.signature.input_fields
+            inputs = {"perspective": perspective} if perspective and speaks_for else {}
             return self.answer_sub_query(question=sub_query, passages=passages, **inputs)
 
         ranked = zip(sub_queries, rankings, strict=True)
@@ -320,8 +312,7 @@ class Debate(DecomposingStrategy):
 class Remark(Retrieving):
     """A polite reply to small talk, after a search that found nothing on it"""
 
-    def __init__(self, retriever: Retriever, reranker: Reranker, options: Options) -> None:
-        super().__init__(retriever, reranker, options)
+    def build(self) -> None:
         self.reply = dspy.Predict(answering.ReplyToRemark)
 
     def forward(self, question: str) -> dspy.Prediction:

@@ -31,15 +31,13 @@ from typedrag.retrieval.local_models import loading, local_model
 from typedrag.signatures.typed_rag import ClassifyQuestion
 from typedrag.text.language import is_english
 
-WEIGHTS = Path(__file__).with_name("linear.npz")
-"""The weights of `LinearTypeClassifier`, see `LinearWeights`."""
+WEIGHTS = Path(__file__).with_name("linear.npz")  # the weights of `LinearTypeClassifier`, see `LinearWeights`
 ENCODER = "all-minilm-l6-v2"
 EMBEDDING_WEIGHTS = Path(__file__).with_name("embedding.npz")
 """Arrays: `types`, `temperature`, `head` [types, dimensions + 1, the last for the bias], and what is added to MiniLM's
 weights: to a vector `NAME.change`, to a matrix the product of `NAME.up` [out, rank] and `NAME.down` [rank, in]."""
 MOST_TOKENS = 128
-_FEW_WORDS = 2
-"""Words in ASCII whose language nobody can tell: "lol" is taken for Dutch."""
+_FEW_WORDS = 2  # words in ASCII whose language nobody can tell: "lol" is taken for Dutch
 NOT_ENGLISH = "the question is not in English, which is all that the type classifier reads"
 
 
@@ -145,16 +143,11 @@ class LinearWeights(NamedTuple):
 
     words: NDArray[np.str_]
     characters: NDArray[np.str_]
-    idf: NDArray[np.float32]
-    """[n-grams]"""
-    coefficients: NDArray[np.float32]
-    """[n-grams, types]"""
-    intercept: NDArray[np.float32]
-    """[types]"""
-    temperature: NDArray[np.float32]
-    """[] The divisor of logits that calibrates the probabilities."""
-    types: NDArray[np.str_]
-    """Question types, in the order of the columns."""
+    idf: NDArray[np.float32]  # [n-grams]
+    coefficients: NDArray[np.float32]  # [n-grams, types]
+    intercept: NDArray[np.float32]  # [types]
+    temperature: NDArray[np.float32]  # [] The divisor of logits that calibrates the probabilities
+    types: NDArray[np.str_]  # question types, in the order of the columns
 
     @classmethod
     def load(cls, path: Path) -> LinearWeights:
@@ -265,21 +258,14 @@ class EmbeddingTypeClassifier(ProbabilityClassifier):
     `LinearTypeClassifier`."""
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        with _load_embedding() as model:
-            logits = np.append(mean_embedding(model.tokenizer, model.network, [question])[0].numpy(), 1) @ model.head.T
-        return dict(zip(model.types, softmax(logits / model.temperature).tolist(), strict=True))
-
-
-class _Embedding(NamedTuple):
-    tokenizer: Any
-    network: Any
-    head: NDArray[np.float32]
-    temperature: NDArray[np.float32]
-    types: tuple[QuestionType, ...]
+        with _load_embedding() as (tokenizer, network, arrays):
+            logits = np.append(mean_embedding(tokenizer, network, [question])[0].numpy(), 1) @ arrays["head"].T
+        types = map(QuestionType, arrays["types"])
+        return dict(zip(types, softmax(logits / arrays["temperature"]).tolist(), strict=True))
 
 
 @local_model
-def _load_embedding() -> _Embedding:
+def _load_embedding() -> tuple[Any, Any, dict[str, NDArray[Any]]]:
     tokenizer, network = load_encoder()
     import torch
 
@@ -291,12 +277,10 @@ def _load_embedding() -> _Embedding:
             weights[name] += torch.from_numpy(change)
         elif kind == "up":
             weights[name] += torch.from_numpy(change @ arrays[f"{name}.down"])
-    types = tuple(QuestionType(t) for t in arrays["types"])
-    return _Embedding(tokenizer, network.eval(), arrays["head"], arrays["temperature"], types)
+    return tokenizer, network.eval(), arrays
 
 
 def load_encoder() -> tuple[Any, Any]:
-    """MiniLM's tokenizer and network, as published."""
     place = find_model(ENCODER).require(LMUnavailable)
     hint = f"Delete {place}, and fetch it again: typedrag models fetch {ENCODER}"
     with loading(f"the model '{ENCODER}'", hint, LMUnavailable):
@@ -327,24 +311,17 @@ class HubTypeClassifier(ProbabilityClassifier):
         self.name = name
 
     def probabilities(self, question: str) -> Mapping[QuestionType, float]:
-        with _load_hub_model(self.name) as model:
+        with _load_hub_model(self.name) as (network, tokenizer, longest, types):
             import torch
 
-            tokens = model.tokenizer(question, return_tensors="pt", truncation=True, max_length=model.max_length)
+            tokens = tokenizer(question, return_tensors="pt", truncation=True, max_length=longest)
             with torch.inference_mode():
-                logits = model.network(**tokens).logits[0]
-        return dict(zip(model.types, logits.softmax(-1).tolist(), strict=True))
-
-
-class _HubModel(NamedTuple):
-    network: Any
-    tokenizer: Any
-    max_length: int
-    types: tuple[QuestionType, ...]
+                logits = network(**tokens).logits[0]
+        return dict(zip(types, logits.softmax(-1).tolist(), strict=True))
 
 
 @local_model
-def _load_hub_model(name: str) -> _HubModel:
+def _load_hub_model(name: str) -> tuple[Any, Any, int, tuple[QuestionType, ...]]:
     os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "5")  # else a hub out of reach is tried for minutes
     folder = Path(name).expanduser()
     place = str(folder) if folder.is_dir() else name
@@ -366,7 +343,7 @@ def _load_hub_model(name: str) -> _HubModel:
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_name, trust_remote_code=False)
     # the positions that RoBERTa never uses, which others can spare
     longest = getattr(config, "max_position_embeddings", 512) - 2
-    return _HubModel(network.eval(), tokenizer, min(tokenizer.model_max_length, longest), types)
+    return network.eval(), tokenizer, min(tokenizer.model_max_length, longest), types
 
 
 def _network(name: str, place: str) -> tuple[Any, str]:

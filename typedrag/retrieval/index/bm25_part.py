@@ -24,7 +24,7 @@ from typedrag.retrieval.index.passages import Fingerprint, batches, check_ids, r
 from typedrag.text.language import ENGLISH, detect_main_language
 
 LUCENE = "lucene"
-K1, B = 0.9, 0.4  # BM25's default parameters: Anserini's, which the papers' baselines use
+K1, B = 0.9, 0.4  # BM25's default parameters, as Anserini's; Lucene, Elasticsearch and OpenSearch have 1.2, 0.75
 _BATCH = 2_000
 _FLUSH_ROWS = 200_000  # passages that Lucene holds in memory at most: Anserini's writer would wait for 2 GB of them
 _LANGUAGE_ROWS = 50
@@ -61,18 +61,15 @@ class Manifest(BaseModel):
 
 
 def has_bm25(index: Path) -> bool:
-    """True if an index has a BM25 part."""
     folder = current_generation(index)
     return folder is not None and (folder / MANIFEST).is_file()
 
 
 def read_manifest(index: Path) -> Manifest:
-    """The manifest of an index with a BM25 part."""
     return open_current(index, read_bm25_manifest)
 
 
 def read_bm25_manifest(folder: Path) -> Manifest:
-    """The manifest of a generation's BM25 part."""
     if not (folder / MANIFEST).is_file() and (folder / "dense").is_dir():
         raise RetrievalError(
             f"index {folder.parent} has no BM25 part", "Search its dense part: --retriever dense, or auto"
@@ -81,7 +78,6 @@ def read_bm25_manifest(folder: Path) -> Manifest:
 
 
 def check_parameters(k1: float, b: float) -> None:
-    """Refuse parameters that BM25 cannot use."""
     if not 0 <= k1 < math.inf or not 0 <= b <= 1:
         raise InputError(f"BM25 has no k1 = {k1}, b = {b}", "Use k1 of 0 or more, b from 0 to 1")
 

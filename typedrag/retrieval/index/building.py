@@ -1,8 +1,8 @@
 """Building an index and adding to it: with a BM25 part, a dense part, or both."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -31,6 +31,10 @@ class Built(NamedTuple):
     dense: DenseManifest | None
 
 
+def silent_stage(unit: str) -> AbstractContextManager[Callable[[int], object]]:
+    return nullcontext(lambda rows: None)
+
+
 def build_index(
     passages: Iterable[Passage],
     out: Path,
@@ -45,7 +49,7 @@ def build_index(
     force: bool = False,
     resume: bool = False,
     threads: int | None = None,
-    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+    stage: Stage = silent_stage,
 ) -> Built:
     """Build an index of passages, streaming them in bounded memory.
 
@@ -94,7 +98,7 @@ def append_index(
     resume: bool = False,
     force: bool = False,
     threads: int | None = None,
-    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+    stage: Stage = silent_stage,
 ) -> Built:
     """Add passages to each part that an index has, streaming them in bounded memory.
 
@@ -115,12 +119,7 @@ def append_index(
 
 
 def embed_index(
-    out: Path,
-    encoder: Encoder,
-    *,
-    approximate: str | None = None,
-    force: bool = False,
-    stage: Stage = lambda unit: nullcontext(lambda rows: None),
+    out: Path, encoder: Encoder, *, approximate: str | None = None, force: bool = False, stage: Stage = silent_stage
 ) -> Built:
     """Embed the passages of an index. What is embedded already, also by an interrupted call, is kept unless forced.
 
@@ -142,7 +141,6 @@ def embed_index(
 
 
 def read_parts(folder: Path) -> Built:
-    """The manifests of a generation's parts."""
     return Built(
         bm25_part.read_bm25_manifest(folder) if (folder / MANIFEST).exists() else None,
         dense_part.read_generation_dense(folder) if (folder / dense_part.DENSE / MANIFEST).exists() else None,
@@ -154,29 +152,17 @@ class _Plan:
     """A plan of the next generation of an index: which parts it gets, and from where."""
 
     kind: generations.Kind
-    sources: tuple[str, ...]
-    """Of the passages that are read."""
+    sources: tuple[str, ...]  # of the passages that are read
     bm25: How | None
     """Whether the BM25 part is built from these, gets these, or stays as it is; None if there is to be none."""
-    dense: How | None
-    """Likewise of the dense part; it embeds the passages of the BM25 part if there is one."""
+    dense: How | None  # likewise of the dense part; it embeds the passages of the BM25 part if there is one
     encoder: Encoder | None
-    approximate: str
-    """The factory of the dense part's approximate index; empty if there is to be none."""
-    settings: dict[str, Any] | None = None
-    """Of a BM25 part that is built."""
+    approximate: str  # the factory of the dense part's approximate index; empty if there is to be none
+    settings: dict[str, Any] | None = None  # of a BM25 part that is built
 
     def make(
-        self,
-        index: Path,
-        passages: Iterator[Passage],
-        stage: Stage,
-        threads: int | None,
-        *,
-        resume: bool,
-        force: bool,
+        self, index: Path, passages: Iterator[Passage], stage: Stage, threads: int | None, *, resume: bool, force: bool
     ) -> Built:
-        """Make the generation, unless it is there already; returns the parts of the index."""
         encoder = EncoderSettings.of(self.encoder) if self.encoder else None
         if encoder:
             dense_part.check_factory(self.approximate, encoder.dimensions)

@@ -77,16 +77,13 @@ class EncoderSettings(BaseModel):
     def encoder(self, model: str | None = None) -> Encoder:
         """The encoder with these settings.
 
-        An index may be a stranger's: the model that it names is fetched, or asked if it is an API, only if the user
-        names it too, here or by `TYPEDRAG_ENCODER`, unless it comes with typedrag.
+        An index may be a stranger's: a model that does not come with typedrag is fetched, or asked if an API, only
+        if the user names it too, here or by `TYPEDRAG_ENCODER`.
         """
         if self.model not in MODELS:
             model = model or os.environ.get(NAMED)
         return open_encoder(
-            model or self.model,
-            query_prompt=self.query_prompt,
-            passage_prompt=self.passage_prompt,
-            fetch=bool(model),
+            model or self.model, query_prompt=self.query_prompt, passage_prompt=self.passage_prompt, fetch=bool(model)
         )
 
 
@@ -116,12 +113,10 @@ class DenseManifest(BaseModel):
 
 
 def read_dense_manifest(index: Path) -> DenseManifest:
-    """The manifest of an index's dense part."""
     return open_current(index, read_generation_dense)
 
 
 def read_generation_dense(folder: Path) -> DenseManifest:
-    """The manifest of a generation's dense part."""
     if not (folder / DENSE / MANIFEST).is_file():
         raise RetrievalError(f"index {folder.parent} has no dense part", f"Build it: {_BUILD}")
     what, hint = f"the dense part of {folder.parent}", f"Build it again: {_BUILD} --force"
@@ -237,7 +232,6 @@ def read_embeddings(folder: Path, rows: int, dimensions: int) -> Embeddings:
 
 
 def stored_passages(folder: Path) -> Iterator[Passage]:
-    """The passages of a generation's dense part, in the order of its rows."""
     with (folder / DENSE / PASSAGES).open("rb") as lines:
         yield from map(parse_passage, lines)
 
@@ -254,17 +248,11 @@ def line_ends(file: Path) -> NDArray[np.int64]:
 
 
 def parse_passage(line: bytes) -> Passage:
-    """The passage of a line of `passages.jsonl`."""
     return Passage(**json.loads(line))
 
 
 def faiss_factory(spec: str, rows: int, dimensions: int) -> str:
-    """The factory string of FAISS that a spec stands for; empty for an exact search.
-
-    Example:
-        >>> faiss_factory("auto", 1_000_000, 384), faiss_factory("auto", 5000, 384), faiss_factory("HNSW32", 5000, 384)
-        ('IVF4000,PQ48', '', 'HNSW32')
-    """
+    """The factory string of FAISS that a spec stands for; empty for an exact search."""
     if spec != AUTO:
         return spec
     if rows < _FEW:
@@ -274,7 +262,6 @@ def faiss_factory(spec: str, rows: int, dimensions: int) -> str:
 
 
 def check_factory(spec: str, dimensions: int) -> None:
-    """Refuse a spec that FAISS makes no index of."""
     if spec in ("", AUTO):
         return
     try:

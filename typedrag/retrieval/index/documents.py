@@ -98,7 +98,6 @@ def read_html(data: bytes) -> Document:
 
 
 def html_blocks(element: Any) -> Iterator[Block]:
-    """The blocks of an element's content."""
     words: list[str] = []
 
     def prose() -> Iterator[Block]:
@@ -131,7 +130,6 @@ def html_blocks(element: Any) -> Iterator[Block]:
 
 
 def _whole_block(element: Any, tag: str) -> Block | None:
-    """The block of a heading, a table or code; None of anything else."""
     if tag in _HEADINGS:
         return Block(" ".join(_text(element).split()), "heading")
     if tag == "pre" or (tag == "code" and "\n" in _text(element)):
@@ -148,7 +146,6 @@ def _whole_block(element: Any, tag: str) -> Block | None:
 
 
 def _text(element: Any) -> str:
-    """All text in an element, with spaces between the words of neighbouring blocks."""
     parts = [element.text or ""]
     for child in element:
         if isinstance(child.tag, str):
@@ -226,7 +223,6 @@ def read_markdown(text: str) -> Document:
 
 
 def _read_epub(path: Path) -> Document:
-    """A book's title and the blocks of its pages, in the order of its package document."""
     require("lxml")
     from lxml import etree
 

@@ -49,7 +49,12 @@ def open_current(index: Path, opening: Callable[[Path], T]) -> T:
     while True:
         folder = current_generation(index)
         if folder is None:
-            raise _no_index_error(index)
+            if not index.is_dir() or not any(_generations(index)):
+                raise RetrievalError(f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR")
+            if is_locked(index):
+                raise RetrievalError(f"index {index} is being built by another process", "Wait for it")
+            hint = "Continue it with: typedrag index build SOURCE… --out DIR --resume"
+            raise RetrievalError(f"the build of index {index} did not finish", hint)
         try:
             return opening(folder)
         except (RetrievalError, OSError):
@@ -110,7 +115,6 @@ def link_files(source: Path, target: Path) -> None:
 
 
 def read_manifest_file(file: Path, kind: type[M], what: str, hint: str) -> M:
-    """The contents of a manifest's file."""
     try:
         data = json.loads(file.read_text("utf-8"))
         if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
@@ -126,13 +130,16 @@ def _next_folder(index: Path, kind: Kind, identity: Mapping[str, Any], *, resume
         shutil.rmtree(deleted, ignore_errors=True)
     for part in index.glob(f".{CURRENT}.*"):
         part.unlink()
-    current = current_generation(index)
-    ours = list(_generations(index))
+
+    def number(folder: Path) -> int:
+        return int(folder.name.removeprefix("gen-"))
+
+    current, ours = current_generation(index), list(_generations(index))
     if current is None and any(not f.name.startswith(".") and f not in ours for f in index.iterdir()):
         raise InputError(f"folder {index} holds something that is no index", "Name a new or empty folder")
     begun = None
     for folder in ours:
-        if current and _number(folder) <= _number(current):  # a commit was killed before it had deleted this one
+        if current and number(folder) <= number(current):  # a commit was killed before it had deleted this one
             if folder != current:
                 _delete(folder)
         elif force or not _has_results(folder):
@@ -161,7 +168,7 @@ def _next_folder(index: Path, kind: Kind, identity: Mapping[str, Any], *, resume
             pass
         else:
             return None
-    numbers = (_number(folder) for folder in index.glob("gen-*") if _NAME.fullmatch(folder.name))
+    numbers = (number(folder) for folder in index.glob("gen-*") if _NAME.fullmatch(folder.name))
     return index / f"gen-{max(numbers, default=0) + 1}"
 
 
@@ -180,10 +187,6 @@ def _generations(index: Path) -> Iterator[Path]:
             yield folder
 
 
-def _number(folder: Path) -> int:
-    return int(folder.name.removeprefix("gen-"))
-
-
 def _has_results(folder: Path) -> bool:
     try:
         return bool(read_folder(folder).results)
@@ -199,14 +202,3 @@ def _delete(folder: Path) -> None:
     except OSError:
         gone = folder
     shutil.rmtree(gone, ignore_errors=True)
-
-
-def _no_index_error(index: Path) -> RetrievalError:
-    if not index.is_dir() or not any(_generations(index)):
-        return RetrievalError(f"{index} is no index", "Build one: typedrag index build SOURCE… --out DIR")
-    if is_locked(index):
-        return RetrievalError(f"index {index} is being built by another process", "Wait for it")
-    return RetrievalError(
-        f"the build of index {index} did not finish",
-        "Continue it with: typedrag index build SOURCE… --out DIR --resume",
-    )

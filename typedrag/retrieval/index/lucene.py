@@ -38,6 +38,7 @@ _CLASSES = {
     "uk": "uk.UkrainianMorfologik", "wuu": "cjk.CJK", "yue": "cjk.CJK", "zh": "cjk.CJK",
 }  # fmt: skip
 _STANDARD = "standard.Standard"  # Lucene's analyzer for other languages: words in lower case, without stems
+STANDARD = "standard"  # the language of an index whose words stay as they are, as in Elasticsearch's standard analyzer
 _BY_PAIRS = frozenset(("dz", "km", "lo", "my", "th"))
 _UNSPACED = regex.compile(r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]+")
 _BY_PAIRS_IN_CJK = frozenset(("ja", "ko", "wuu", "yue", "zh"))
@@ -109,7 +110,6 @@ def java_class(name: str) -> Any:
 
 
 def java_path(path: Path) -> str:
-    """A path for Java, absolute: Java stays in the folder in which it was started."""
     return str(path.absolute())
 
 
@@ -150,8 +150,7 @@ def _java_version(home: Path) -> str:
 
 
 def check_language(language: str) -> None:
-    """Refuse a code that is no known language."""
-    if language not in (known := known_languages() | _CLASSES.keys()):
+    if language not in (known := known_languages() | _CLASSES.keys() | {STANDARD}):
         raise InputError(f"'{language}' is no language of an index", f"Write one of: {', '.join(sorted(known))}")
 
 

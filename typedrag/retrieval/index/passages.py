@@ -93,7 +93,6 @@ def require_passages(passages: Iterable[T], sources: Sequence[str]) -> Iterator[
 
 
 def repeated_error(passage_ids: Sequence[str]) -> RepeatedIdError:
-    """The error for passages that an index holds already."""
     many = f"{len(passage_ids)} passages are in the index already"
     return RepeatedIdError(passage_ids[0], f"{many}, such as '{passage_ids[0]}'")
 

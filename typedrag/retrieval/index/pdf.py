@@ -47,12 +47,8 @@ def read_pdf(path: Path) -> Document:
 def join_words(text: str) -> str:
     """The text without the hyphens that only break a word at a line's end; those of compounds stay.
 
-    A hyphen stays if the word occurs with it elsewhere in the text, or if both parts are English words
-    and the joined word is not.
-
-    Example:
-        >>> join_words("cold kit-\\nchens with a well-\\nknown state-of-the-\\nart oven")
-        'cold kitchens with a well-known state-of-the-art oven'
+    A hyphen stays if the word occurs with it elsewhere in the text, or if both parts are English words and the joined
+    word is not.
     """
     pieces = _BREAK.split(text)
     marked = "\x02".join(pieces)

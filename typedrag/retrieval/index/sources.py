@@ -52,8 +52,7 @@ class FieldMap:
         pairs = [pair.partition("=") for pair in mapping.split(",") if pair]
         if not all(target in cls.__dataclass_fields__ and field for target, _, field in pairs):
             raise InputError(
-                f"'{mapping}' is no field mapping",
-                "Write it like text=body,id=docno (targets: id, title, text)",
+                f"'{mapping}' is no field mapping", "Write it like text=body,id=docno (targets: id, title, text)"
             )
         return cls(**{target: field for target, _, field in pairs})
 
@@ -79,7 +78,6 @@ class _Problems:
             self.found.append(problem)
 
     def refuse(self) -> None:
-        """Raise the problems so far, if any."""
         if len(self.found) == 1:
             raise self.found[0]
         if self.found:
@@ -92,11 +90,7 @@ class _Problems:
 
 
 def read_passages(
-    sources: Iterable[Path],
-    fields: FieldMap | None = None,
-    *,
-    skip_bad: bool = False,
-    indexed: Sequence[str] = (),
+    sources: Iterable[Path], fields: FieldMap | None = None, *, skip_bad: bool = False, indexed: Sequence[str] = ()
 ) -> Iterator[Passage]:
     """Stream the passages of files and folders, in a fixed order, in bounded memory.
 
@@ -154,11 +148,7 @@ def read_placed(
 
 
 def read_contexts(sources: Sequence[Path], *, skip_bad: bool = False) -> Iterator[Placed]:
-    """Stream the passages of the questions of files, each once: its id is the hash of its title and text.
-
-    The files are such as musique_ans_v1.0_dev.jsonl, hotpot_dev_distractor_v1.json or 2WikiMultihopQA's dev.json; a
-    .json file is read whole.
-    """
+    """The passages of questions in files as of MuSiQue, HotpotQA or 2WikiMultihopQA, each once, by their hashes."""
     problems, ids = _Problems(skip_bad), set[str]()
     for source in sources:  # all are checked before hours are spent on the first
         if not source.is_file():

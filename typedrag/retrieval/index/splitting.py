@@ -33,8 +33,7 @@ class Block(NamedTuple):
     kind: str = "prose"
     """`prose` has no lines of its own; `lines` keep theirs, as code, tables and lists do; a `heading` stays with the
     block after it."""
-    opening: str = ""
-    """A line put before each passage's share of the block, such as a table's header."""
+    opening: str = ""  # a line put before each passage's share of the block, such as a table's header
     closing: str = ""
 
 
@@ -46,12 +45,7 @@ class Document(NamedTuple):
 
 
 def word_count(text: str) -> int:
-    """The length of a text in words, also in scripts without spaces.
-
-    Example:
-        >>> word_count("Bread rises."), word_count("面包发酵是因为酵母"), word_count("A" * 1000)
-        (2, 5, 100)
-    """
+    """The length of a text in words, also in scripts without spaces."""
     return max(len(text.split()), -(-_weight(text) // WORD_CHARACTERS))
 
 

@@ -36,12 +36,7 @@ class BM25Retriever(NoDeepcopy):
     """
 
     def __init__(
-        self,
-        index: Path | str,
-        *,
-        k1: float | None = None,
-        b: float | None = None,
-        threads: int | None = None,
+        self, index: Path | str, *, k1: float | None = None, b: float | None = None, threads: int | None = None
     ) -> None:
         self.index, self.place = Path(index), str(index)
         self.manifest: Manifest
@@ -55,7 +50,7 @@ class BM25Retriever(NoDeepcopy):
         self._kept: dict[int, Passage] = {}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """The `k` best passages for each query; see `Retriever.search`."""
+        """Find passages for each of a batch of queries; see `Retriever`."""
         if k < 1 or not queries:
             return [[] for _ in queries]
         with in_java(f"index {self.index} cannot be searched"):
@@ -69,7 +64,6 @@ class BM25Retriever(NoDeepcopy):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Values that tell its results from another retriever's."""
         settings: dict[BM25Setting, float] = {"k1": self.k1, "b": self.b}
         own = {name: value for name, value in settings.items() if value != getattr(self.manifest, name)}
         language = {"language": self.manifest.language} if self.manifest.language != ENGLISH else {}
@@ -87,12 +81,11 @@ class BM25Retriever(NoDeepcopy):
 
     def _read(self, hit: Any) -> Passage:
         number = hit.lucene_docid
-        passage = self._kept.get(number)
-        if passage is None:
-            read = _parse(hit.lucene_document.get("raw"))
+        if (passage := self._kept.get(number)) is None:
+            passage = _parse(hit.lucene_document.get("raw"))
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
-            self._kept[number] = passage = read
+            self._kept[number] = passage
         return Passage(id=passage.id, text=passage.text, title=passage.title, score=hit.score)
 
 
@@ -114,8 +107,7 @@ def _open(folder: Path) -> tuple[Manifest, Any]:
         held = int(searcher.get_total_num_docs())
     if held != manifest.passages:
         raise RetrievalError(
-            f"index {index} holds {held} passages, its manifest says {manifest.passages}",
-            "Build it again with --force",
+            f"index {index} holds {held} passages, its manifest says {manifest.passages}", "Build it again with --force"
         )
     return manifest, searcher
 
@@ -151,7 +143,6 @@ class GoldRetriever(NoDeepcopy):
         return {**self._index.identity, "retriever": "gold"}
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """The first `k` labelled passages, for each query the same."""
         ids, gold = call_context().labels.get("passage_ids"), list[Passage]()
         if not ids:
             raise InputError(

@@ -22,8 +22,7 @@ from typedrag.retrieval.index.generations import open_current
 _DEPTH, _LEAST = 10, 200
 """Candidates of an approximate search: so many times the passages that are asked for, and at least so many."""
 _FEWEST_LISTS, _MOST_LISTS = 8, 64  # of an inverted file that a search reads: a sixteenth of all, within these
-_DIGITS = 5
-"""Digits of a score. Further digits depend on the queries that are embedded together, and would decide ties."""
+_DIGITS = 5  # digits of a score. Further digits depend on the queries that are embedded together, and would decide ties
 
 
 class ApproximateSearch:
@@ -36,10 +35,8 @@ class ApproximateSearch:
     def __init__(self, folder: Path, embeddings: Embeddings) -> None:
         import faiss
 
-        self._embeddings = embeddings
-        self._index = faiss.read_index(
-            str(folder / dense_part.APPROXIMATE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY
-        )
+        self._embeddings, file = embeddings, str(folder / dense_part.APPROXIMATE)
+        self._index = faiss.read_index(file, faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         if self._index.ntotal != len(embeddings):
             raise ValueError(f"{dense_part.APPROXIMATE} holds {self._index.ntotal} embeddings")
         if lists := faiss.try_extract_index_ivf(self._index):

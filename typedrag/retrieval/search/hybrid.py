@@ -132,7 +132,6 @@ class HybridRetriever(NoDeepcopy):
 
 
 def check_weight(weight: float) -> None:
-    """Refuse a weight of the dense part that is not from 0 to 1."""
     if not 0 <= weight <= 1:
         raise InputError(f"the dense part cannot have a weight of {weight}", "Use 0 to 1")
 

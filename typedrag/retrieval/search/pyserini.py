@@ -117,8 +117,16 @@ class PyseriniRetriever(NoDeepcopy):
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         if k < 1 or not queries:
             return [[] for _ in queries]
+        rankings = []
         with in_java(f"{self.place} cannot be searched"):
-            return [[self._read_hit(hit) for hit in hits] for hits in self._search(queries, k)]
+            for hits in self._search(queries, k):
+                rankings.append(ranking := list[Passage]())
+                for hit in hits:
+                    if (passage := self._texts.get(hit.docid)) is None:
+                        problem = f"{self.place} has the passage '{hit.docid}', whose text is nowhere"
+                        raise RetrievalError(problem, _NAME_TEXTS)
+                    ranking.append(replace(passage, score=float(hit.score)))
+        return rankings
 
     def passages(self) -> Iterator[Passage]:
         return iter(self._texts.values())
@@ -138,12 +146,6 @@ class PyseriniRetriever(NoDeepcopy):
         numbers = [str(number) for number in range(len(queries))]
         hits = self._searcher.batch_search(list(queries), numbers, k, os.cpu_count() or 1)
         return [hits.get(number) or () for number in numbers]
-
-    def _read_hit(self, hit: Any) -> Passage:
-        passage = self._texts.get(hit.docid)
-        if passage is None:
-            raise RetrievalError(f"{self.place} has the passage '{hit.docid}', whose text is nowhere", _NAME_TEXTS)
-        return replace(passage, score=float(hit.score))
 
 
 class PyseriniImpactRetriever(PyseriniRetriever):

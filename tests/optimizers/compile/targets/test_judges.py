@@ -5,12 +5,11 @@ import pytest
 
 from tests.optimizers.compile.targets.labels import LEARNT, covered, learning_lm, ranked, typed
 from typedrag.core.errors import InputError
-from typedrag.datasets import load_dataset
 from typedrag.lms.lm import use_lm
 from typedrag.metrics import Objective
 from typedrag.metrics.estimate import bootstrap_estimate
 from typedrag.metrics.judges.linkage import Convention
-from typedrag.optimizers.compile.labelled_targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
+from typedrag.optimizers.compile.targets import CoverageJudgeTarget, LinkageJudgeTarget, SubQuestionTyperTarget
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 
 TARGETS = [
@@ -95,15 +94,3 @@ def test_a_test_takes_questions_whose_labels_have_an_order():
     none = covered()
     rows = tuple(row.copy(covered=False) for row in none.examples)
     assert CoverageJudgeTarget().test_examples(replace(none, examples=rows)) == []
-
-
-def test_real_labels_make_examples(shared_data):
-    sizes: dict[str, dict[str, int]] = {}
-    for target, name, path in (
-        (CoverageJudgeTarget(), "sub-question-coverage", "sub_questions"),
-        (SubQuestionTyperTarget(), "sub-question-types", "sub_questions"),
-        (LinkageJudgeTarget(), "antique", "linkage"),
-    ):
-        dataset = load_dataset(name, shared_data / path)
-        sizes[name] = {split: len(target.examples(dataset, split)) for split in ("train", "validation", "test")}
-        assert all(sizes[name].values()), sizes

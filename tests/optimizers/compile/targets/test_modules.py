@@ -7,12 +7,12 @@ from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.loading import load_program
-from typedrag.optimizers.compile.labelled_targets import find_target
-from typedrag.optimizers.compile.targets import ProgramTarget, list_modules
+from typedrag.optimizers.compile.targets import ProgramTarget, find_target, list_modules
 from typedrag.programs import (
     HANRAG,
     RAG,
     AdaptiveRAG,
+    CoverageEndToEnd,
     DirectLM,
     IRCoT,
     Options,
@@ -24,61 +24,41 @@ from typedrag.programs import (
 )
 from typedrag.programs.artifact import dump_state, named_predictors
 from typedrag.programs.compiled import save_compiled
+from typedrag.signatures.roles import signature_role
 
-PROGRAMS = [
-    TypedRAG(WordRetriever(), options=Options(type_classifier="lm")),
-    TypedRAG(WordRetriever(), options=PUBLISHED),
-    RAG(WordRetriever()),
-    DirectLM(),
-    PreQRAG(WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier="lm", prompt_style="D", generation=2))),
-    HANRAG(WordRetriever()),
-    AdaptiveRAG(WordRetriever(), options=Options(answer_length="phrase")),
-    IRCoT(WordRetriever()),
-    RichRAG(WordRetriever()),
-    RAGFusion(WordRetriever()),
-]
-NAMES = [
-    "lm classifier",
-    "published",
-    "rag",
-    "direct",
-    "preqrag",
-    "hanrag",
-    "adaptive in phrases",
-    "ircot",
-    "richrag",
-    "rag fusion",
-]
+PROGRAMS = {
+    "lm classifier": TypedRAG(WordRetriever(), options=Options(type_classifier="lm")),
+    "published": TypedRAG(WordRetriever(), options=PUBLISHED),
+    "direct": DirectLM(),
+    "preqrag": PreQRAG(
+        WordRetriever(), options=Options(preqrag=PreQRAGOptions(classifier="lm", prompt_style="D", generation=2))
+    ),
+    "in phrases": AdaptiveRAG(WordRetriever(), options=Options(answer_length="phrase")),
+    **{cls.name: cls(WordRetriever()) for cls in (RAG, HANRAG, IRCoT, RichRAG, RAGFusion, CoverageEndToEnd)},
+}
+TYPED = PROGRAMS["lm classifier"]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
-def test_every_predictor_of_a_program_belongs_to_one_module(program):
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_every_predictor_of_a_program_belongs_to_one_module_and_has_a_role(program):
     names = [name for names in list_modules(program).values() for name in names]
     assert sorted(names) == sorted(named_predictors(program))
-
-
-def test_the_whole_program_is_compiled_by_default():
-    target = find_target("")
-    student = target.student(PROGRAMS[0])
-    assert {name.removeprefix("program.") for name, _ in student.named_predictors()} == set(
-        named_predictors(PROGRAMS[0])
-    )
-    assert target.metric is None
+    assert all(signature_role(predictor.signature) for predictor in program.predictors())
 
 
 def test_modules_are_compiled_while_others_stay():
     target = find_target("reason-sub-queries, debate-frame")
-    student = target.student(PROGRAMS[0])
+    student = target.student(TYPED)
     assert [name for name, _ in student.named_predictors()] == [
         "program.strategies['reason'].decomposer",
         "program.strategies['debate'].decomposer",
     ]
     student.predictors()[0].demos = []
-    assert PROGRAMS[0].strategies["reason"].decomposer.demos  # the program itself stays as it is
+    assert TYPED.strategies["reason"].decomposer.demos  # the program itself stays as it is
 
 
 def test_what_was_compiled_is_put_back_into_a_copy():
-    program, target = PROGRAMS[0], find_target("reason-sub-queries")
+    program, target = TYPED, find_target("reason-sub-queries")
     before = dump_state(program)
     student = target.student(program)
     predictor = student.predictors()[0]
@@ -105,13 +85,13 @@ def test_examples_are_those_that_reach_the_modules():
 
 def test_what_cannot_be_compiled_is_refused():
     with pytest.raises(InputError, match="no debate-mediator"):
-        ProgramTarget(["debate-mediator"]).student(PROGRAMS[2])
+        ProgramTarget(["debate-mediator"]).student(PROGRAMS["rag"])
     with pytest.raises(InputError, match="--program"):
         ProgramTarget(["answer"]).student()
     with pytest.raises(InputError, match="Modules: "):
         find_target("answer,nonsense")
     with pytest.raises(InputError, match="put back"):
-        ProgramTarget().merge_into(PROGRAMS[0], dspy.Module())
+        ProgramTarget().merge_into(TYPED, dspy.Module())
 
 
 SIX = {

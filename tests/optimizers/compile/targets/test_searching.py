@@ -5,13 +5,14 @@ import pytest
 from dspy.lm15 import Message, Request, Response, Usage
 
 from tests.optimizers.compile.targets.words import WordRetriever
+from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.datasets.sample import load_sample
 from typedrag.experiments.question_typing import infer_type
 from typedrag.metrics import Objective
-from typedrag.optimizers.compile.labelled_targets import ALONE
+from typedrag.optimizers.compile.targets import ALONE, mute_writers
 from typedrag.optimizers.compile.teleprompters.candidates import read_call
 from typedrag.programs import TypedRAG
 from typedrag.signatures.typed_rag import DecomposeReason
@@ -35,6 +36,17 @@ def test_queries_are_scored_by_what_they_find_and_nobody_answers(program):
     assert prediction.answer == "" and prediction.passages
     found = metric(example, prediction)
     assert 0 <= found.score <= 1 and set(found.details["missing"]) <= set(example.passage_ids)
+
+
+def test_silent_predictors_ask_no_lm():
+    published = TypedRAG(WordRetriever(), options=EACH_ANSWERED)
+    silent = mute_writers(published)
+    with scripted() as engine:
+        prediction = silent(question="Why is homemade bread dense?")
+        assert engine.asked() == ["DecomposeReason"]
+        published(question="Why is homemade bread dense?")
+    assert prediction.answer == "" and {p.id for p in prediction.passages} == {"cold", "flour"}
+    assert engine.asked()[1:] == ["DecomposeReason", "AnswerSubQuery", "AnswerSubQuery", "AggregateReasons"]
 
 
 def test_better_queries_score_better(program):

@@ -8,7 +8,7 @@ from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.datasets import load_dataset
 from typedrag.datasets.sample import load_sample
-from typedrag.optimizers.compile.labelled_targets import ALONE
+from typedrag.optimizers.compile.targets import ALONE
 from typedrag.optimizers.compile.teleprompters.few_shot import usable
 from typedrag.programs import RAG, Options, RichRAG
 from typedrag.programs.artifact import dump_state

@@ -1,31 +1,13 @@
 import pytest
 
-from tests.builders.native import publish
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.builders import RevelatorData, build_revelator
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import RevelatorRole
-from typedrag.datasets import load_dataset
-from typedrag.files.text_files import write_json_lines
-from typedrag.optimizers.compile.labelled_targets import RevelatorTarget, find_target, typed_example
+from typedrag.optimizers.compile.targets import RevelatorTarget, find_target, typed_example
 from typedrag.programs import HANRAG, RAG, HANRAGOptions, Options
 from typedrag.programs.hanrag import RevelatorModule
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("revelator")
-    files = publish(folder)
-    sources = {
-        "straightforward": files["commonsense"],
-        "single_step": (files["dpr"],),
-        **{name: files[name] for name in ("musique", "two_wiki", "compound")},
-    }
-    write_json_lines(folder / "made.jsonl", build_revelator(RevelatorData(**sources, validation_share=0.3)).rows)
-    return load_dataset("revelator", folder / "made.jsonl")
-
 
 RIGHT = {
     RevelatorRole.ROUTER: (s.RouteQuestion, {"route": "complex"}),
