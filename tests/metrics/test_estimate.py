@@ -11,7 +11,6 @@ from typedrag.metrics.estimate import (
     binary_agreement,
     bootstrap_estimate,
     kendall,
-    label_agreement,
     mean_estimate,
     pairwise_order_accuracy,
     spearman,
@@ -129,14 +128,3 @@ def test_yes_or_no_is_that_of_scikit_learn(seen: list[tuple[bool, bool]]) -> Non
             assert found[name].value == pytest.approx(score(actual, given_))
             ends = found[name].interval
             assert ends is None or 0 <= ends[0] <= ends[1] <= 1
-
-
-@quick
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1, max_size=12))
-def test_labels_are_those_of_scikit_learn(seen: list[tuple[str, str]]) -> None:
-    from typedrag.metrics.labels import accuracy, macro_f1
-
-    actual, given_ = zip(*seen, strict=True)
-    found = label_agreement(actual, given_)
-    assert found["accuracy"].value == pytest.approx(accuracy(actual, given_))
-    assert found["macro_f1"].value == pytest.approx(macro_f1(actual, given_))

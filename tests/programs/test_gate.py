@@ -42,17 +42,6 @@ def test_what_does_not_pass_is_not_shown_to_the_lm():
     assert answerer.lm_calls == 2
 
 
-def test_a_program_says_what_the_gate_dropped_and_why():
-    replies = {s.JudgePassages: {"relevant": {f"p{n}": n != 2 for n in range(1, 6)}}}
-    with scripted(replies):
-        prediction = RAG(Numbered(), options=Options(relevance="lm"))(question=QUESTION)
-    [step] = relevance(prediction.steps)
-    assert step.output == "4 of 5 passages"
-    assert step.dropped == (f"passage {QUESTION}#1 (not relevant: 0.00, below 0.2)",)
-    assert f"{QUESTION}#1" not in {p.id for p in prediction.passages} and len(prediction.passages) == 4
-    assert prediction.usage.lm_calls == 2
-
-
 def test_where_no_answer_can_be_read_the_best_passage_that_passed_is_given():
     replies = {
         s.JudgePassages: {"relevant": {f"p{n}": n > 2 for n in range(1, 6)}},
