@@ -137,8 +137,8 @@ def compare(
             )
         )  # fmt: skip
     named = [(labels[baseline], labels[i]) for i in others]
-    found = (disagreements(first, runs[i], two, seed) for i, two in zip(others, named, strict=True))
-    warnings = [str(line) for lines in found for line in lines]
+    conflicting = (disagreements(first, runs[i], two, seed) for i, two in zip(others, named, strict=True))
+    warnings = [str(line) for lines in conflicting for line in lines]
     tallies = {labels[i]: runs[i].tally for i in (baseline, *others)}
     return RunComparison(
         labels[baseline], tuple(labels[i] for i in others), tuple(differences), conflicts, tallies, tuple(warnings)

@@ -153,7 +153,7 @@ def _fields_beside(model: Any, location: tuple[str | int, ...]) -> list[str]:
     def model_in(annotation: Any) -> type[BaseModel] | None:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             return annotation
-        return next((found for inner in get_args(annotation) if (found := model_in(inner))), None)
+        return next((known for inner in get_args(annotation) if (known := model_in(inner))), None)
 
     for part in location[:-1]:
         if isinstance(part, str):

@@ -23,7 +23,7 @@ _HEAD = 2  # the lines of a file that are looked at: the first may be of a quest
 
 @dataclass(frozen=True)
 class RunSpending:
-    """What was spent in the folder of an evaluation or of a compile's target, or on a file of answers, by purpose:
+    """The spending in the folder of an evaluation or of a compile's target, or on a file of answers, by purpose:
     `answers`, `judgments`, answers `made again`, `candidates` of a compile, whose number of questions is None."""
 
     path: Path

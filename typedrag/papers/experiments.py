@@ -216,8 +216,8 @@ def _rank(config: RankersConfig, cutoffs: set[int]) -> Results:
                 measures.setdefault((name, SECONDS), []).append(watch.seconds)
                 table = utility_table(pool)
                 for k in cutoffs:
-                    for measure, found in pool_measures(pool, ranking, table, k).items():
-                        measures.setdefault((name, f"{measure}@{k}"), []).append(found)
+                    for measure, share in pool_measures(pool, ranking, table, k).items():
+                        measures.setdefault((name, f"{measure}@{k}"), []).append(share)
 
     def value(where: CellRef) -> Estimate | str:
         measure = SECONDS if where.measure == SECONDS else f"{where.measure}@{where.k or CUTOFF}"

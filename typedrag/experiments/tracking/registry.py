@@ -122,9 +122,9 @@ def _register(tracker: Tracker, model_id: str, name: str, about: CompiledAbout) 
     for held in mlflow.search_model_versions(filter_string=f"name = '{name}'"):
         if held.tags.get(_MODEL_ID) == model_id:  # searches do not return the model's own id
             return f"models:/{name}/{held.version}"
-    tags, made = {**_REGISTERED, _MODEL_ID: model_id}, f"compiled by {about.optimizer} against {about.metric}"
+    tags, by = {**_REGISTERED, _MODEL_ID: model_id}, f"compiled by {about.optimizer} against {about.metric}"
     version = tracker.client.create_model_version(
-        name, f"models:/{model_id}", tracker.id, tags, description=f"{made} on {about.dataset}", model_id=model_id
+        name, f"models:/{model_id}", tracker.id, tags, description=f"{by} on {about.dataset}", model_id=model_id
     )
     return f"models:/{name}/{version.version}"
 
