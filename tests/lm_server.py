@@ -38,6 +38,7 @@ class LMServer:
         holds: Given a call whose reply has one field, how probable the LM holds each value of it.
         calls: Those begun, in order.
         done: Those whose reply was sent.
+        keys: The authorizations of requests, those for the list of models too.
         left: Replies that were streamed to a client that went away.
         usage: What it says of tokens.
         finish_reason: Why it says that its replies have ended.
@@ -51,6 +52,7 @@ class LMServer:
     holds: Callable[[Call], dict[str, float]] | None = None
     calls: list[Call] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
     usage: Any = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110})
     finish_reason: str = "stop"
     retry_after: str = ""
@@ -132,9 +134,12 @@ def lm_server(**settings: Any) -> Iterator[LMServer]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._send(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+            served.keys.append(self.headers["Authorization"])
+            models = {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
+            self._send(*((200, models) if self.path.startswith("/v1/") else (404, {})))
 
         def do_POST(self) -> None:
+            served.keys.append(self.headers["Authorization"])
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status, reply = served.serve(request)
             if request.get("stream") and status == 200 and isinstance(reply, dict):

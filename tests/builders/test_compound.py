@@ -5,15 +5,13 @@ import tracemalloc
 import pytest
 
 from tests.builders.native import publish
-from tests.scripted import gone, scripted
+from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.builders import Compound, build_compound, write_single_hop
-from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.datasets.open_domain import SingleHop, read_single_hop
 from typedrag.files.text_files import write_json_lines
-from typedrag.lms.replies import use_reply_store
 from typedrag.runs.work import Stages
 
 SETTINGS = Compound(retries=0, per_entity=3)
@@ -127,24 +125,6 @@ def test_what_is_no_compound_question_is_left_out_and_counted(reply, reason):
     assert reason in said
 
 
-def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
-    singles = [SingleHop(f"What is part {n} of thing {e}?", f"p{n}", f"thing {e}") for e in range(6) for n in range(3)]
-    calls = []
-
-    def dies(prompt):
-        calls.append(prompt)
-        return joined(prompt) if len(calls) <= 4 else gone()
-
-    with use_reply_store(tmp_path / "replies"):
-        with scripted({s.JoinQuestions: dies}), pytest.raises(LMUnavailable):
-            build_compound(singles, Stages(1), SETTINGS)
-        with scripted({s.JoinQuestions: joined}) as engine:
-            built = build_compound(singles, Stages(1), SETTINGS)
-    with scripted({s.JoinQuestions: joined}) as whole:
-        assert build_compound(singles, Stages(), SETTINGS).rows == built.rows
-    assert len(engine.prompts) == len(whole.prompts) - 4
-
-
 PASSAGES = [
     Passage("1", "Yeast makes gas in dough.", "Bread"),
     Passage("2", "Bread is baked at 220 degrees.", "Bread"),
@@ -171,20 +151,6 @@ def test_single_questions_are_written_on_passages_of_an_entity():
         "entities with one passage": 1,
         "single questions: the answer does not stand in the passage": 1,
     }
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "reason"),
-    [
-        ("What in Bread makes Yeast gas?", "Yeast", "stands in the question"),
-        ("What makes the gas?", "Yeast", "the entity does not stand"),
-    ],
-)
-def test_questions_that_are_of_no_use_are_left_out(question, answer, reason):
-    with scripted({s.AskAboutEntity: {"asked": {"question": question, "answer": answer}}}):
-        passages = [PASSAGES[0], Passage("5", "Yeast.", "Bread")]
-        singles, report = write_single_hop(lambda: passages, Stages(), SETTINGS)
-    assert singles == [] and any(reason in why for why in report.left_out)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-import json
-
 import dspy
 import pytest
 
@@ -7,8 +5,7 @@ from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.builders import Fabrications, build_fabrications
 from typedrag.core.errors import InputError
-from typedrag.core.question_types import SubQuestionType
-from typedrag.core.records import Reference, SubQuestion
+from typedrag.core.records import Reference
 from typedrag.datasets import AnswerKind, load_dataset
 from typedrag.files.text_files import write_json_lines
 from typedrag.runs.work import Stages
@@ -85,16 +82,3 @@ def test_the_first_candidate_must_be_the_right_one(tmp_path):
     )
     with pytest.raises(InputError, match=r"rows.jsonl, line 1 .* first candidate is not the right one"):
         load_dataset("fabrications", tmp_path / "rows.jsonl")
-
-
-def test_a_row_may_bring_sub_questions(tmp_path):
-    row = {
-        "id": "1",
-        "question": "When was it opened?",
-        "answers": ["1890"],
-        "candidates": [{"kind": "right", "text": "In 1890."}, {"kind": "guessed", "text": "In 1700."}],
-        "sub_questions": [{"text": "In which year?", "type": "core"}],
-    }
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row), "utf-8")
-    [example] = load_dataset("fabrications", tmp_path / "rows.jsonl").examples
-    assert example.sub_questions == (SubQuestion("In which year?", SubQuestionType.CORE),)

@@ -3,16 +3,13 @@ from typing import NamedTuple
 import dspy
 import pytest
 
-from tests.scripted import scripted
-from tests.scripted import signatures as s
 from typedrag.builders import select_non_factoid
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType as T
 from typedrag.core.records import Reference
 from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import example
-from typedrag.programs import Options
-from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, LMTypeClassifier
+from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier
 from typedrag.runs.work import Stages
 
 BREAD = example(id="1", question="Why does  bread rise?", answers=("yeast", "gas"), subset="validation")
@@ -84,15 +81,6 @@ def test_a_large_subset_is_drawn_from_in_turn_by_type():
     assert [e.id for e in select({"many": [*whys, *hows], "few": [BREAD]}, ByWord(), settings=other)[0]] != kept
     every = Selected(per_subset=None)
     assert len(select({"many": [*whys, *hows]}, ByWord(), settings=every)[0]) == 33
-
-
-MANY = {"nq": [example(id=str(n), question=f"Why is number {n} odd?", answers=("x",)) for n in range(5)]}
-
-
-def test_a_question_whose_type_cannot_be_read_is_left_out():
-    with scripted({s.ClassifyQuestion: "torn"}):
-        selected, report = select(MANY, LMTypeClassifier(Options(retries=0)))
-    assert selected == [] and report.left_out == {"questions: no type could be read": 5}
 
 
 def test_the_shipped_classifier_on_what_people_have_labelled(shared_data):

@@ -10,7 +10,6 @@ from typedrag.builders import PreQRAGQuestions, build_preqrag
 from typedrag.builders.preqrag import CHOICES, draw_categories
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope, QuestionType
-from typedrag.core.records import Passage
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
 from typedrag.runs.work import Stages
@@ -99,30 +98,6 @@ def test_a_question_of_another_length_or_that_repeats_one_is_left_out(sample_ret
     settings = settings.model_copy(update={"only": {**only, "length": ("short",)}})
     built, _ = build(sample_retriever, settings, replies={s.AskOfOnePassage: same})
     assert built.left_out["single-document: it is not short"] == 3
-
-
-def test_an_answer_must_use_something_of_both_passages(sample_retriever):
-    def half(prompt):
-        [first, _] = given(prompt, "passages")
-        return {"asked": {**written(prompt)["asked"], "answer": first["text"]}}
-
-    settings = PreQRAGQuestions(single=0, multi=2, attempts=1, retries=0)
-    built, _ = build(sample_retriever, settings, replies={s.AskOfTwoPassages: half})
-    assert not built.rows and built.left_out["multi-document: the answer uses nothing of a passage"] == 2
-
-
-def test_one_passage_has_no_partner():
-    class Alone:
-        def search(self, queries, k):
-            return [[Passage("1", "Bread rises.", "Bread")] for _ in queries]
-
-    with scripted(REPLIES):
-        built = build_preqrag([Passage("1", "Bread rises.", "Bread")], Alone(), Stages(), SETTINGS)
-    assert len(built.rows) == 1  # and no pair
-    assert built.left_out == {
-        "single-document: too few passages or usable questions": 7,
-        "multi-document: too few passages or usable questions": 6,
-    }
 
 
 def test_categories_are_drawn_evenly_and_short_questions_have_no_premise():

@@ -1,11 +1,6 @@
-import json
-
-from click.testing import CliRunner
-
 from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.builders import QuestionTypes, build_question_types
-from typedrag.cli.main import cli
 from typedrag.core.question_types import QuestionForm, QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.files.text_files import write_json_lines
@@ -41,10 +36,3 @@ def test_questions_stay_whose_type_a_second_label_confirms(tmp_path):
     assert [(e.question, e.question_type, e.subset) for e in read] == [
         (row["question"], row["type"], row["form"]) for row in built.rows
     ]
-
-
-def test_a_command_without_a_domain_says_what_is_missing(tmp_path):
-    refused = CliRunner().invoke(cli, ["datasets", "build", "question-types", "--out", str(tmp_path / "q.jsonl")])
-    assert refused.exit_code == 2 and "--domain" in refused.stderr
-    shown = CliRunner().invoke(cli, ["datasets", "show", "everyday", "--json"])
-    assert json.loads(shown.stdout)["name"] == "everyday"

@@ -191,12 +191,6 @@ def test_each_route_has_as_many_questions_and_each_of_its_origins_an_equal_share
     assert build_router_test(questions, each=10, seed=1) != built
 
 
-def test_a_question_is_asked_once():
-    built = build_router_test({Route.SINGLE_STEP: {"nq": ["who is it", "Who is it?"], "squad": ["Who is it?"]}}, each=9)
-    assert len(built.rows) == 1
-    assert built.left_out["it came before"] == 2
-
-
 def test_parts_have_their_shares():
     parts = [part_by_hash(f"question {n}", 0, validation=0.2, test=0.1) for n in range(2000)]
     assert abs(parts.count("validation") / 2000 - 0.2) < 0.03 and abs(parts.count("test") / 2000 - 0.1) < 0.03

@@ -5,18 +5,14 @@ from collections import Counter
 import dspy
 import pytest
 
-from tests.scripted import ScriptedEngine, gone
+from tests.scripted import ScriptedEngine
 from tests.scripted import signatures as s
 from typedrag.builders import ReferenceLMs, WikiNFQA, build_wiki_nfqa
-from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
-from typedrag.core.records import Reference
-from typedrag.datasets import load_dataset
 from typedrag.datasets.dataset import example
-from typedrag.files.text_files import write_json_lines
 from typedrag.lms import lm as lms_module
 from typedrag.lms.adapter import SchemaAdapter
-from typedrag.lms.replies import use_reply_store
 from typedrag.runs.work import Stages
 
 SETTINGS = WikiNFQA(questions=("mine",), retries=0)
@@ -95,18 +91,6 @@ def test_nine_references_a_superior_one_and_the_ground_truth_are_labelled():
     assert any(f"['truth {n}', 'alias {n}']" in first for n in range(4))
 
 
-def test_what_is_made_is_read_and_evaluated_as_the_dataset(tmp_path):
-    built = build(panel()[0])
-    write_json_lines(tmp_path / "made.jsonl", built.rows)
-    dataset = load_dataset("wiki-nfqa", tmp_path / "made.jsonl")
-    assert len(dataset.examples) == 4 and dataset.skipped == ()
-    found = dataset.examples[2]
-    assert (found.id, found.subset, found.answers) == ("nq_2", "nq", ("truth 2", "alias 2"))
-    assert found.references[0] == Reference("superb 2", 3) and found.reference_authors[0] == "sue"
-    assert [r.label for r in found.references] == sorted((r.label for r in found.references), reverse=True)
-    assert found.reference_authors[1] == "ground_truth"
-
-
 def test_lms_write_and_label_at_the_papers_temperatures():
     seen = []
 
@@ -178,37 +162,6 @@ def test_references_that_are_missing_are_counted_and_the_question_stays():
 def test_a_question_whose_answers_have_no_order_is_left_out(reply, reason):
     built = build(panel({s.LabelAnswers: reply})[0])
     assert built.rows == [] and built.left_out == {f"questions: {reason}": 4}
-
-
-def test_after_a_kill_only_what_is_missing_is_paid_for(tmp_path):
-    calls = []
-
-    def dies(prompt):
-        calls.append(prompt)
-        return labels(prompt) if len(calls) <= 2 else gone()
-
-    lms, everyone = panel({s.LabelAnswers: dies})
-    with use_reply_store(tmp_path / "replies"), pytest.raises(LMUnavailable):
-        build(lms)
-    paid = [len(each.engine.prompts) for each in everyone]
-    assert paid == [4, 4, 4, 4, 3]
-    lms, everyone = panel()
-    with use_reply_store(tmp_path / "replies"):
-        again = build(lms)
-    assert [len(each.engine.prompts) for each in everyone] == [0, 0, 0, 0, 2]
-    assert again.rows == build(panel()[0]).rows
-    lms, everyone = panel()
-    with use_reply_store(tmp_path / "replies"):
-        build(lms)
-    assert not any(each.engine.prompts for each in everyone)
-
-
-def test_one_lm_named_three_times_draws_anew_and_has_three_names():
-    only = Writer("ada")
-    built = build(ReferenceLMs((only.lm,) * 3, only.lm, only.lm), questions=QUESTIONS[:1])
-    [row] = built.rows
-    assert list(row["answer_dict"]) == ["ground_truth", "ada", "ada-2", "ada-3", "ada-4"]
-    assert row["num_answers"] == 11 and only.asked == {"0": 3}
 
 
 def test_somebody_must_write():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from typedrag.core.errors import InputError
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import Reference
-from typedrag.datasets import SPLITS, Dataset, load_dataset, sources
+from typedrag.datasets import SPLITS, Dataset, load_dataset
 from typedrag.datasets.dataset import example, sample
 
 IDS = st.text("abcdefghij", min_size=1, max_size=6)
@@ -54,12 +54,6 @@ def test_one_more_question_moves_at_most_two_others(kinds, new):
     assert sum(after[i] != split for i, split in before.items()) <= 2
 
 
-def test_small_strata_get_into_every_split():
-    dataset = dataset_of({f"q{n}": (f"subset {n}", None) for n in range(400)})
-    sizes = [len(dataset.split(name)) for name in SPLITS]
-    assert sizes == [pytest.approx(200, abs=40), pytest.approx(100, abs=35), pytest.approx(100, abs=35)]
-
-
 def test_all_is_every_example_and_other_splits_are_unknown():
     dataset = dataset_of({"a": ("", None), "b": ("", None)})
     assert dataset.split("all") == dataset.examples
@@ -93,13 +87,6 @@ def test_a_sample_of_fewer_than_all_strata_still_takes_from_each_subset():
     assert len({e.question_type for e in drawn}) == 4
 
 
-def test_another_seed_draws_others():
-    examples = dataset_of({f"q{n}": ("", None) for n in range(50)}).examples
-    assert [e.id for e in sample(examples, 10, 0)] != [e.id for e in sample(examples, 10, 1)]
-    with pytest.raises(InputError, match="a limit of 0 leaves no question"):
-        sample(examples, 0)
-
-
 def test_the_fingerprint_is_of_the_content_whatever_its_order():
     def dataset(label: int, order: int, type_: QuestionType = QuestionType.REASON) -> Dataset:
         examples = [
@@ -118,14 +105,6 @@ def test_repeated_ids_are_refused():
     twice = (example(id="a", question="x?"), example(id="a", question="y?"))
     with pytest.raises(InputError, match=r"dataset 'some' has 1 repeated ids, such as 'a'"):
         Dataset("some", twice)
-
-
-def test_every_dataset_says_what_it_is():
-    assert [s.name for s in sources()] == sorted(s.name for s in sources())
-    assert all(s.about and s.licence for s in sources())
-    assert {"wiki-nfqa", "nf-cats", "antique", "researchy-questions", "webgpt", "wikipassageqa", "wikiasp"} < {
-        s.name for s in sources()
-    }
 
 
 def test_unknown_names_and_options_are_refused():

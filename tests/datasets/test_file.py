@@ -60,12 +60,6 @@ def test_cells_hold_lists_as_python_writes_them(tmp_path):
     assert load_dataset("file", write(tmp_path / "mine.csv", cells)).examples[0].answers == ("so", "it is")
 
 
-def test_ids_that_questions_make_stay(tmp_path):
-    short = load_dataset("file", write(tmp_path / "short.csv", "question\nWhy?\n")).examples
-    long = load_dataset("file", write(tmp_path / "long.csv", "question\nHow?\nWhy?\n")).examples
-    assert short[0].id == long[1].id
-
-
 def test_a_subset_is_chosen(tmp_path):
     file = write(tmp_path / "mine.csv", "question,subset\nWhy?,a\nHow?,b\nWho?,c\nWhat?,\n")
     assert [e.question for e in load_dataset("file", file, subset="c,a").examples] == ["Why?", "Who?"]

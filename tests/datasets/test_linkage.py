@@ -3,7 +3,7 @@ import json
 
 from tests.datasets.files import refusal, write_json
 from typedrag.core.records import Reference
-from typedrag.datasets import load_dataset, typed_rag
+from typedrag.datasets import load_dataset
 
 QUESTIONS = {
     "how so?": [
@@ -27,13 +27,6 @@ def test_passages_are_references_best_first(tmp_path):
     assert [e.id for e in again.examples] == [how.id, why.id]
 
 
-def test_trec_has_the_same_layout_and_another_scale(tmp_path):
-    passages = [{"docid": n, "passage": f"Text {n}.", "label": n} for n in range(4)]
-    dataset = load_dataset("trec-dl-nf", write_json(tmp_path / "TREC-DL-NF.json", {"how?": passages}))
-    assert dataset.examples[0].passage_ids == ("msmarco-3", "msmarco-2")
-    assert dataset.licence.startswith("MS MARCO")
-
-
 def test_rows_that_do_not_fit_are_named(tmp_path):
     def said(value) -> str:
         return refusal("antique", write_json(tmp_path / "antique.json", value))
@@ -49,12 +42,6 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
     assert "holds no file of subset 'antique'. It should be called ANTIQUE.json or antique.json" in refusal(
         "antique", (tmp_path / "antique.json").rename(tmp_path / "other.json").parent
     )
-
-
-def test_its_home_has_the_same_file(tmp_path, monkeypatch):
-    write_json(tmp_path / "ANTIQUE.json", QUESTIONS)
-    monkeypatch.setattr(typed_rag, "LINKAGE_HOME", str(tmp_path))
-    assert load_dataset("antique").fingerprint == load_dataset("antique", tmp_path).fingerprint
 
 
 def test_the_authors_file_and_the_corpus_fit_together(shared_data):

@@ -2,7 +2,7 @@ from collections import Counter
 
 from tests.datasets.files import refusal, write
 from typedrag.core.question_types import QuestionType
-from typedrag.datasets import load_dataset, typed_rag
+from typedrag.datasets import load_dataset
 
 HEADER = "annotated_by,category,question\n"
 TRAIN = HEADER + 'authors,COMPARISON,"Crows, or ravens?"\nmturk,NOT-A-QUESTION,Hello\n'
@@ -33,22 +33,6 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
     assert refusal("nf-cats", file).startswith(f"{file}, line 4 cannot be used: its id '")
     file = write(tmp_path / "train.csv", "category\nDEBATE\n")
     assert refusal("nf-cats", file).startswith(f"{file}, line 2 cannot be used: question: Field required")
-
-
-def test_a_row_that_is_there_twice_is_listed(tmp_path):
-    file = write(tmp_path / "train.csv", TRAIN + "mturk,NOT-A-QUESTION,Hello\n")
-    dataset = load_dataset("nf-cats", file)
-    assert (len(dataset.examples), dataset.skipped) == (2, (f"{file}, line 4: it repeats {file}, line 3",))
-
-
-def test_its_home_has_the_same_files(tmp_path, hub, monkeypatch):
-    for name, text in {"train.csv": TRAIN, "valid.csv": VALID, "test.csv": VALID}.items():
-        write(tmp_path / "home" / name, text)
-    monkeypatch.setattr(typed_rag, "NF_CATS_HOME", str(tmp_path / "home"))
-    assert len(load_dataset("nf-cats").examples) == 6
-    assert load_dataset("nf-cats", subset="valid,train").fingerprint == (
-        load_dataset("nf-cats", tmp_path / "home", subset="train,valid").fingerprint
-    )
 
 
 def test_the_authors_files(shared_data):

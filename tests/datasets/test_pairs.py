@@ -16,13 +16,6 @@ def test_a_pair_is_like_one_of_webgpt_and_ties_are_listed(tmp_path):
     assert "a tie" in dataset.skipped[0]
 
 
-def test_fields_can_have_other_names(tmp_path):
-    row = {"q": "Why?", "a": "So.", "b": "Not so.", "score": 2.5, "n": "7"}
-    fields = {"question": "q", "first": "a", "second": "b", "preference": "score", "id": "n"}
-    [example] = load_dataset("pairs", write_jsonl(tmp_path / "pairs.jsonl", row), fields=fields).examples
-    assert (example.id, example.question, example.preference) == ("7", "Why?", 2.5)
-
-
 @pytest.mark.parametrize(
     ("row", "said"),
     [

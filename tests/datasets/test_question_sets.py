@@ -3,7 +3,6 @@ import pytest
 from tests.builders.native import publish
 from tests.datasets.files import write_jsonl
 from typedrag.core.errors import InputError
-from typedrag.core.records import Reference
 from typedrag.datasets.open_domain import read_question_set
 
 
@@ -25,17 +24,6 @@ def test_what_a_loader_leaves_out_is_counted(tmp_path):
         read_question_set(f"natural-questions:{file}")
     file = write_jsonl(tmp_path / "NQ-open.dev.jsonl", nq, nq)
     assert read_question_set(f"natural-questions:{file}").skipped == 1
-
-
-def test_rows_of_ones_own(tmp_path):
-    (tmp_path / "mine.v2.csv").write_text('question,answer\n"Why, then?",because\nWhy not?,\n')
-    found = read_question_set(str(tmp_path / "mine.v2.csv"))
-    assert found.name == "mine"
-    assert [(e.question, e.answers) for e in found.examples] == [("Why, then?", ("because",)), ("Why not?", ())]
-    assert len({e.id for e in found.examples}) == 2
-    graded = write_jsonl(tmp_path / "graded.jsonl", {"question": "Why?", "references": ["because", "no"]})
-    found = read_question_set(f"file:{graded}")
-    assert found.name == "graded" and found.examples[0].references[0] == Reference("because", 1)
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,3 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
     assert refusal("researchy-questions", file).startswith(f"{file}, line 2 cannot be used: question: ")
     file = write_jsonl(file, {**row("r2"), "DocStream": [{"Url": "http://x"}]})
     assert refusal("researchy-questions", file).startswith(f"{file}, line 1 cannot be used: DocStream.0.CluewebURLHash")
-
-
-def test_the_hub_has_the_same_rows(hub):
-    hub("corbyrosset/researchy_questions", train=[row("r1", "A1")], test=[row("r2", "B2")])
-    dataset = load_dataset("researchy-questions")
-    assert [(e.id, e.subset, e.passage_ids) for e in dataset.examples] == [
-        ("r1", "train", ("A1",)),
-        ("r2", "test", ("B2",)),
-    ]
-    assert [e.id for e in load_dataset("researchy-questions", subset="test").examples] == ["r2"]

@@ -56,19 +56,6 @@ def test_a_row_that_does_not_fit_is_refused(tmp_path, row, said):
     assert said in refusal("revelator", write_jsonl(tmp_path / "rows.jsonl", row))
 
 
-def test_compound_questions_fit_the_metrics_of_short_answers(tmp_path):
-    import dspy
-
-    from typedrag.metrics import Accuracy
-
-    file = write_jsonl(tmp_path / "compound.jsonl", COMPOUND, {**COMPOUND, "id": "c2", "subset": "test"})
-    [made] = load_dataset("compound", file, subset="train").examples
-    assert made.route is Route.COMPOUND and made.entity == "Forth Bridge"
-    assert made.sub_answers == ("1890", "2.5 km") and made.passage_ids == ("p1", "p2")
-    scored = Accuracy()(made, dspy.Prediction(answer="It was opened in 1890."))
-    assert scored.score == 0.5
-
-
 def test_compound_questions_have_the_splits_that_their_builder_dealt(tmp_path):
     parts = ["train"] * 8 + ["validation"] * 3 + ["test"] * 5
     rows = [{**COMPOUND, "id": f"c{n}", "question": f"{n}?", "subset": part} for n, part in enumerate(parts)]

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.builders.native import publish
-from tests.datasets.files import write, write_jsonl
+from tests.datasets.files import write_jsonl
 from typedrag.core.errors import InputError
 from typedrag.datasets.open_domain import SingleHop, read_single_hop
 
@@ -20,11 +20,6 @@ def test_every_layout_is_read(tmp_path):
     squad = list(read_single_hop(files["squad"]))
     assert [s.entity for s in squad] == ["Forth Bridge"] * 3 + ["Steel"]
     assert squad[0].relevant == squad[2].relevant != squad[3].relevant
-
-
-def test_rows_of_ones_own(tmp_path):
-    file = write(tmp_path / "own.csv", "entity,question,answer\nBread,What makes bread rise?,yeast\n")
-    assert [plain(s) for s in read_single_hop(file)] == [("What makes bread rise?", "yeast", "Bread")]
 
 
 def test_a_row_that_does_not_fit_is_refused(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from tests.datasets.files import refusal, write_jsonl
 from typedrag.core.errors import InputError
-from typedrag.datasets import load_dataset, preferences
+from typedrag.datasets import load_dataset
 
 
 def pair(preference: float, identifier: str = "q1", **second) -> list[dict]:
@@ -27,17 +27,6 @@ def test_a_comparison_has_two_answers_and_a_preference(tmp_path):
     assert len(load_dataset("webgpt", file).examples) == 2
 
 
-def test_the_hubs_rows_give_the_same(tmp_path):
-    def flat(records: list[dict]) -> dict:
-        sides = {f"{name}_{n}": r[name] for n, r in enumerate(records) for name in ("answer", "score")}
-        return {"question": records[0]["question"], **sides}
-
-    write_jsonl(tmp_path / "pairs" / "comparisons.jsonl", pair(0.5), pair(-1, "q2"))
-    write_jsonl(tmp_path / "rows" / "comparisons.jsonl", flat(pair(0.5)), flat(pair(-1, "q2")))
-    pairs, rows = (load_dataset("webgpt", tmp_path / name) for name in ("pairs", "rows"))
-    assert pairs.fingerprint == rows.fingerprint
-
-
 def test_ties_and_repetitions_are_listed(tmp_path):
     file = write_jsonl(tmp_path / "comparisons.jsonl", pair(0.5), pair(0), pair(0.5))
     dataset = load_dataset("webgpt", file)
@@ -58,12 +47,6 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
     assert said(pair(0.5, question={"id": "q2"})).startswith(f"{place}its two records have different questions")
     assert said(pair(0.5)[:1]).startswith(f"{place}it is no list of two records")
     assert said({"question": "Why?"}).startswith(f"{place}question: ")
-
-
-def test_its_home_has_the_same_file(tmp_path, monkeypatch):
-    file = write_jsonl(tmp_path / "comparisons.jsonl", pair(0.5))
-    monkeypatch.setattr(preferences, "WEBGPT_HOME", str(file))
-    assert load_dataset("webgpt").examples == load_dataset("webgpt", file).examples
 
 
 def test_the_papers_sample_has_long_answers_to_questions_that_begin_with_why_or_how(tmp_path):

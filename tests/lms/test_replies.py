@@ -68,13 +68,6 @@ def test_other_settings_are_other_calls(place, lm, server):
     assert count(place) == len(server.calls) == 4
 
 
-def test_without_a_cache_nothing_is_kept(place, lm, server):
-    with use_reply_store(place):
-        for _ in range(2):
-            ask(lm.copy(cache=False))
-    assert (count(place), len(server.calls)) == (0, 2)
-
-
 def test_what_is_asked_by_many_at_once_is_asked_once(place, lm, server):
     server.seconds = 0.2
     with use_reply_store(place):
@@ -139,10 +132,6 @@ def test_a_reply_is_of_the_adapter_that_was_configured(place, server):
 
 
 # leases
-
-
-def leased(tables, worker=""):
-    return ReplyStore(tables, of_run=True, leases=Leases(tables, BEAT, worker))
 
 
 class LostOnce:
@@ -274,17 +263,6 @@ def test_replies_as_litellm_gives_them_are_kept(file):
     assert ReplyStore(file, of_run=True).get(request)["choices"][0]["message"]["content"] == "Yes."
 
 
-def test_the_store_of_a_run_is_in_place_until_its_end(place, tmp_path):
-    before = dspy.cache
-    with use_reply_store(place):
-        store = dspy.cache
-        assert store.of_run
-        with use_reply_store(tmp_path / "of-a-trial.sqlite"):
-            assert dspy.cache is store
-        assert dspy.cache is store
-    assert dspy.cache is before
-
-
 def test_a_file_that_is_no_database_is_refused(place):
     place.write_text("no database, but text that is long enough to be looked at")
     with pytest.raises(InputError, match="LM replies cannot be kept"), use_reply_store(place):
@@ -321,13 +299,6 @@ def test_a_reply_is_kept_for_the_next_process_and_costs_nothing(server, user_cac
     assert not (tmp_path / "of-dspy").exists()
 
 
-def test_the_user_s_cache_knows_servers_apart(server, user_cache):
-    answer(server)
-    with lm_server(reply=lambda call: {"answer": "Otherwise."}) as other:
-        assert answer(other).answer == "Otherwise."
-        assert len(other.calls) == 1
-
-
 def test_a_file_that_cannot_be_used_is_said_and_gone_without(server, user_cache, caplog):
     replies_file().parent.mkdir()
     replies_file().write_bytes(b"\x80\x04 no database" * 100)
@@ -342,11 +313,3 @@ def test_the_oldest_replies_go_first_while_the_process_runs(server, user_cache, 
             DirectLM()(question=f"Why {n}?")
     with sqlite3.connect(replies_file()) as file:
         assert [n for (n,) in file.execute("SELECT rowid FROM typedrag_replies ORDER BY rowid")] == [3, 4]
-
-
-def test_a_cache_that_was_configured_stays(server, user_cache, monkeypatch):
-    configured = dspy.clients.Cache(enable_disk_cache=False, enable_memory_cache=True, disk_cache_dir=None)
-    monkeypatch.setattr(dspy, "cache", configured, raising=False)
-    answer(server)
-    assert dspy.cache is configured
-    assert not replies_file().exists()

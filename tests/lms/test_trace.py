@@ -6,19 +6,17 @@ import time
 import dspy
 import pytest
 
+from tests.mlflow_stores import new_store
 from tests.programs.ways import EACH_ANSWERED
-from tests.scripted import DEFAULTS, scripted
+from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.core.errors import StepFailed
-from typedrag.core.records import Step
 from typedrag.lms.adapter import ChatAdapter
 from typedrag.lms.asking import ask
 from typedrag.lms.trace import (
     Stopwatch,
     add_replay,
-    add_step,
     calls_left,
-    collect_steps,
     count_replays,
     limit_calls,
     limit_tokens,
@@ -53,31 +51,10 @@ def test_the_trace_holds_every_call_in_the_order_of_the_sub_queries(sample_retri
     assert {id(t[0]) for t in trace} <= predictors
 
 
-def test_usage_counts_every_call(sample_retriever):
-    with scripted(REPLIES, track_usage=True):
-        prediction = TypedRAG(sample_retriever, options=EACH_ANSWERED)(question=QUESTION)
-    [usage] = prediction.get_lm_usage().values()
-    assert usage["total_tokens"] == 7 * 15
-    assert (prediction.usage.lm_calls, prediction.usage.prompt_tokens) == (7, 70)
-
-
-def test_bootstrap_gets_demonstrations_for_every_predictor(sample_retriever):
-    program = TypedRAG(sample_retriever, options=EACH_ANSWERED)
-    trainset = [dspy.Example(question=QUESTION).with_inputs("question")]
-    with scripted(REPLIES):
-        compiled = dspy.BootstrapFewShot(metric=lambda *_: True, max_bootstrapped_demos=1, max_labeled_demos=0).compile(
-            program, trainset=trainset
-        )
-    reason = compiled.strategies["reason"]
-    assert reason.decomposer.demos
-    assert reason.answer_sub_query.predict.demos
-    assert reason.combine.demos
-
-
 def test_mlflow_spans_are_nested_in_one_trace(sample_retriever, tmp_path):
     mlflow = pytest.importorskip("mlflow")
     before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.set_tracking_uri(new_store(tmp_path))
     mlflow.set_experiment("spans")  # not that of a test before
     mlflow.dspy.autolog()
     try:
@@ -98,39 +75,6 @@ def test_mlflow_spans_are_nested_in_one_trace(sample_retriever, tmp_path):
             span = spans[span.parent_id]
             ancestors.append(span.name)
         assert ancestors[-1] == "TypedRAG.forward"
-
-
-def test_sub_queries_are_answered_at_once(sample_retriever):
-    with scripted({s.DecomposeReason: DEFAULTS[s.DecomposeReason], s.AnswerSubQuery: slow}):
-        started = time.perf_counter()
-        TypedRAG(sample_retriever, options=EACH_ANSWERED)(question=QUESTION)
-    assert time.perf_counter() - started < 0.95  # two of 0.5 s each
-
-
-def slow(prompt):
-    time.sleep(0.5)
-    return {"answer": "So.", "citations": []}
-
-
-def test_an_exception_of_one_item_is_raised_as_it_is():
-    def fail(item):
-        if item == 2:
-            raise ZeroDivisionError("two")
-        return item
-
-    with pytest.raises(ZeroDivisionError, match="two"):
-        run_concurrently(fail, [1, 2, 3], threads=3)
-
-
-def test_steps_are_recorded_in_the_innermost_recording():
-    with collect_steps() as outer:
-        add_step(Step("a"))
-        with collect_steps() as inner:
-            add_step(Step("b"))
-        add_step(Step("c"))
-    add_step(Step("forgotten"))
-    assert [x.name for x in outer] == ["a", "c"]
-    assert [x.name for x in inner] == ["b"]
 
 
 def test_a_budget_is_shared_by_threads_and_ends():

@@ -192,16 +192,6 @@ def test_a_server_that_has_crashed_is_started_again(machine, monkeypatch):
     assert len(machine.starts) == 2
 
 
-def test_replies_are_kept_whatever_the_server_s_port(machine):
-    first = machine.user()
-    reply = first.ask("Why?")
-    first.leave()
-    second, other = machine.user(), machine.user(options="--seed 2")
-    assert second.api_base != first.api_base
-    assert second.ask("Why?") == reply
-    assert other.ask("Why?") != reply
-
-
 def test_the_end_of_the_log_is_told_if_it_does_not_start(machine, monkeypatch):
     with here(machine, monkeypatch, "--fail 'no GPU here'"), pytest.raises(LMUnavailable) as refused:
         lm_module.open_lm("vllm:org/model")
@@ -236,14 +226,6 @@ def test_the_server_at_the_default_address_is_used_if_it_has_the_model(machine, 
     assert len(machine.starts) == 1
 
 
-def test_a_command_tells_on_stderr_that_it_waits(machine):
-    question = [sys.executable, "-m", "typedrag", "ask", "Why?", "--program", "direct_lm", "--lm", "vllm:org/model"]
-    done = subprocess.run(question, env=machine.environment, capture_output=True, text=True, timeout=_PATIENCE)
-    assert done.returncode == 0, done.stderr
-    assert "vLLM starts with org/model" in done.stderr and "vLLM" not in done.stdout
-    until(lambda: not lives(machine.starts[0]))
-
-
 # a server that runs
 
 
@@ -258,12 +240,6 @@ def test_an_address_may_come_from_the_spec_an_option_or_the_environment(server, 
     config = LMConfig(spec=f"vllm:stub@{server.api_base}")
     assert (config.spec, config.api_base) == ("vllm:stub", server.api_base)
     assert LMConfig(spec="vllm:judge").inherit_address(config).api_base == server.api_base
-
-
-def test_one_that_is_down_or_serves_another_model_is_an_error(server):
-    down = closed_port()
-    assert f"no vLLM server answers at {down}" in refusal(LMUnavailable, f"vllm:stub@{down}")
-    assert "does not serve 'other'. It serves: stub" in refusal(LMUnavailable, f"vllm:other@{server.api_base}")
 
 
 def test_several_addresses_are_refused_with_the_name_of_what_does_it(server, monkeypatch):

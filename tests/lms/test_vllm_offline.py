@@ -17,7 +17,6 @@ from typedrag.core.errors import InputError
 from typedrag.core.events import listen
 from typedrag.core.extras import MissingExtra
 from typedrag.lms import in_process
-from typedrag.lms.adapter import SchemaAdapter
 from typedrag.lms.client import LM
 from typedrag.lms.in_process import OfflineEngine
 from typedrag.lms.lm import check_spec, choose_adapter, open_lm
@@ -79,14 +78,6 @@ def test_calls_that_come_together_are_one_batch(batches, lm):
     assert len(batches.made) <= 4
 
 
-def test_a_reply_counts_its_tokens_and_those_that_were_cached(batches, lm):
-    batches.open.set()
-    [usage] = ask(lm, "why").get_lm_usage().values()
-    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (9, 2)
-    assert usage["prompt_tokens_details"]["cached_tokens"] == 4
-    assert isinstance(choose_adapter(lm), SchemaAdapter)
-
-
 def test_a_call_that_is_refused_fails_alone(batches, lm):
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(ask, lm, "first")
@@ -97,17 +88,6 @@ def test_a_call_that_is_refused_fails_alone(batches, lm):
             refused.result(30)
         with pytest.raises(dspy.LMServerError, match="CUDA error"):
             broken.result(30)
-
-
-def test_a_call_that_is_refused_does_not_part_the_others(batches, lm):
-    with ThreadPoolExecutor(64) as pool:
-        asked = [pool.submit(ask, lm, "refused" if n == 40 else f"why {n}") for n in range(64)]
-        time.sleep(0.5)
-        batches.open.set()
-        refused = [call for call in asked if call.exception(30)]
-    assert refused == [asked[40]]
-    answered = [batch for batch in batches.made if not any("refused" in prompt for prompt in batch)]
-    assert sum(map(len, answered)) == 63 and len(answered) <= 10
 
 
 def test_it_is_saved_as_any_lm_is(lm):

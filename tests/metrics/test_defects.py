@@ -1,13 +1,10 @@
 import dspy
 import pytest
 
-from tests.scripted import scripted, signatures
 from typedrag.core.errors import InputError, Unavailable
 from typedrag.core.records import CUT_OFF, Passage
-from typedrag.experiments.results import higher_is_better
 from typedrag.metrics import build_metric
 from typedrag.metrics.defects import contradictions
-from typedrag.programs import RAG
 from typedrag.signatures.judging import SupportVerdict
 
 POWER = "What is the difference between nuclear power and wind power?"
@@ -132,13 +129,3 @@ def test_who_tells_contradictions_is_named(tmp_path) -> None:
     nowhere = build_metric("defects", make=f"nli:{tmp_path / 'nowhere'}")
     with pytest.raises(Unavailable, match="nowhere"):
         nowhere(dspy.Example(question=QUESTION), dspy.Prediction(answer=BOTH))
-
-
-def test_more_of_them_is_worse() -> None:
-    assert not any(higher_is_better(f"defects/{name}") for name in build_metric("defects").measures)
-
-
-def test_a_programs_answer_is_measured(sample_retriever) -> None:
-    with scripted({signatures.AnswerFromPassages: {"citations": [1], "answer": BOTH}}):
-        made = RAG(sample_retriever)(question=QUESTION)
-    assert build_metric("defects")(dspy.Example(question=QUESTION), made).measures["contradictions"] == 1

@@ -36,21 +36,6 @@ def test_all_follow_from_the_confusion_table(labels: list[tuple[QuestionType, Qu
     assert sum(n for _, _, n in table.mistakes()) == sum(a != g for a, g in labels)
 
 
-def test_rows_and_columns_can_be_named() -> None:
-    table = confusion(["core"], ["follow-up"], labels=["core", "background", "follow-up"])
-    assert table.counts == ((0, 0, 1), (0, 0, 0), (0, 0, 0))
-    assert table.mistakes() == [("core", "follow-up", 1)]
-    with pytest.raises(ValueError, match="follow-up"):
-        confusion(["core"], ["follow-up"], labels=["core"])
-
-
-@pytest.mark.parametrize("labels", [([], []), (["core"], [])])
-def test_labels_that_do_not_compare(labels: tuple[list[str], list[str]]) -> None:
-    for measure in (accuracy, macro_f1, confusion):
-        with pytest.raises(ValueError, match="do not compare"):
-            measure(*labels)
-
-
 def _score(actual: QuestionType | None, given_: QuestionType | None) -> Scored:
     example = dspy.Example(question="q?", question_type=actual)
     found = build_metric("question-type")(example, dspy.Prediction(answer="", question_type=given_))
@@ -94,12 +79,6 @@ def test_labels_of_any_field_can_be_measured() -> None:
             metric(dspy.Example(question="q?", **wanted), dspy.Prediction(**given_))
     with pytest.raises(NotMeasurable):
         metric.require(dspy.Example(question="q?"))
-
-
-@pytest.mark.parametrize("types", [(None, QuestionType.REASON), (QuestionType.REASON, None)])
-def test_nothing_is_measured_without_both_types(types: tuple) -> None:
-    with pytest.raises(NotMeasurable):
-        _score(*types)
 
 
 def test_pairs_are_chosen_for_the_highest_sum_whatever_the_order():

@@ -1,19 +1,13 @@
-import json
-import subprocess
-import sys
 from typing import ClassVar
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import InputError
-from typedrag.metrics import Metric, Scored, build_metric, metric_class, metric_names
-from typedrag.metrics.metric import listed, quoted, touched, untouched
+from typedrag.metrics import Metric, Scored, build_metric, metric_class
+from typedrag.metrics.metric import touched, untouched
 from typedrag.signatures import AnswerWithoutPassages
-from typedrag.text.words import beginning
 
 EXAMPLE = dspy.Example(question="Why?", answer="Because.").with_inputs("question")
 
@@ -52,13 +46,6 @@ def test_the_score_is_the_measure_of_a_metric_that_gives_no_other():
     assert Asked(answer)(EXAMPLE, dspy.Prediction(answer="x")).measures == {"score": 1.0}
 
 
-def test_a_metric_serves_dspys_evaluation():
-    program = dspy.Module()
-    program.forward = lambda question: dspy.Prediction(answer="Because." if question == "Why?" else "No.")
-    devset = [EXAMPLE, dspy.Example(question="How?", answer="So.").with_inputs("question")]
-    assert dspy.Evaluate(devset=devset, metric=Same(), num_threads=2)(program).score == 50.0
-
-
 def test_a_judge_asks_the_scorer_and_leaves_no_trace():
     scorer, at_scorer = scripted_judge({AnswerWithoutPassages: {"answer": "Well judged."}})
     program, at_program = scripted_judge({AnswerWithoutPassages: {"answer": "An answer."}})
@@ -90,40 +77,6 @@ def test_names_and_options_that_are_unknown_are_refused():
         build_metric("rewrite", depth=3)
 
 
-WITHOUT_LM = {
-    "accuracy",
-    "bertscore",
-    "com-rouge",
-    "defects",
-    "exact-match",
-    "f1",
-    "label",
-    "question-type",
-    "retrieval",
-    "rewrite",
-    "rouge",
-    "similarity",
-    "steps",
-    "truthfulness",
-}
-
-
-def test_metrics_are_found_by_name() -> None:
-    assert set(metric_names()) >= WITHOUT_LM
-    assert all(metric_class(name).__doc__ for name in metric_names())
-
-
-def test_these_need_no_scorer() -> None:
-    assert all(build_metric(name).scorer is None for name in WITHOUT_LM)
-
-
-def test_knowing_them_loads_nothing_heavy() -> None:
-    heavy = ["bert_score", "ir_measures", "mlflow", "pandas", "rapidfuzz", "rouge_score", "scipy", "sklearn", "torch"]
-    code = f"import json, sys, typedrag.metrics; print(json.dumps([m for m in {heavy} if m in sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == []
-
-
 QUESTION = "Why does bread rise?"
 
 
@@ -140,24 +93,3 @@ def test_no_two_texts_together_touch_a_sentence():
 def test_the_question_s_own_words_are_no_news():
     assert untouched(["Bread rises and bread rises."], [], QUESTION) == []
     assert not touched("Why does bread rise?", ["Bread rises."], QUESTION)
-
-
-def test_the_same_matter_is_named_once():
-    texts = ["Gluten traps the gas bubbles.", "The bubbles of gas are trapped by gluten."]
-    assert untouched(texts, [], QUESTION) == texts[:1]
-
-
-def test_no_more_are_named_than_wanted():
-    texts = ["Yeast eats sugar. Gluten traps bubbles. Ovens heat dough quickly."]
-    assert untouched(texts, [], QUESTION, most=2) == ["Yeast eats sugar.", "Gluten traps bubbles."]
-
-
-@given(st.text(max_size=200), st.integers(1, 10))
-def test_quotes_keep_to_their_length_and_their_line(text: str, most: int):
-    assert "\n" not in quoted(text, most)
-    assert len(beginning(text, most).removesuffix(" …").split()) <= most
-
-
-def test_a_list_says_how_much_it_leaves_out():
-    assert listed(["a", "b", "c"], most=2) == "«a» «b» and 1 more"
-    assert listed(["a", "b", "c"], most=None) == "«a» «b» «c»"

@@ -3,14 +3,11 @@ from typing import ClassVar
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
 from typedrag.core.errors import InputError, NotMeasurable, StepFailed
 from typedrag.core.records import Reference, Step
 from typedrag.metrics import (
-    DEFAULT_OBJECTIVE,
     Metric,
     Objective,
     Scored,
@@ -19,7 +16,7 @@ from typedrag.metrics import (
     parse_objective,
 )
 from typedrag.metrics.metric import PredictorCall
-from typedrag.metrics.objective import FEEDBACK_WORDS, Counts
+from typedrag.metrics.objective import Counts
 from typedrag.signatures.judging import RankAmongReferences
 from typedrag.signatures.roles import Role
 
@@ -59,15 +56,6 @@ def test_the_score_is_the_weighted_mean():
     assert found.score == pytest.approx((1 + 0.75) / 4)
     assert found.scores == {"a": 1.0, "b": 0.25}
     assert objective.name == "a=1,b=3"
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1e6)), min_size=1, max_size=6))
-def test_the_score_lies_between_the_least_and_the_greatest(parts):
-    found = Objective([(metric(f"m{i}", score), weight) for i, (score, weight) in enumerate(parts)])(
-        EXAMPLE, PREDICTION
-    )
-    scores = [score for score, _ in parts]
-    assert min(scores) - 1e-9 <= found.score <= max(scores) + 1e-9 and 0 <= found.score <= 1
 
 
 def test_what_cannot_be_measured_is_left_out_of_its_mean():
@@ -125,12 +113,6 @@ def test_a_judge_that_fails_leaves_no_score_and_is_counted():
     assert objective.counts == Counts(failed=200)
 
 
-def test_the_score_is_the_same_for_the_program_and_each_predictor():
-    objective = Objective([(metric("a", 0.3, "Said."), 1.0)], call(Role.SEARCHER))
-    whole, one = objective(EXAMPLE, PREDICTION), objective(EXAMPLE, PREDICTION, [], "decomposer", [object()])
-    assert whole.score == one.score == 0.3
-
-
 def test_feedback_is_for_the_predictor_at_hand():
     parts = [(metric("a", 0.5, "To all.", "To it."), 1.0), (metric("b", 1.0, "Of the answer."), 1.0)]
     whole = Objective(parts)(EXAMPLE, PREDICTION).feedback
@@ -139,11 +121,6 @@ def test_feedback_is_for_the_predictor_at_hand():
     assert writer.endswith("To it. Of the answer.")
     searcher = Objective(parts, call(Role.SEARCHER))(EXAMPLE, PREDICTION, [], "keywords", [object()]).feedback
     assert searcher.endswith("To it.")
-
-
-def test_a_predictor_that_is_not_known_hears_what_all_hear():
-    objective = Objective([(metric("a", 0.5, "To all.", "To it."), 1.0)], lambda name, trace: None)
-    assert objective(EXAMPLE, PREDICTION, [], "other", [object()]).feedback.endswith("To all.")
 
 
 def test_a_predictor_is_not_blamed_for_what_it_cannot_mend():
@@ -170,15 +147,6 @@ def test_a_classifier_hears_that_the_strategy_of_its_type_failed():
     assert "no comparison was found" in objective(EXAMPLE, prediction).feedback
 
 
-@given(st.lists(st.integers(0, 400), min_size=1, max_size=5))
-def test_feedback_keeps_to_its_length_and_leaves_each_metric_a_share(lengths):
-    parts = [(metric(f"m{i}", 0.5, f"m{i} " * n), 1.0) for i, n in enumerate(lengths)]
-    said = Objective(parts)(EXAMPLE, PREDICTION).feedback.replace("…", "").split()
-    assert len(said) <= FEEDBACK_WORDS
-    for i, n in enumerate(lengths):
-        assert said.count(f"m{i}") >= min(n, (FEEDBACK_WORDS - 20) // len(lengths))
-
-
 @pytest.mark.parametrize(
     "spec",
     ["", "linkage,", "nonsense", "linkage=0", "linkage=-1", "linkage=much", "linkage,linkage=2", "f1=inf", "f1=nan"],
@@ -201,24 +169,6 @@ def test_an_objective_is_built_from_its_spec():
 def test_options_of_metrics_that_are_not_named_are_refused():
     with pytest.raises(InputError, match="rouge"):
         build_objective("f1", options={"rouge": {}})
-
-
-def test_a_judge_needs_a_scorer_and_others_none():
-    with pytest.raises(InputError, match="scorer"):
-        build_objective("linkage,f1")
-    assert build_objective("f1,exact-match", scripted_judge({})[0]).metrics[0][0].scorer is None
-
-
-def test_dspy_evaluates_by_it():
-    program = dspy.Module()
-    program.forward = lambda question: PREDICTION
-    objective = Objective([(metric("a", 0.25), 1.0)])
-    assert dspy.Evaluate(devset=[EXAMPLE] * 4, metric=objective, num_threads=2)(program).score == 25.0
-
-
-def test_the_default_is_a_mix_with_truthfulness_that_risks_nothing_known():
-    assert parse_objective(DEFAULT_OBJECTIVE) == {"truthfulness": 1.0, "linkage": 1.0, "coverage": 1.0}
-    assert objective_risk(parse_objective(DEFAULT_OBJECTIVE)) == ""
 
 
 @pytest.mark.parametrize(

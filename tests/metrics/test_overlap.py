@@ -1,4 +1,3 @@
-import warnings
 from collections import Counter
 
 import dspy
@@ -10,7 +9,7 @@ from typedrag.core.errors import NotMeasurable
 from typedrag.core.records import Reference
 from typedrag.metrics import build_metric
 from typedrag.metrics.metric import Scored
-from typedrag.metrics.overlap import contains, exact_match, found_entities, is_short, says, token_f1
+from typedrag.metrics.overlap import exact_match, found_entities, is_short, says, token_f1
 
 texts = st.text("ab c.", max_size=20)
 answers = st.lists(texts, min_size=1, max_size=4)
@@ -76,12 +75,6 @@ def test_what_parts_words_hides_no_entity(prediction: str, gold: str, found: tup
     assert found_entities(prediction, [gold]) == found
 
 
-def test_any_gold_answer_is_right() -> None:
-    gold = {"answers": ("NYC", "New York City")}
-    assert _score("exact-match", "new york city", **gold).score == 1
-    assert _score("accuracy", "In NYC, I think", **gold).score == 1
-
-
 def test_entities_of_a_compound_question_count_one_by_one() -> None:
     """HANRAG splits the gold answer: 1651 is there, Rachael is not; over both questions 2 of 3 entities."""
     one = _score("accuracy", "He succeeded his brother in 1651.", answers=("1651 && Rachael",))
@@ -103,17 +96,6 @@ def test_f1_falls_back_on_the_best_references() -> None:
     references = (Reference("leaves turn red", 3), Reference("no idea", 0))
     assert _score("f1", "leaves turn red", references=references).score == 1
     assert _score("f1", "no idea", references=references).score == 0
-
-
-def test_a_gold_answer_without_a_word_is_in_nothing() -> None:
-    assert not contains("anything", "the")
-    assert found_entities("anything", ["&&"]) == (0, 0)
-    assert _score("accuracy", "anything", answers=("&&",)).score == 0
-
-
-def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    token_f1("", ["the"])
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -154,10 +136,3 @@ def test_any_alias_will_do() -> None:
 def test_each_entity_of_a_compound_answer_is_counted_by_itself() -> None:
     assert is_short("one two three four five six && seven eight nine ten eleven twelve")
     assert not is_short("one two three four five six seven eight nine")
-
-
-@given(st.text(max_size=40), st.text(max_size=20))
-def test_no_text_is_too_odd(text: str, gold: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert says(text, [gold]) in (True, False, None)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.tokenizers import DefaultTokenizer
 
-from typedrag.core.errors import NotMeasurable, RetrievalError, TypedRAGError
+from typedrag.core.errors import RetrievalError, TypedRAGError
 from typedrag.core.records import Reference
 from typedrag.lms import models
 from typedrag.metrics import build_metric
-from typedrag.metrics.similarity import KINDS, BERTScore, _Tokenizer, bertscore, com_rouge, cosine, rouge
+from typedrag.metrics.similarity import KINDS, _Tokenizer, bertscore, com_rouge, cosine, rouge
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,11 +46,6 @@ def test_answers_to_the_question_and_good_ones_are_nearer() -> None:
     assert good.score > bad.score + 0.3
     assert good.measures["reference"] > bad.measures["reference"] + 0.3
     assert good.measures["reference"] == pytest.approx(good.score)
-
-
-def test_without_references_there_is_no_measure_of_them() -> None:
-    scored = build_metric("similarity")(dspy.Example(question="Why?"), dspy.Prediction(answer=""))
-    assert scored.score == 0 and scored.measures == {"question": 0}
 
 
 def test_a_model_that_is_not_there_is_named() -> None:
@@ -100,11 +95,6 @@ def test_the_longer_sub_answer_counts_more() -> None:
     assert com_rouge(short, [short, long])["rouge2"] == pytest.approx(3 / 13)
     assert com_rouge(long, [short, long])["rouge2"] == pytest.approx(10 / 13)
     assert com_rouge(f"{short} {long}", [short, long]) == {"rouge2": 1, "rougeL": 1}
-
-
-def test_com_rouge_needs_words() -> None:
-    with pytest.raises(ValueError, match="no sub-answer"):
-        com_rouge("text", [" "])
 
 
 def test_the_best_reference_counts_for_each_kind_by_itself() -> None:
@@ -157,24 +147,6 @@ def test_the_metrics() -> None:
     assert "days grow shorter" in com.feedback
 
 
-def test_stemming_is_an_option() -> None:
-    example, answer = dspy.Example(answers=("trees fall",)), dspy.Prediction(answer="tree falls")
-    assert build_metric("rouge", stemmer=True)(example, answer).score == 1
-    assert build_metric("rouge")(example, answer).score == 0
-
-
-def test_an_empty_answer_has_zero() -> None:
-    example = dspy.Example(answers=("trees fall",), sub_answers=("trees fall",))
-    for name in ("rouge", "com-rouge"):
-        assert build_metric(name)(example, dspy.Prediction(answer="")).score == 0
-
-
-@pytest.mark.parametrize("name", ["rouge", "com-rouge"])
-def test_nothing_is_measured_without_anything_to_compare_with(name: str) -> None:
-    with pytest.raises(NotMeasurable):
-        build_metric(name)(dspy.Example(question="q?"), dspy.Prediction(answer="a"))
-
-
 @pytest.fixture(scope="module")
 def minilm() -> Path:
     """A small model that can be had offline, as a folder."""
@@ -208,22 +180,6 @@ def test_it_is_greedy_matching_of_tokens(minilm: Path) -> None:
     precision, recall = cosines.max(axis=1)[1:-1].mean(), cosines.max(axis=0)[1:-1].mean()
     expected = {"precision": precision, "recall": recall, "f1": 2 * precision * recall / (precision + recall)}
     assert bertscore(text, [reference], str(minilm)) == pytest.approx(expected, abs=1e-4)
-
-
-def test_the_metric_takes_the_best_of_the_gold_answers(minilm: Path) -> None:
-    example = dspy.Example(answers=("The bank raised its rates.", "Leaves turn red."))
-    scored = build_metric("bertscore", model="all-minilm-l6-v2")(example, dspy.Prediction(answer="Leaves turn red."))
-    assert scored.score == pytest.approx(1, abs=1e-4) and tuple(scored.measures) == BERTScore.measures
-
-
-def test_blank_texts_and_long_ones(minilm: Path) -> None:
-    assert bertscore(" ", ["a"], str(minilm))["f1"] == bertscore("a", [" "], str(minilm))["f1"] == 0
-    assert bertscore("leaves turn red " * 400, ["leaves turn red"], str(minilm))["f1"] > 0.5
-
-
-def test_nothing_is_measured_without_gold() -> None:
-    with pytest.raises(NotMeasurable):
-        build_metric("bertscore")(dspy.Example(question="q?"), dspy.Prediction(answer="a"))
 
 
 def test_a_model_of_bertscore_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metrics.scripted_judge import scripted_judge
-from typedrag.core.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import InputError, NotMeasurable
 from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import ELSEWHERE, Passage, Step, SubQuestion
 from typedrag.lms import models
@@ -27,7 +27,6 @@ from typedrag.metrics.sub_question_coverage import (
 from typedrag.signatures.roles import Role
 from typedrag.signatures.sub_question_coverage import (
     DecomposeIntoSubQuestions,
-    FindAnsweringSentences,
     FindAnswers,
     TypeSubQuestions,
 )
@@ -89,15 +88,6 @@ def test_the_four_scenarios() -> None:
     }
 
 
-@given(judgments(), st.randoms())
-def test_measures_are_bounded_whatever_the_order(judged: list[Judged], random) -> None:
-    measures = coverage_measures(judged)
-    assert measures == pytest.approx(coverage_measures(random.sample(judged, len(judged))))
-    for name, value in measures.items():
-        low = -1 if name in ("frequency_correlation", "position_alignment") else 0
-        assert low <= value <= 1
-
-
 @given(judgments())
 def test_metrics_are_those_of_the_scenarios(judged: list[Judged]) -> None:
     measures = coverage_measures(judged)
@@ -114,12 +104,6 @@ def test_metrics_are_those_of_the_scenarios(judged: list[Judged]) -> None:
         if type is CORE:
             assert measures.get("knowledge_identification", 0) * retrieved == pytest.approx(shares[Scenario.BOTH])
             assert measures.get("retrieval_potential", 0) * (1 - answered) == pytest.approx(shares[Scenario.NEITHER])
-
-
-def test_pooled_is_not_the_mean_of_questions() -> None:
-    one, other = [Judged(CORE, True)], [Judged(CORE, False)] * 3
-    assert answer_coverage(one + other, CORE) == 0.25
-    assert (answer_coverage(one, CORE), answer_coverage(other, CORE)) == (1, 0)
 
 
 def test_frequency_of_passages() -> None:
@@ -152,16 +136,6 @@ def test_a_position_is_that_of_a_fragment_by_words() -> None:
     answer = " ".join(f"word{i}" for i in range(1, 101))
     found = locate_fragment(answer, "word20 word21")
     assert found is not None and found.position == 0.2
-
-
-def test_what_retrieves_nothing_still_has_metrics() -> None:
-    judged = [Judged(CORE, True), Judged(CORE, False)]
-    assert coverage_measures(judged) == {"answered_core": 0.5, "retrieved_core": 0.0, "retrieval_potential": 1.0}
-
-
-def test_nothing_judged_has_none() -> None:
-    assert coverage_measures([]) == {}
-    assert rating([]) is scaled_rating([]) is None
 
 
 @given(judgments(), weights)
@@ -256,22 +230,6 @@ def test_measures_of_an_answer_by_hand():
     assert engine.asked() == ["FindAnswers"] * 3  # an answer and two passages
 
 
-def test_details_tell_each_sub_question_apart():
-    found = {s["text"]: s for s in coverage()[0].details["sub_questions"]}
-    assert found["What does yeast eat?"] == {
-        "text": "What does yeast eat?",
-        "type": "core",
-        "answered": True,
-        "retrieved": [True, True],
-        "fragment": "Yeast eats sugar",
-        "position": pytest.approx(1 / 11),
-        "invalid": False,
-        "invalid_passages": 0,
-    }
-    assert found["How do I store bread?"]["position"] == pytest.approx(7 / 11)
-    assert found["What holds the gas?"]["retrieved"] == [True, False]
-
-
 def test_feedback_says_whose_fault_an_open_core_sub_question_is():
     feedback = coverage()[0].feedback
     assert "covers 1 of 3 core" in feedback
@@ -308,29 +266,6 @@ def test_who_answers_hears_of_what_was_retrieved_and_lost():
     assert "holds the gas" not in heard(PredictorCall(Role.ANSWERER, sources=seen[1:]))  # it saw the other passage
     cut = ("Yeast eats sugar.", "A yeast is")
     assert "What holds the gas?" in heard(PredictorCall(Role.ANSWERER, sources=cut))  # as a prompt shows it
-
-
-def test_who_combines_hears_of_what_the_parts_said_and_it_lost():
-    assert "What holds the gas?" in heard(PredictorCall(Role.COMBINER, sources=("Gluten holds all the gas.",)))
-    assert "What holds the gas?" not in heard(PredictorCall(Role.COMBINER, sources=("Yeast is old.",)))
-
-
-def test_who_answers_without_passages_hears_of_all_that_is_open():
-    said = heard(PredictorCall(Role.TELLER))
-    assert "What holds the gas?" in said and "Why does kneading help?" in said
-    assert "What holds the gas?" in heard(PredictorCall(Role.ANSWERER), passages=False)
-
-
-def test_a_classifier_hears_nothing_of_coverage():
-    assert heard(PredictorCall(Role.CLASSIFIER)) == ""
-
-
-def test_passages_need_not_be_judged():
-    result, engine = coverage(passages=False)
-    assert not any(name.startswith("retrieved") for name in result.measures)
-    assert tuple(result.measures) == SubQuestionCoverage(scripted_judge({})[0], passages=False).measures
-    assert engine.asked() == ["FindAnswers"]
-    assert all(s["retrieved"] == [] for s in result.details["sub_questions"])
 
 
 def test_an_answer_made_elsewhere_without_passages_says_nothing_of_its_retrieval():
@@ -386,15 +321,6 @@ def test_a_search_over_weights_costs_no_lm_call(kept):
     assert len(ratings) == 5
 
 
-def test_another_answer_reuses_the_sub_questions_and_what_is_known_of_the_passages(kept):
-    example = dspy.Example(id="q1", question="Why does bread rise?")
-    coverage(example=example)
-    _, engine = coverage(example=example, predicted=prediction("It is magic."))
-    assert engine.asked() == ["FindAnswers"]
-    _, engine = coverage(example=example, predicted=prediction("It is magic.", PASSAGES[1:]))
-    assert engine.asked() == []
-
-
 def test_words_that_are_not_in_the_answer_are_counted_and_cover_nothing():
     def invent(prompt: str) -> dict:
         said = find(prompt)
@@ -407,21 +333,6 @@ def test_words_that_are_not_in_the_answer_are_counted_and_cover_nothing():
     assert result.measures["invalid"] == pytest.approx(1 / 5)
     assert result.details["sub_questions"][0]["invalid"] is True
     assert len(engine.prompts) == 4
-
-
-def test_a_judge_that_cannot_be_read_is_a_failure_and_is_asked_again(kept):
-    with pytest.raises(StepFailed, match="judge coverage"):
-        coverage(replies={FindAnswers: "I cannot say."})
-    _, engine = coverage()
-    assert engine.prompts
-
-
-def test_without_a_sub_question_that_has_a_weight_nothing_can_be_measured():
-    only_core = EXAMPLE.copy(sub_questions=EXAMPLE.sub_questions[:3])
-    lm, engine = scripted_judge(REPLIES)
-    with pytest.raises(NotMeasurable, match="q1"):
-        SubQuestionCoverage(lm, weights=(0, 1, 1))(only_core, prediction())
-    assert not engine.prompts
 
 
 @pytest.mark.parametrize("options", [{"weights": (1, 2)}, {"sub_questions_per_call": 0}, {"threads": 0}])
@@ -453,27 +364,6 @@ def test_the_summary_pools_the_sub_questions_of_all_questions():
     assert metric.summarize([]) == {}
 
 
-def test_a_summary_without_passages_is_silent_about_retrieval():
-    metric = SubQuestionCoverage(scripted_judge(REPLIES)[0], passages=False, cite="words")
-    result = metric(EXAMPLE, prediction())
-    summary = metric.summarize([Scored(result.score, result.feedback, result.measures, result.details)])
-    of_answers = {"core", "background", "follow_up"}
-    assert set(summary) == {*of_answers, *(f"pooled_{name}" for name in of_answers), "rating", "invalid"}
-
-
-def test_sentences_are_cited_where_that_is_wanted():
-    def first(prompt: str) -> dict:
-        asked = json.loads(prompt.removeprefix("[[ ## sub_questions ## ]]\n").partition("\n")[0])
-        return {"verdicts": {key: int(text == "What does yeast eat?") for key, text in asked.items()}}
-
-    lm, _ = scripted_judge({**REPLIES, FindAnsweringSentences: first})
-    said = SubQuestionCoverage(lm, cite="sentences", passages=False)(EXAMPLE, prediction())
-    covered = [s for s in said.details["sub_questions"] if s["answered"]]
-    assert [(s["text"], s["fragment"]) for s in covered] == [
-        ("What does yeast eat?", "Yeast eats sugar and makes gas.")
-    ]
-
-
 @pytest.fixture
 def _minilm() -> None:
     models.fetch("all-minilm-l6-v2")
@@ -487,12 +377,6 @@ def test_by_default_it_is_judged_by_similarity_without_a_scorer_where_the_exampl
     assert "Why does kneading help?" not in covered
     assert result.measures["follow_up"] == 1 and result.measures["invalid"] == 0
     assert result.measures["core"] < 1 and result.measures["retrieved_follow_up"] == 0
-
-
-@pytest.mark.usefixtures("_minilm")
-def test_where_it_is_judged_by_similarity_the_scorer_only_writes_and_types_sub_questions():
-    _, engine = coverage(example=dspy.Example(id="q1", question="Why does bread rise?"), cite="similarity")
-    assert engine.asked() == ["DecomposeIntoSubQuestions", "TypeSubQuestions"]
 
 
 def test_without_a_scorer_a_question_without_sub_questions_is_not_measurable():

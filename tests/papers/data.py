@@ -81,6 +81,7 @@ def write_data(folder: Path, sample_index: Path) -> dict[str, str]:
         "RANKT5": f"rankt5:{t5}",
         "LIT5": f"lit5:{t5}",
         "RERANKER": "none",
+        "BI_ENCODER": "none",
         "RERANKER_V2_M3": "none",
         "TYPE_CLASSIFIER": "linear",
     }

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.passages import Numbered
 from tests.retrieval.berts import WORDS
-from tests.scripted import scripted
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import Route
 from typedrag.lms.trace import collect_steps
-from typedrag.programs import AdaptiveRAG, AdaptiveRAGOptions, Options
+from typedrag.programs import AdaptiveRAGOptions, Options
 from typedrag.programs.adaptive_rag import TrainedComplexity
 from typedrag.programs.loading import external_options
 
@@ -59,14 +57,6 @@ def test_the_letter_that_it_would_rather_write_is_the_route(t5):
         assert [(step.name, step.output) for step in steps] == [("classify", route)]
         routes.add(route)
     assert len(routes) > 1
-
-
-def test_the_program_asks_no_lm_for_the_route(t5):
-    program = AdaptiveRAG(Numbered(), options=Options(adaptive=AdaptiveRAGOptions(classifier=f"hub:{t5}")))
-    with scripted() as engine:
-        answer = program(question="bread dough yeast")
-    assert answer.route == TrainedComplexity(t5)(question="bread dough yeast").route
-    assert "JudgeComplexity" not in engine.asked()
 
 
 def test_what_is_no_such_model_is_refused(tmp_path):

@@ -1,13 +1,8 @@
-import asyncio
-
 import pytest
 
-from tests.lm_server import MODEL, lm_server
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.events import StepEnded
 from typedrag.core.records import Answer, Usage
-from typedrag.lms.lm import open_lm, use_lm
 from typedrag.programs import Options, Program, build_program
 from typedrag.signatures.answering import Turn
 
@@ -53,13 +48,6 @@ def test_where_that_fails_the_last_message_is_the_question(sample_retriever, rep
     assert made.citations
 
 
-def test_it_is_one_of_the_question_s_lm_calls(sample_retriever):
-    with scripted() as lm:
-        made = answer(build_program("rag", sample_retriever, options=Options(max_lm_calls=1)))
-    assert lm.asked() == ["StandaloneQuestion"]
-    assert "LM calls are used up" in made.fallback
-
-
 def test_of_a_long_conversation_the_end_is_shown(sample_retriever):
     turns = [Turn(speaker="user", text=f"turn{n:02} " + "long " * 500) for n in range(20)]
     with scripted() as lm:
@@ -67,20 +55,3 @@ def test_of_a_long_conversation_the_end_is_shown(sample_retriever):
     prompt = lm.prompts[0][1]
     assert "turn19" in prompt and "turn14" in prompt and "turn13" not in prompt
     assert prompt.count("long") < 6 * 120
-
-
-def test_it_is_followed_as_other_steps_are():
-    async def listen() -> list:
-        return [event async for event in build_program("direct_lm").stream(question=LAST, turns=TURNS)]
-
-    reply = {"standalone_question": ALONE, "answer": "Rye holds less gas."}
-    with (
-        lm_server(reply=lambda call: {name: reply[name] for name in call.wanted}) as server,
-        use_lm(open_lm(f"vllm:{MODEL}", api_base=server.api_base, cache=False)),
-    ):
-        events = asyncio.run(listen())
-    assert server.asked("standalone_question") == [LAST]
-    assert server.asked("answer") == [ALONE]
-    steps = [event.step for event in events if isinstance(event, StepEnded)]
-    assert [(step.name, step.output) for step in steps] == [("stand alone", ALONE), ("answer", "Rye holds less gas.")]
-    assert events[-1].answer.question == ALONE

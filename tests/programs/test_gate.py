@@ -8,14 +8,12 @@ from tests.programs.coverage.test_ways import REPLIES
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import InputError
 from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answered, Passage, Step
 from typedrag.programs import RAG, HANRAGOptions, Options, SubQueryOptions, TypedRAG, build_program
-from typedrag.programs.answering import NothingFound, PassageAnswerer
+from typedrag.programs.answering import PassageAnswerer
 from typedrag.programs.artifact import named_predictors
 from typedrag.programs.loading import external_options, without_external_models
-from typedrag.programs.parameters import declared_parameters
 from typedrag.signatures import AnswerFromPassages
 
 QUESTION = "How do vaccines protect the body against disease?"
@@ -42,33 +40,6 @@ def test_what_does_not_pass_is_not_shown_to_the_lm():
     assert not any(f"number {n}" in engine.prompts[1][1] for n in (0, 2, 3))
     assert prediction.passages == (PASSAGES[1],)  # cut to `answer_passages` among those that pass
     assert answerer.lm_calls == 2
-
-
-def test_where_nothing_passes_nothing_was_found():
-    answerer = PassageAnswerer(AnswerFromPassages, Options(relevance="lm"))
-    with scripted(all_are(False)) as engine, pytest.raises(NothingFound) as raised:
-        answerer(question=QUESTION, passages=PASSAGES)
-    assert str(raised.value) == f"step 'relevance' failed: none of 4 passages found for '{QUESTION}' is relevant"
-    assert engine.asked() == ["JudgePassages"]
-
-
-def test_without_the_option_all_pass_and_nothing_is_recorded():
-    with scripted() as engine:
-        prediction = RAG(Numbered())(question=QUESTION)
-    assert engine.asked() == ["AnswerFromPassages"] and len(prediction.passages) == 5
-    assert relevance(prediction.steps) == []
-    assert PassageAnswerer(AnswerFromPassages, Options()).lm_calls == 1
-
-
-def test_a_program_says_what_the_gate_dropped_and_why():
-    replies = {s.JudgePassages: {"relevant": {f"p{n}": n != 2 for n in range(1, 6)}}}
-    with scripted(replies):
-        prediction = RAG(Numbered(), options=Options(relevance="lm"))(question=QUESTION)
-    [step] = relevance(prediction.steps)
-    assert step.output == "4 of 5 passages"
-    assert step.dropped == (f"passage {QUESTION}#1 (not relevant: 0.00, below 0.2)",)
-    assert f"{QUESTION}#1" not in {p.id for p in prediction.passages} and len(prediction.passages) == 4
-    assert prediction.usage.lm_calls == 2
 
 
 def test_where_no_answer_can_be_read_the_best_passage_that_passed_is_given():
@@ -110,31 +81,6 @@ def test_each_sub_query_has_its_gate_and_its_calls():
     assert "AggregateReasons" in engine.asked()
     asked = {step.input for step in relevance(prediction.steps)}
     assert len(asked) == 2 and REASON not in asked  # each by the question that it answers
-
-
-def test_the_lm_that_judges_is_a_predictor_of_the_program_and_can_be_compiled():
-    from typedrag.optimizers.compile.targets import list_modules
-
-    assert "strategy.answer.gate.predict" in named_predictors(RAG(Numbered(), options=Options(relevance="lm")))
-    cascade = RAG(Numbered(), options=Options(relevance="cascade"))
-    assert list_modules(cascade)["gate"] == ("strategy.answer.gate.second.predict",)
-    assert "gate" not in list_modules(RAG(Numbered(), options=Options(relevance="score")))
-
-
-def test_a_threshold_beyond_one_is_refused():
-    with pytest.raises(InputError, match="relevance_threshold"):
-        Options().with_given({"relevance_threshold": 1.5})
-
-
-def test_a_sweep_can_turn_gate_and_threshold():
-    knobs = declared_parameters(Options)
-    assert knobs["relevance"].choices == ("none", "score", "lm", "cascade")
-    assert str(knobs["relevance_threshold"]) == "0.05 to 0.5 in steps of 0.05"
-
-
-def test_types_may_have_a_threshold_of_their_own():
-    options = Options(by_type={"debate": {"relevance_threshold": 0.1}})
-    assert options.for_type("debate").relevance_threshold == 0.1
 
 
 def test_a_strangers_word_is_no_reason_to_load_a_model():

@@ -106,25 +106,13 @@ def test_experience_search():
     question = "What are the best tips for cycling to work every day?"
     assert run(question)[1].calls[0][0] == [f"{question} cycling to work tips"]
     assert run(question, experience_search="keywords")[1].calls[0][0] == ["cycling to work tips"]
+    assert run(question, experience_search="question")[1].calls[0][0] == [question]
 
 
 def test_retries():
     with scripted({s.AnswerFromPassages: "torn"}) as engine:
         RAG(Spy(), options=Options(retries=3))(question=EVIDENCE)
     assert len(engine.prompts) == 4
-
-
-def test_max_question_chars():
-    assert run("Why " * 1500, max_question_chars=6000)[0].answer
-
-
-def test_unknown_and_misfit_options_are_refused():
-    with pytest.raises(ValidationError):
-        Options(topk=3)
-    with pytest.raises(ValidationError):
-        Options(top_k=0)
-    with pytest.raises(ValidationError):
-        Options().top_k = 4
 
 
 def test_by_type():
@@ -166,11 +154,6 @@ def test_a_type_that_is_not_decomposed_is_answered_the_evidence_based_way(questi
         prediction = TypedRAG(Spy(), options=typed)(question=question)
     assert engine.asked() == ["ClassifyQuestion", "AnswerFromPassages"]
     assert (prediction.question_type, prediction.fallback) == (question_type, "")
-
-
-def test_as_published_all_types_are_decomposed():
-    published = Options.as_published()
-    assert all(published.decompose.has(question_type) for question_type in QuestionType)
 
 
 def test_modules_is_one_switch_that_other_options_override():

@@ -99,12 +99,6 @@ def test_coverage_has_ten_passages_all_core_sub_questions_and_300_words():
     assert published.max_core_sub_questions > 20
 
 
-def test_a_program_of_no_paper_says_so(monkeypatch):
-    monkeypatch.setattr("typedrag.programs.options._PUBLISHED", {})
-    with pytest.raises(InputError, match=r"program 'rag' is of no paper .*Leave out --as-published"):
-        ProgramSource("rag").options(as_published=True)
-
-
 def test_the_published_reranker_is_used_unless_another_is_named():
     source = ProgramSource("typed_rag")
     assert source.choose_reranker(None, as_published=True) == "cross-encoder:BAAI/bge-reranker-large"

@@ -6,7 +6,6 @@ from tests.programs.passages import ASKING_PROGRAMS, Numbered
 from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
-from typedrag.core.question_types import QuestionType
 from typedrag.programs import Options, build_program, program_class
 from typedrag.programs.loading import ProgramSource
 
@@ -77,10 +76,3 @@ def test_defaults_are_never_refused():
     for options in (Options(), Options.as_published(), Options(sift=False).as_defaults()):
         assert build_program("rag", Numbered(), options=options).options == options
     assert ProgramSource("rag").options(as_published=True, overrides={"top_k": 3}).top_k == 3
-
-
-def test_what_is_given_counts_as_set_and_nothing_else():
-    options = Options(top_k=3).with_given({"reason": {"search": "sub-query"}})
-    assert options.model_fields_set == {"top_k", "reason"}
-    assert options.for_type(QuestionType.DEBATE).top_k == 3
-    program_class("typed_rag").check_options(options.model_fields_set)

@@ -1,14 +1,13 @@
 """RichRAG against its paper's definitions (section 3), and its neighbour RAG-Fusion."""
 
-import dspy
 import pytest
 
 from tests.scripted import DEFAULTS, scripted
 from tests.scripted import signatures as s
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import InputError
-from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
-from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions, build_program, program_class, program_names
+from typedrag.core.records import Answer, Passage
+from typedrag.programs import Options, RAGFusion, RichRAG, RichRAGOptions
 from typedrag.programs.richrag import merge
 from typedrag.retrieval import AspectReranker, NoReranker
 from typedrag.retrieval.lm_rerankers import PointwiseLMReranker
@@ -28,11 +27,6 @@ class Spy:
         self.calls.append((list(queries), k))
         own = [[Passage(f"{q[-4:]}{n}", f"{n} on {q}", score=9 - n / 10) for n in range(self.found)] for q in queries]
         return [[Passage("all", "for all", score=10.0), *ranking][:k] for ranking in own]
-
-
-class NoPassages:
-    def search(self, queries, k):
-        return [[] for _ in queries]
 
 
 class ListSpy:
@@ -95,17 +89,6 @@ def test_the_lm_grades_as_many_of_the_pool_as_its_calls_allow_and_the_trace_says
     assert engine.asked().count("GradePassage") == graded
     [grades] = [step for step in answer.steps if step.name == "grades"]
     assert grades.output == said
-
-
-def test_another_reranker_ranks_the_pool_by_the_question():
-    class Backwards:
-        def rerank(self, query, passages, k):
-            assert query == QUESTION and len(passages) == 3 * 19 + 1
-            return list(passages)[::-1][:k]
-
-    with scripted():
-        answer = ask(RichRAG(Spy(), Backwards()))
-    assert answer.passages[0].id != "all" and len(answer.passages) == 5
 
 
 def test_each_option_changes_what_it_says():
@@ -176,15 +159,6 @@ def test_the_lm_that_answers_is_told_the_sub_aspects():
     assert asked == "AnswerByAspects" and '["history", "waste"]' in prompt
 
 
-def test_predicted_sub_aspects_are_told_too_and_their_lack_is_named():
-    options = Options(retries=0, richrag=RichRAGOptions(search="question", tell_aspects=True))
-    with scripted() as engine:
-        ask(RichRAG(Spy(), options=options))
-    assert engine.asked() == ["ExploreSubAspects", "AnswerByAspects"] and ASPECTS[1] in engine.prompts[1][1]
-    with scripted({s.ExploreSubAspects: "torn"}):
-        assert "answered without sub-aspects" in ask(RichRAG(Spy(), options=options)).fallback
-
-
 def test_golden_sub_aspects_that_nobody_gives_are_refused():
     program, *_ = golden()
     with pytest.raises(InputError, match="the question has no labelled ones"), scripted():
@@ -209,13 +183,6 @@ def test_without_readable_queries_the_question_alone_is_searched_for(program, si
     assert spy.calls[0][0] == [QUESTION] and engine.asked()[-1] == asked
     assert "searched with the question alone" in answer.fallback
     assert answer.usage.lm_calls == 2
-
-
-@pytest.mark.parametrize("program", [RichRAG, RAGFusion])
-def test_where_nothing_is_found_the_collection_does_not_say(program):
-    with scripted():
-        answer = ask(program(NoPassages()), "Why does homemade bread turn out dense?")
-    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
 
 
 def test_an_answer_that_cannot_be_read_gives_way_to_the_best_passage():
@@ -245,10 +212,3 @@ def test_rag_fusion_fuses_the_rankings_of_the_question_and_its_variants():
         answer = ask(RAGFusion(Fixed()), question)
     assert engine.asked() == ["VaryQuery", "AnswerFromPassages"]
     assert [p.id for p in answer.passages] == ["b", "a", "c", "x"]
-
-
-def test_both_are_built_by_name_and_need_a_retriever():
-    assert {"richrag", "rag_fusion"} <= set(program_names())
-    assert isinstance(build_program("richrag", Spy()), dspy.Module)
-    with pytest.raises(InputError, match="needs a retriever"):
-        program_class("rag_fusion")()

@@ -5,7 +5,7 @@ import pytest
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
+from typedrag.core.records import Answer
 from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import AdaptiveRAG, IRCoT, IRCoTOptions, Options
 
@@ -38,14 +38,6 @@ def test_each_sentence_is_the_next_query_until_it_is_finished():
     assert len(answer.passages) == 10  # five of each retrieval
 
 
-def test_the_reasoner_sees_all_that_was_collected_and_thought():
-    with scripted({s.ReasonOneStep: thoughts("A one.", "A two.", "A three.", finished_after=3)}) as engine:
-        IRCoT(Numbered())(question=QUESTION)
-    prompts = [prompt for name, prompt in engine.prompts if name == "ReasonOneStep"]
-    assert "A one." in prompts[1] and "A two." not in prompts[1] and "A two." in prompts[2]
-    assert prompts[1].count("Passage 0 on") == 2
-
-
 def test_steps_and_passages_are_limited():
     options = Options(ircot=IRCoTOptions(max_steps=3, max_passages=7))
     many = thoughts(*[f"Thought {n}." for n in range(9)])
@@ -60,24 +52,10 @@ def test_a_thought_that_comes_again_ends_the_reasoning():
     assert answer.fallback == ""
 
 
-def test_one_call_is_left_for_the_answer():
-    answer, asked = ask(
-        IRCoT(Numbered(), options=Options(max_lm_calls=4)), ReasonOneStep=thoughts(*[f"Thought {n}." for n in range(9)])
-    )
-    assert asked == ["ReasonOneStep"] * 3 + ["AnswerFromPassages"]
-    assert answer.fallback == ""
-
-
 def test_unreadable_reasoning_is_answered_from_what_was_found():
     answer, _ = ask(IRCoT(Numbered(), options=Options(retries=0)), ReasonOneStep="torn")
     assert answer.answer == "AnswerFromPassages says so."
     assert "answered from what was found by then" in answer.fallback
-
-
-@pytest.mark.parametrize("program", [IRCoT, AdaptiveRAG])
-def test_without_a_passage_the_collection_does_not_say(program):
-    answer, _ = ask(program(Numbered(there=0)), ReasonOneStep={"thought": "So.", "finished": True})
-    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
 
 
 @pytest.mark.parametrize(

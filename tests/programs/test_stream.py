@@ -4,11 +4,10 @@ import pytest
 
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import scripted
-from tests.scripted import signatures as s
 from typedrag.core.errors import InputError
 from typedrag.core.events import AnswerEnded, Classified, Event, Read, Searched, StepEnded, SubAnswered
 from typedrag.core.records import Answer
-from typedrag.programs import Options, Program, build_program
+from typedrag.programs import Program, build_program
 
 QUESTION = "Why does homemade bread turn out dense and heavy?"
 PARTS = ("Does cold dough make bread dense?", "Does too much flour make bread heavy?")
@@ -37,14 +36,6 @@ def test_the_way_to_an_answer_is_told_as_it_is_gone(sample_retriever):
     assert events[-1].answer.answer == answer.answer
 
 
-def test_each_step_is_told_of_once(sample_retriever):
-    program = build_program("typed_rag", sample_retriever, options=EACH_ANSWERED)
-    with scripted():
-        events = events_of(program)
-    answered = [e for e in events if isinstance(e, StepEnded) and e.step.name == "answer"]
-    assert sorted(e.part for e in answered) == list(PARTS)
-
-
 @pytest.mark.parametrize(
     ("name", "routes"),
     [("hanrag", ["single-step"]), ("preqrag", ["single-document"]), ("adaptive_rag", ["single-step"]), ("rag", [])],
@@ -55,16 +46,6 @@ def test_routes_are_told(sample_retriever, name, routes):
     assert [e.route for e in events if isinstance(e, Classified)] == routes
     assert any(isinstance(e, Searched) for e in events)
     assert any(isinstance(e, Read) and e.passages for e in events)
-
-
-def test_events_are_plain_values(sample_retriever):
-    with scripted({s.AnswerFromPassages: "torn"}):
-        events = events_of(build_program("rag", sample_retriever, options=Options(retries=0)))
-    said = [event.to_dict() for event in events]
-    assert {"event": "searched", "part": "", "queries": [QUESTION]} in said
-    assert said[-1]["event"] == "answer"
-    assert said[-1]["answer"]["fallback"]
-    assert any(e["event"] == "step" and e["step"]["name"] == "fallback" for e in said)
 
 
 def test_errors_are_raised_where_the_stream_is_read(sample_retriever):

@@ -82,10 +82,6 @@ class NothingFound:
         return [[] for _ in queries]
 
 
-def test_words_are_compared_by_their_stems():
-    assert content_words("breads turning denser") & content_words("The bread turned") == {"bread", "turn"}
-
-
 def test_a_topic_named_by_the_decomposer_counts_as_the_questions():
     kept = filter_sub_queries(
         "Is he a good one?", ["Did the mayor help the town?"], prompt=Prompt(), limit=5, about="the mayor"
@@ -102,13 +98,6 @@ def test_a_question_without_content_words_keeps_what_is_a_query():
 def test_scripts_without_spaces_share_characters():
     kept = filter_sub_queries("なぜパンは膨らむのですか", ["パンの酵母の働きは何ですか"], prompt=Prompt(), limit=5).kept
     assert kept == ["パンの酵母の働きは何ですか"]
-
-
-def test_only_as_many_as_allowed_are_kept_in_order():
-    sub_queries = [f"Is bread dense by cause {n}?" for n in "abcd"]
-    sifted = filter_sub_queries(QUESTION, sub_queries, prompt=Prompt(), limit=2)
-    assert sifted.kept == sub_queries[:2]
-    assert len(sifted.dropped) == 2
 
 
 @given(st.lists(st.text(max_size=40), max_size=8), st.integers(1, 5))

@@ -1,6 +1,3 @@
-import copy
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -51,14 +48,6 @@ def test_e5_gets_its_prefixes_and_others_what_their_configuration_says(tmp_path,
 def test_a_model_that_wants_inner_products_keeps_its_lengths(tmp_path):
     made = Encoder(save_encoder(tmp_path, dot=True)).encode_queries(WORDS)
     assert np.linalg.norm(made, axis=1) != pytest.approx(1, abs=0.01)
-
-
-def test_threads_get_what_one_gets_and_copies_share_the_model(encoder):
-    serial = [encoder.encode_queries([word]) for word in WORDS]
-    with ThreadPoolExecutor(8) as pool:
-        threaded = list(pool.map(lambda word: encoder.encode_queries([word]), WORDS))
-    assert np.allclose(serial, threaded, atol=1e-6)
-    assert copy.deepcopy(encoder) is encoder
 
 
 def test_a_model_that_cannot_be_loaded_is_a_line(tmp_path, monkeypatch):

@@ -66,14 +66,6 @@ def test_an_index_is_read_as_its_passages_language_is_and_says_so(tmp_path, lang
     assert sorted(retriever.passages(), key=lambda p: p.id) == passages(language)  # whatever was indexed of them
 
 
-def test_the_language_can_be_named_and_tells_retrievers_apart(tmp_path):
-    for language in ("en", "de"):
-        build_index(passages("de"), tmp_path / language, sources=["test"], language=language)
-    english, german = (BM25Retriever(tmp_path / language) for language in ("en", "de"))
-    assert english.identity != german.identity and english.manifest.fingerprint == german.manifest.fingerprint
-    assert [p.id for p in german.search(["Brot"], 1)[0]] == ["de-0"] and english.search(["Brot"], 1) == [[]]
-
-
 def test_what_is_no_language_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(InputError, match="'german' is no language"):
         build_index(passages("de"), tmp_path / "idx", sources=["test"], language="german")

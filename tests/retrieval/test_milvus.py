@@ -1,9 +1,7 @@
 """Indexes in a real Milvus: their addresses, builds that are killed, and searches beside those over a folder."""
 
-import copy
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
@@ -17,15 +15,13 @@ from typedrag.datasets.sample import PASSAGES
 from typedrag.retrieval import (
     DenseRetriever,
     Encoder,
-    HybridRetriever,
     build_index,
-    check_retriever,
     open_retriever,
     read_passages,
 )
 from typedrag.retrieval.index.passages import RepeatedIdError
 from typedrag.retrieval.milvus import MilvusIndex, MilvusManifest, MilvusRetriever, build_milvus
-from typedrag.retrieval.opening import bm25_of_index, brings_index, find_server
+from typedrag.retrieval.opening import bm25_of_index
 
 WORDS = "bread dough yeast oven steam crust flour water salt cat dog bird fish moon sun".split()
 
@@ -73,12 +69,6 @@ def write(file, count, *, text=lambda n: f"{WORDS[n % 15]} {WORDS[n // 15 % 15]}
 
 def contents(spec) -> dict[str, tuple[str, str]]:
     return {p.id: (p.title, p.text) for p in open_retriever(spec).passages()}
-
-
-def test_an_address_says_where_and_how():
-    spec = "milvus:https://me.example:19530/mine/wiki?search=hybrid:0.3&filter=year >= 2020"
-    assert brings_index(spec) and check_retriever(spec) is None
-    assert find_server(spec) == "https://me.example:19530" and find_server("milvus:a/b.db/wiki") == ""
 
 
 @pytest.mark.parametrize(
@@ -268,38 +258,6 @@ def test_dense_finds_what_faiss_finds(sample, dense, questions):
         assert [p.score for p in mine] == pytest.approx([p.score for p in exact], abs=1e-4)
 
 
-def test_hybrid_is_the_fusion_of_both(sample, questions):
-    auto, weighted = open_retriever(sample), open_retriever(f"{sample}?search=hybrid:0.7")
-    assert isinstance(auto, HybridRetriever) and auto.weight is None
-    assert isinstance(weighted, HybridRetriever) and weighted.weight == 0.7
-    parts = zip(auto.sparse.search(questions, 100), auto.dense.search(questions, 100), strict=True)
-    assert auto.search(questions, 3) == [auto.fuse(*both)[:3] for both in parts]
-    assert auto.search(questions, 3) != weighted.search(questions, 3)
-
-
-def test_threads_get_what_one_gets_and_copies_share_the_connection(sample, questions):
-    ours = open_retriever(f"{sample}?search=bm25")
-    with ThreadPoolExecutor(8) as pool:
-        threaded = list(pool.map(lambda question: ours.search([question], 5)[0], questions))
-    assert threaded == ours.search(questions, 5)
-    assert copy.deepcopy(ours) is ours
-    assert ours.search([], 5) == [] and ours.search(["bread"], 0) == [[]]
-    half = ours.search(["bread \ud83d"], 1)
-    assert half == ours.search(["bread"], 1) != [[]]
-    assert len(ours.search(["water"], 16_384)[0]) < 144
-    with pytest.raises(InputError, match="16,385 passages are wanted"):
-        ours.search(["bread"], 16_385)
-
-
-def test_the_identity_is_that_of_the_passages_engine_and_filter(sample, sample_retriever):
-    sparse, dense = (open_retriever(f"{sample}?search={kind}").identity for kind in ("bm25", "dense"))
-    assert sparse == {**sample_retriever.identity, "engine": "milvus"}
-    assert dense["retriever"] == "dense" and dense["index"] == sparse["index"]
-    hybrid = open_retriever(f"{sample}?filter=id != 'x'").identity
-    assert hybrid == {**dense, "retriever": "hybrid", "filter": "id != 'x'"}
-    assert "localhost" not in json.dumps(hybrid)
-
-
 def test_passages_are_filtered_by_their_metadata(milvus, build, tmp_path):
     rows = [
         {
@@ -327,20 +285,6 @@ def test_passages_are_filtered_by_their_metadata(milvus, build, tmp_path):
         open_retriever(f"{spec}?filter=year >>> 1")
     with pytest.raises(InputError, match=r"no passage of milvus:\S+ passes the filter 'yaer > 1'"):
         open_retriever(f"{spec}?filter=yaer > 1")
-
-
-def test_other_languages_are_stemmed_or_searched_by_pairs(milvus, build, tmp_path):
-    texts = {"de": ("Die Häuser stehen am Fluss.", "Haus"), "ja": ("東京大学は日本の大学です。", "京大学"),
-             "th": ("ขนมปังอบใหม่", "ขนมปัง")}  # fmt: skip
-    for language, (text, query) in texts.items():
-        file = tmp_path / f"{language}.jsonl"
-        file.write_text(
-            json.dumps({"id": "1", "title": "x", "text": text}) + "\n" + json.dumps({"id": "2", "text": "x"})
-        )
-        spec = f"milvus:{milvus.url}/in_{language}"
-        assert build([file], spec, language=language).language == language
-        [[passage]] = open_retriever(spec).search([query], 5)
-        assert (passage.id, passage.title, passage.text) == ("1", "x", text)
 
 
 def test_bm25_settings_are_those_of_the_index(sample):

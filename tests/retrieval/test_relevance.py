@@ -92,13 +92,6 @@ def test_a_cascade_asks_the_lm_about_unsure_passages_alone():
     assert len(steps) == 1 and total_usage(steps).lm_calls == 1
 
 
-def test_where_the_lm_of_a_cascade_fails_the_first_make_stands():
-    gate = CascadeFilter(Known(0.9, 0.1, 0.3, 0.7, None), lm_filter())
-    with scripted({s.JudgePassages: "torn"}), collect_steps() as steps:
-        assert ids(gate.relevant(QUESTION, PASSAGES)) == ["p0", "p2", "p3", "p4"]
-    assert "as without the LM" in fallbacks(steps)
-
-
 @pytest.fixture(scope="module")
 def cross_encoder(tmp_path_factory):
     return save_bert(tmp_path_factory.mktemp("cross") / "bert", labels=1)
@@ -157,13 +150,3 @@ def test_score_knows_nothing_of_questions_in_other_languages():
     with collect_steps() as steps:
         assert ScoreFilter(0.9).relevant("Warum geht das Brot beim Backen auf?", [CATS]) == [CATS]
     assert "not in English" in steps[0].steps[0].output
-
-
-@pytest.mark.parametrize(
-    ("spec", "calls"), [("score", 0), ("cross-encoder:nowhere", 0), ("lm", 1), ("cascade", 1), ("cascade:score", 1)]
-)
-def test_filters_are_built_without_loading_a_model(spec, calls):
-    built = build_relevance_filter(spec, 0.2, passage_words=100, retries=1)
-    assert built is not None and built.lm_calls == calls
-    assert built.relevant("Why?", []) == []
-    assert build_relevance_filter("none", 0.2, passage_words=100, retries=1) is None

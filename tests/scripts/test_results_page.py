@@ -49,14 +49,6 @@ def test_a_difference_that_is_more_than_chance_is_called_better_or_worse():
     assert compared["bad", MRR][3] == "+0.000 [+0.000, +0.000]"
 
 
-def test_every_measure_is_shown_by_type_and_by_subset():
-    text = page(run_of("rag", [0.5] * 12), run_of("typed", [0.5] * 12))
-    by_type = rows(text, f"### {MRR} by type")
-    assert [row[0] for row in by_type] == [str(t) for t in QuestionType.non_factoid()]
-    assert [row[1] for row in by_type] == ["2"] * 6
-    assert len(rows(text, "### cost/tokens by subset")) == 3
-
-
 def test_losses_are_counted_by_their_first_cause_and_by_all():
     found = [
         Loss("q1", "Why?", QuestionType.REASON, 2.0, (Cause.DRIFT, Cause.LOST)),

@@ -19,7 +19,6 @@ import site_parts as parts
 from site_hook import notebook_page
 from site_reference import reference_pages
 
-from tests.browser import needs_browser, opened_browser
 from typedrag.cli.main import cli
 from typedrag.metrics import metric_class, metric_names
 from typedrag.optimizers.compile.teleprompters import optimizer_class, optimizer_names
@@ -109,15 +108,6 @@ def test_every_error_is_there_with_its_exit_status(pages: dict[str, str]) -> Non
     assert "Exit status 1; over HTTP, 502" in section(page, "StepFailed")
 
 
-def test_meanings_come_from_below_the_fields(pages: dict[str, str]) -> None:
-    keys = section(pages["reference/config.md"], "DatasetConfig")  # `name` is declared in its base
-    assert "| `name` | text | required | The name of the dataset; see `typedrag datasets list`. |" in keys
-
-
-def test_no_page_tells_where_it_was_made(pages: dict[str, str]) -> None:
-    assert not [place for place, page in pages.items() if str(Path.home()) in page or str(ROOT) in page]
-
-
 @pytest.mark.parametrize("module", [config_keys, parts])
 def test_examples_of_the_scripts(module: Any) -> None:
     failed, attempted = doctest.testmod(module)
@@ -154,13 +144,3 @@ def test_links_to_files_of_the_repository_show_them(site: Path) -> None:
         r"<[^>]+>", "", (site / "source/examples/typedrag-example/typedrag_example/metric.py.html").read_text("utf-8")
     )
     assert 'href="source/deploy/compose.yaml.html"' in (site / "production.html").read_text("utf-8")
-
-
-@needs_browser
-def test_no_page_is_wider_than_a_phone(site: Path, tmp_path: Path) -> None:
-    with opened_browser(tmp_path / "profile") as browser:
-        size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        for page in ("index", "architecture", "results", "reference/config", "reference/cli/typedrag-ask"):
-            browser.get((site / f"{page}.html").as_uri())
-            assert browser.execute_script("return document.documentElement.scrollWidth") == 390, page

@@ -64,31 +64,10 @@ def test_words_that_are_not_in_the_text_when_asked_again_are_invalid_and_cover_n
     assert len(engine.prompts) == 2
 
 
-def test_a_judge_may_think_better_of_it_when_asked_again():
-    wrong = {**SAID, "What holds the gas?": {"fragment": "", "answered": True}}
-    replies = iter([wrong, {**SAID, "What holds the gas?": {"fragment": "", "answered": False}}])
-    verdicts, _ = judge(lambda prompt: by_question(next(replies))(prompt))
-    assert verdicts[2] == Coverage(False)
-
-
 def test_small_slips_in_copying_are_forgiven():
     slip = {**SAID, "What holds the gas?": {"fragment": "THE dough  hold it.", "answered": True}}
     verdicts, engine = judge(by_question(slip))
     assert verdicts[2].answered and len(engine.prompts) == 1
-
-
-def test_being_asked_again_is_past_the_cache():
-    wrong = {**SAID, "Who invented bread?": {"fragment": "Egyptians", "answered": True}}
-    wrong = dict.fromkeys(wrong, wrong["Who invented bread?"])
-    lm, engine = scripted_judge({FindAnswers: by_question(wrong)}, cache=True, temperature=0.0)
-    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
-    try:
-        with use_lm(lm):
-            for _ in range(2):
-                CoverageJudge()(TEXT, QUESTIONS)
-    finally:
-        dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-    assert len(engine.prompts) == 2
 
 
 @pytest.mark.parametrize(
@@ -144,8 +123,3 @@ def test_a_sentence_that_is_named_is_the_fragment(per_call, calls):
 def test_a_sentence_that_the_text_has_not_cannot_be_named():
     with pytest.raises(StepFailed, match="judge coverage"):
         pointed(lambda prompt: {"verdicts": dict.fromkeys(sub_questions(prompt), 4)}, retries=0)
-
-
-def test_an_empty_text_answers_nothing():
-    verdicts, _ = pointed(lambda prompt: {"verdicts": dict.fromkeys(sub_questions(prompt), 0)}, text=" ")
-    assert verdicts == [Coverage(False)] * 3

@@ -1,5 +1,3 @@
-from math import exp
-
 import pytest
 
 from tests.metrics.scripted_judge import scripted_judge
@@ -7,17 +5,16 @@ from typedrag.core.errors import InputError, RetrievalError
 from typedrag.lms import models
 from typedrag.lms.lm import use_lm
 from typedrag.retrieval import rerankers
-from typedrag.retrieval.local_models import LogisticModel, local_model
+from typedrag.retrieval.local_models import local_model
 from typedrag.signatures.sub_question_coverage import FindAnswers
 from typedrag.sub_questions.coverage_judge import (
-    WEIGHTS,
     CascadeCoverageJudge,
     CoverageJudge,
     SentenceCoverageJudge,
     SimilarityCoverageJudge,
     build_coverage_judge,
 )
-from typedrag.sub_questions.evidence import FEATURES, Evidence, find_evidence, find_kind
+from typedrag.sub_questions.evidence import find_evidence, find_kind
 
 TEXT = (
     "Shakespeare wrote his plays in London. He coined around 1,700 words that are still used. "
@@ -39,13 +36,6 @@ def test_similarity_tells_what_is_covered_and_where_without_an_lm():
     assert covered.position in (1 / 23, 7 / 23)  # the fragment begins with the first or with the second sentence
     assert not left_open.answered and left_open.fragment == "" and left_open.position is None
     assert left_open.probability < 0.5
-
-
-def test_the_probability_is_the_logistic_of_the_weighed_evidence():
-    weights = LogisticModel(intercept=-2.0, weights={**dict.fromkeys(FEATURES, 0.0), "words": 3.0, "kind": 0.5})
-    evidence = Evidence("", sentence=0.9, two_sentences=0.9, text=0.9, words=0.5, kind=1.0)
-    assert weights.probability(evidence.features) == pytest.approx(1 / (1 + exp(-(-2 + 1.5 + 0.5))))
-    assert set(LogisticModel.load(WEIGHTS).weights) == set(FEATURES)
 
 
 def test_evidence_is_of_the_nearest_sentences_and_of_shared_words():
@@ -76,12 +66,6 @@ def test_the_kind_that_is_asked_for(asked, text, kind):
     assert find_kind(asked, text) == kind
 
 
-@pytest.mark.parametrize("cite", ["similarity", "cascade"])
-def test_an_empty_text_covers_nothing(cite):
-    [verdict] = build_coverage_judge(cite)(text=" ", sub_questions=[COVERED]).verdicts
-    assert (verdict.answered, verdict.probability) == (False, 0)
-
-
 def test_a_cascade_asks_the_lm_only_where_similarity_is_unsure():
     sure, unsure = (v.probability for v in SimilarityCoverageJudge()(text=TEXT, sub_questions=[OPEN, COVERED]).verdicts)
     lm, engine = scripted_judge(
@@ -96,13 +80,6 @@ def test_a_cascade_asks_the_lm_only_where_similarity_is_unsure():
     of_similarity = unsure if asked is COVERED else sure
     assert first.probability == pytest.approx((of_similarity + 1) / 2)
     assert second.answered == (kept is COVERED)
-
-
-def test_a_cascade_that_is_sure_of_all_asks_nothing():
-    lm, engine = scripted_judge({})
-    with use_lm(lm):
-        CascadeCoverageJudge(unsure=0.0)(text=TEXT, sub_questions=[COVERED, OPEN])
-    assert not engine.prompts
 
 
 def test_ways_of_citing():

@@ -76,16 +76,6 @@ def test_a_repeated_fragment_is_where_it_comes_first() -> None:
     assert found is not None and (found.first, found.last, found.position) == (4, 4, 4 / 9)
 
 
-def test_a_blank_text_holds_nothing() -> None:
-    assert locate_fragment("", "art") is None
-
-
-def test_how_near_is_an_argument() -> None:
-    fragment = "trees no longer make chlorophyll"
-    assert locate_fragment(TEXT, fragment) is None
-    assert locate_fragment(TEXT, fragment, nearly=60) is not None
-
-
 def test_fragments_that_people_marked_are_found_in_their_answers_and_not_in_others(shared_data: Path) -> None:
     lines = (shared_data / "sub_questions" / "coverage.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]

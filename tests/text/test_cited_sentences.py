@@ -45,8 +45,3 @@ def test_a_sentence_may_be_from_two_passages():
 def test_what_no_sentence_is_seen_to_use_supports_the_whole():
     assert marked("Dough is cold. Ovens are too.", PASSAGES[0]) == [("Dough is cold. Ovens are too.", "yeast")]
     assert cited_sentences("Dough is cold.", [], "Why?") == []
-
-
-def test_other_scripts_are_marked_too():
-    answer = "面团很冷。酵母产生气体。"
-    assert ("酵母产生气体。", "酵母") in marked(answer, PASSAGES[2])

@@ -1,7 +1,5 @@
 import pytest
 
-from typedrag.core.question_types import QuestionType
-from typedrag.datasets import load_dataset
 from typedrag.text.words import content_words, ends_in_question_mark, split_words
 
 
@@ -58,13 +56,6 @@ def test_a_question_mark_of_any_script_ends_a_question_whatever_closes_it(text):
 )
 def test_what_does_not_end_in_a_question_mark(text):
     assert not ends_in_question_mark(text)
-
-
-def test_few_remarks_of_nf_cats_end_in_one(shared_data):
-    dataset = load_dataset("nf-cats", shared_data / "nf_cats")
-    remarks = [e.question for e in dataset.examples if e.question_type is QuestionType.NOT_A_QUESTION]
-    ends = [text for text in remarks if ends_in_question_mark(text)]
-    assert len(remarks) == 3573 and len(ends) == 7 and all(text[-1] in '"]' for text in ends)
 
 
 @pytest.mark.parametrize(

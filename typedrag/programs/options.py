@@ -316,9 +316,10 @@ class Options(BaseModel):
     comparison_search: Annotated[Literal["items", "joined"], Parameter()] = "joined"
     """What is sent to the retriever for a comparison: each item by itself (Typed-RAG, section 3.2), or the
     question, and the question joined with each item, since an item's name alone is ambiguous."""
-    experience_search: Annotated[Literal["keywords", "joined"], Parameter()] = "joined"
+    experience_search: Annotated[Literal["keywords", "joined", "question"], Parameter()] = "joined"
     """What is sent to the retriever for an experience question: the keywords (Typed-RAG, section
-    3.3), or the question and the keywords, since a keyword such as "tips" matches anything."""
+    3.3), the question and the keywords, since a keyword such as "tips" matches anything, or the question alone (the
+    authors' code). Passages are always reranked by the keywords."""
     rerank_everywhere: Annotated[bool, Parameter()] = True
     """Whether a reranker is also used where the paper's figure 2 has none: for evidence-based
     questions and single sub-queries."""

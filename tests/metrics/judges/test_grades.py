@@ -2,9 +2,8 @@ import dspy
 import pytest
 
 from tests.scripted import scripted
-from typedrag.core.errors import InputError, NotMeasurable, StepFailed
+from typedrag.core.errors import NotMeasurable, StepFailed
 from typedrag.core.records import Passage, Reference
-from typedrag.metrics import build_metric
 from typedrag.metrics.judges.grades import Correctness, Equivalence, Faithfulness, Grade, Relevance
 from typedrag.signatures.judging import GradeCorrectness, GradeEquivalence, GradeFaithfulness, GradeRelevance
 
@@ -83,13 +82,6 @@ def test_the_judge_sees_as_much_of_a_passage_as_the_program(options, given, word
     assert f"w{words - 1}." in engine.prompts[0][1] and f"w{words}." not in engine.prompts[0][1]
 
 
-def test_an_answer_is_graded_whole_or_to_a_number_of_words():
-    assert PREDICTION.answer in grade(Relevance, {"grade": 1})[1].prompts[0][1]
-    _, engine = grade(Relevance, {"grade": 1}, answer_words=3)
-    assert "Yeast lets the" in engine.prompts[0][1]
-    assert "dough" not in engine.prompts[0][1]
-
-
 @pytest.mark.parametrize("metric", [Equivalence, Correctness])
 def test_without_a_gold_answer_there_is_nothing_to_measure_by(metric):
     with pytest.raises(NotMeasurable, match="gold answers"):
@@ -100,9 +92,3 @@ def test_without_a_gold_answer_there_is_nothing_to_measure_by(metric):
 def test_without_passages_there_is_nothing_to_be_faithful_to(passages):
     with pytest.raises(NotMeasurable, match="passages"):
         grade(Faithfulness, {"grade": 1}, prediction=dspy.Prediction(answer="Yeast.", **passages))
-
-
-def test_grades_are_built_by_name():
-    assert isinstance(build_metric("faithfulness", dspy.LM("openai/x"), passage_words=50), Faithfulness)
-    with pytest.raises(InputError, match="scorer"):
-        build_metric("relevance")

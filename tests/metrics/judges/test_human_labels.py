@@ -5,9 +5,7 @@ from typedrag.core.question_types import SubQuestionType
 from typedrag.core.records import Reference
 from typedrag.metrics.judges.human_labels import Agreement, RankLabels, TypeLabels, VerdictLabels, labelled_answers
 from typedrag.metrics.judges.linkage import Convention, draw_references
-from typedrag.metrics.metric import PredictorCall
 from typedrag.signatures.fields import Verdict
-from typedrag.signatures.roles import Role
 from typedrag.sub_questions.coverage_judge import Coverage
 
 CORE, BACKGROUND, FOLLOW_UP = SubQuestionType
@@ -72,11 +70,6 @@ def test_both_kinds_of_verdicts_count_alike():
     assert "«Who bakes?» is not answered; «Yeast» does not do so" in found.feedback
 
 
-def test_words_that_do_not_stand_in_the_text_are_named():
-    invalid = dspy.Prediction(verdicts=[Coverage(False, "Sugar eats", invalid=True), *[Coverage(False)] * 3])
-    assert "do not stand in the text" in VerdictLabels()(VERDICTS, invalid).feedback
-
-
 def test_agreement_on_verdicts_is_that_on_pairs_of_a_text():
     metric, all_no = VerdictLabels(), VERDICTS.copy(verdicts={**VERDICTS.verdicts, "q1": VERDICTS.verdicts["q2"]})
     assert metric.agreement([VERDICTS], [verdicts(True, False, False, False)]) == 1
@@ -95,13 +88,6 @@ def test_types_are_those_of_most_people():
     assert found.score == 0.5 and "«b?» is background, taken for follow-up" in found.feedback
     assert metric.agreement([example], [dspy.Prediction(types=[CORE, FOLLOW_UP])]) == 0.5
     assert "All as people" in metric(example, dspy.Prediction(types=[CORE, BACKGROUND])).feedback
-
-
-def test_feedback_is_for_the_predictor_that_judged():
-    metric, scored = TypeLabels(), VerdictLabels().score(VERDICTS, verdicts(True, True, False, False))
-    judge = PredictorCall(Role.JUDGE, outputs={"types": {}})
-    assert metric.predictor_feedback(judge, VERDICTS, dspy.Prediction(), scored) == scored.feedback
-    assert metric.predictor_feedback(PredictorCall(Role.JUDGE), VERDICTS, dspy.Prediction(), scored) == ""
 
 
 def test_labelled_answers_are_no_references():

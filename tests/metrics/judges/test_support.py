@@ -13,7 +13,6 @@ from typedrag.metrics.judges.support import (
     NLISupport,
     open_support,
     particulars,
-    shared_words,
 )
 from typedrag.signatures.judging import JudgeSupport, SupportVerdict
 
@@ -53,12 +52,6 @@ def test_embeddings_and_words_tell_support(question, sentence, sources, verdict)
     assert EmbeddingSupport().verdicts(question, [sentence], sources) == [verdict]
 
 
-def test_each_sentence_has_its_verdict_and_any_source_will_do() -> None:
-    sentences = ["The bank raised its rates.", "Texas joined the Confederate States in 1861.", "Yeast makes gas."]
-    assert EmbeddingSupport().verdicts("?", sentences, [*BREAD, *TEXAS])[:2] == [NOT_STATED, SUPPORTED]
-    assert EmbeddingSupport().verdicts("?", [], BREAD) == []
-
-
 @pytest.mark.parametrize(
     ("sentence", "known", "expected"),
     [
@@ -75,11 +68,6 @@ def test_each_sentence_has_its_verdict_and_any_source_will_do() -> None:
 )
 def test_particulars(sentence, known, expected) -> None:
     assert particulars(sentence, known) == expected
-
-
-def test_words_of_the_question_add_nothing() -> None:
-    assert shared_words("Bread rises.", "Why does bread rise?", "nothing") == 1
-    assert shared_words("Bread rises by yeast and gas.", "Why does bread rise?", "yeast") == 0.5
 
 
 @pytest.mark.parametrize("spec", ["nli", "nli:", "words", "embedding:x", "lm:x", ""])

@@ -1,5 +1,4 @@
 import json
-import pickle
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -136,30 +135,6 @@ def replace_threads(options: Options) -> Options:
     return options.model_copy(update={"threads": 1}).as_defaults()  # so that requests come in a fixed order
 
 
-def test_how_it_came_about_comes_back(folder):
-    read = Compiled.read(folder)
-    assert read.about == ABOUT
-    assert (read.program, read.reranker, read.retrieves) == ("typed_rag", "none", True)
-    assert read.other_versions == ""
-    assert read.versions.keys() == {"python", "typedrag", "dspy"}
-    assert len(read.fingerprint) == 16
-
-
-def test_the_date_is_filled_in(tmp_path):
-    save_compiled(compiled("rag"), tmp_path / "c", reranker="bi-encoder")
-    read = Compiled.read(tmp_path / "c")
-    assert read.about.created.startswith("20")
-    assert read.about.created.endswith("+00:00")
-    assert read.reranker == "bi-encoder"
-
-
-def test_a_loaded_program_is_saved_as_it_was(folder, tmp_path):
-    program = Compiled.read(folder).build(Spy())
-    save_compiled(program, tmp_path / "again", Compiled.read(folder).about)
-    for file in folder.iterdir():
-        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
-
-
 def test_a_program_that_was_bootstrapped_is_saved_whole(tmp_path):
     """BootstrapFewShot freezes what it gives, which DSPy then leaves out of a program that holds it."""
     program = compiled()
@@ -205,17 +180,6 @@ def test_no_key_and_no_address_lands_in_any_file(tmp_path):
     assert read.about.lms == {"task": {"spec": "openai/gpt", "temperature": 0.1}, "prompt": {}}
     assert read.about.optimizer_options == {"teacher": {"model": "x"}, "many": [{"depth": 2}]}
     assert read.state["answer_without_passages"].signature.instructions == "Ask at [hidden] with [hidden]."
-
-
-@pytest.mark.parametrize("part", [None, "program.json", "state.json", "signatures.json"])
-def test_only_compiled_programs_are_replaced(folder, part):
-    if part:
-        (folder / part).write_bytes(b"{" if part != "program.json" else (folder / part).read_bytes())
-    save_compiled(compiled("rag"), folder)
-    assert Compiled.read(folder).program == "rag"
-    (folder / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds something else than a compiled program"):
-        save_compiled(compiled("rag"), folder)
 
 
 def test_what_could_not_be_loaded_again_is_not_saved(tmp_path):
@@ -333,17 +297,6 @@ def test_a_state_can_hold_nothing_but_texts_and_values(folder, change):
     state = json.loads((folder / "state.json").read_text())
     edit(folder, "state.json", **{REASON: state[REASON] | change})
     assert "state.json is not as typedrag writes it" in refused(folder)
-
-
-def test_a_pickle_is_no_part_of_anything(folder):
-    class Bomb:
-        def __reduce__(self):
-            return (pytest.fail, ("unpickled",))
-
-    (folder / "program.pkl").write_bytes(pickle.dumps(Bomb()))
-    Compiled.read(folder).build(Spy())
-    (folder / "state.json").write_bytes(pickle.dumps(Bomb()))
-    assert "state.json is not JSON" in refused(folder)
 
 
 def test_other_versions_are_told_and_no_reason_to_refuse(folder, caplog):

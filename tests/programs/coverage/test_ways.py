@@ -4,9 +4,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.scripted import scripted
-from typedrag.core.errors import InputError
 from typedrag.core.records import Answer
-from typedrag.programs import Options, TypedRAG, build_program, program_class
+from typedrag.programs import Options, build_program
 from typedrag.retrieval.lm_rerankers import PointwiseLMReranker
 from typedrag.signatures import AnswerFromPassages, predictor
 from typedrag.signatures.answering import AnswerReason, AnswerSubQuery
@@ -137,11 +136,6 @@ def test_what_only_the_question_finds_comes_last(ask, sample_retriever):
     assert only and set(found[-len(only) :]) == only
 
 
-def test_background_sub_questions_that_have_a_weight_are_searched_for(ask):
-    answer, _ = ask("coverage_retrieval", coverage_weights={"background": 0.5}, max_core_sub_questions=3)
-    assert queries(answer) == [QUESTION, *CORE, *WRITTEN[2:5]]
-
-
 def test_passages_for_sub_questions_whose_weight_is_below_0_come_last(ask, sample_retriever):
     """What is found for a core sub-question is put after all else once its like counts against a passage."""
     types_ = {"types": {f"q{n}": ("core", "follow-up")[n == 2] if n < 3 else "background" for n in range(1, 11)}}
@@ -154,40 +148,6 @@ def test_passages_for_sub_questions_whose_weight_is_below_0_come_last(ask, sampl
     assert set(found) == first | {p.id for p in of_question}  # nothing is added for it
     strayed = (second - first) & set(found)
     assert strayed and set(found[-len(strayed) :]) == strayed
-
-
-def test_what_a_judge_finds_covered_counts_by_its_weight(ask, sample_retriever):
-    [of_core], [of_background] = ([r[-1]] for r in sample_retriever.search([CORE[1], "Why do clouds bring rain?"], 5))
-    asked_for = [CORE[1], *(f"Why do clouds bring rain {n}?" for n in range(9))]
-
-    def judge(prompt: str) -> dict:
-        keys = json.loads(prompt.rpartition("[[ ## sub_questions ## ]]\n")[2].partition("\n")[0])
-        about_rain, about_bread = (p.text.split(".")[0] in prompt for p in (of_background, of_core))
-        return {"verdicts": {k: int(about_bread if text == CORE[1] else about_rain) for k, text in keys.items()}}
-
-    replies = {
-        DecomposeIntoSubQuestions: {"sub_questions": asked_for},
-        TypeSubQuestions: {"types": {f"q{n}": "background" if n > 1 else "core" for n in range(1, 11)}},
-        FindAnsweringSentences: judge,
-    }
-    first = {}
-    for core, background in ((1.0, 0.5), (0.5, 1.0)):
-        weights = {"core": core, "background": background}
-        answer, _ = ask("coverage_retrieval", replies, coverage_rerank="judge", score_cutoff=0, max_lm_calls=60,
-                        rerank_candidates=40, coverage_weights=weights)  # fmt: skip
-        first[core] = answer.passages[0].id
-    assert first == {1.0: of_core.id, 0.5: of_background.id}
-
-
-def test_a_judge_sees_first_what_the_reranker_puts_first(ask):
-    class ById:
-        def rerank(self, query, passages, k):
-            return sorted(passages, key=lambda p: p.id, reverse=True)[:k]
-
-    few = {"coverage_rerank": "judge", "max_lm_calls": 5, "rerank_candidates": 6}  # two passages are judged
-    answer, _ = ask("coverage_retrieval", {FindAnsweringSentences: covering(*CORE)}, ById(), **few)
-    found = [p.id for p in answer.passages]
-    assert found == sorted(found, reverse=True)
 
 
 def test_a_judge_can_rank_the_pool(ask, sample_retriever):
@@ -291,11 +251,6 @@ def test_sub_questions_that_are_copied_from_a_demonstration_are_none(ask, name):
     assert engine.asked()[-1] == "AnswerFromPassages"
 
 
-def test_as_many_core_sub_questions_are_used_as_the_option_says(ask):
-    answer, _ = ask("coverage_retrieval", max_core_sub_questions=1)
-    assert queries(answer) == [QUESTION, CORE[0]]
-
-
 # rounds
 
 
@@ -325,14 +280,6 @@ def test_rounds_end_where_nothing_is_open(ask):
     assert "ReviseAnswer" not in engine.asked()
 
 
-def test_rounds_end_where_nothing_new_is_found(ask):
-    judge = covering_once_revised(after=CORE[:1])
-    answer, engine = ask("typed_rag", {FindAnsweringSentences: judge}, coverage_rounds=9, top_k=1, max_lm_calls=99)
-    assert engine.asked().count("ReviseAnswer") == 1
-    assert engine.asked()[-1] == "FindAnsweringSentences"
-    assert answer.answer == "Revised." and not Answer.from_prediction(answer).dropped
-
-
 @pytest.mark.parametrize(
     ("after", "covers"),
     [
@@ -347,14 +294,6 @@ def test_a_revision_that_covers_no_more_is_not_taken(ask, after, covers):
     assert answer.answer == "A draft." and answer.fallback == ""
     assert engine.asked().count("ReviseAnswer") == 1
     assert Answer.from_prediction(answer).dropped == (f"Revised. ({covers})",)
-
-
-@pytest.mark.parametrize(("background", "answer"), [(0.0, "A draft."), (0.5, "Revised.")])
-def test_a_round_looks_for_background_only_where_it_has_a_weight(ask, background, answer):
-    judge = covering_once_revised(*CORE, after=[*CORE, WRITTEN[2]])
-    replies = {FindAnsweringSentences: judge}
-    made, _ = ask("typed_rag", replies, coverage_rounds=1, top_k=2, coverage_weights={"background": background})
-    assert made.answer == answer
 
 
 def test_a_revision_that_gains_less_than_it_strays_is_not_taken(ask):
@@ -378,13 +317,6 @@ def test_a_revision_that_covers_more_but_loses_what_was_covered_is_not_taken(ask
     assert dropped == f"Revised. (1 sub-questions open after it, 2 before; no longer covered: {core[2]})"
 
 
-def test_rounds_end_with_the_lm_calls(ask):
-    answer, engine = ask("typed_rag", coverage_rounds=9, max_lm_calls=5, top_k=2)
-    assert "ReviseAnswer" not in engine.asked()
-    assert answer.answer == "A draft."
-    assert answer.fallback == ""
-
-
 def test_a_round_has_the_calls_it_needs_left_by_a_reranker(ask):
     judge = covering_once_revised(CORE[0], after=CORE)
     few = {"coverage_rounds": 1, "top_k": 2, "rerank_candidates": 4, "answer_passages": 2, "max_lm_calls": 12}
@@ -398,18 +330,3 @@ def test_a_round_that_fails_leaves_the_answer_as_it_was(ask):
     assert answer.answer == "A draft."
     assert "not revised any further" in answer.fallback
     assert answer.usage.lm_calls == len(engine.prompts)  # what was spent on the revision is counted
-
-
-def test_a_round_in_which_no_passage_helps_leaves_the_answer_as_it_was(ask):
-    answer, engine = ask(
-        "typed_rag", {ReviseAnswer: {"citations": [], "answered": False, "answer": ""}}, coverage_rounds=2
-    )
-    assert (answer.answer, answer.fallback) == ("A draft.", "")
-    assert engine.asked().count("ReviseAnswer") == 1
-
-
-def test_without_rounds_there_is_nothing_more_to_compile(sample_retriever):
-    assert not hasattr(TypedRAG(sample_retriever), "coverage")
-    assert hasattr(TypedRAG(sample_retriever, options=Options(coverage_rounds=1)), "coverage")
-    with pytest.raises(InputError, match="needs a retriever"):
-        program_class("coverage_retrieval")()

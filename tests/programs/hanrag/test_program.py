@@ -1,19 +1,14 @@
-import threading
-
 import dspy
 import pytest
-from dspy.utils.exceptions import LMTransportError
 
 from tests.programs.passages import Numbered
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import LMUnavailable
 from typedrag.core.question_types import Route
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered
 from typedrag.metrics import LabelMatch, Steps
 from typedrag.metrics.ranking import retrieval_cycles
 from typedrag.programs import HANRAG, HANRAGOptions, Options, build_program
-from typedrag.programs.compiled import Compiled, save_compiled
 from typedrag.programs.hanrag import Router
 from typedrag.signatures import predictor
 
@@ -157,38 +152,6 @@ def test_each_part_of_the_revelator_can_be_left_out(left_out):
         assert [batch for batch, _ in retriever.batches] == [[COMPLEX]] * 2
 
 
-class Crowd:
-    """A reply that waits until so many wait for it at once, on however busy a machine."""
-
-    def __init__(self, reply, together):
-        self.reply = reply
-        self.together = threading.Barrier(together, timeout=30)
-
-    def __call__(self, prompt):
-        self.together.wait()  # broken, and so no reply, if they come one after the other
-        return self.reply
-
-
-def test_passages_are_judged_and_parts_answered_at_once():
-    judging, answering = Crowd({"relevant": True}, 10), Crowd({"answer": "So.", "citations": [1]}, 2)
-    answer, _ = ask(
-        COMPOUND,
-        options=Options(threads=10),
-        RouteQuestion=route("compound"),
-        JudgeRelevance=judging,
-        AnswerSubQuery=answering,
-    )
-    assert answer.usage.lm_calls == 2 + 20 + 2 + 1
-    assert answer.fallback == ""
-
-
-def test_the_trace_holds_every_call_of_the_threads():
-    with scripted({s.RouteQuestion: route("compound")}), dspy.context(trace=[]):
-        HANRAG(Numbered())(question=COMPOUND)
-        outputs = [set(call[2].keys()) for call in dspy.settings.trace]
-    assert outputs.count({"relevant"}) == 20 and outputs.count({"citations", "answered", "answer"}) == 2
-
-
 @pytest.mark.parametrize("way", ["single-step", "compound", "complex"])
 def test_where_no_passage_is_relevant_the_collection_does_not_say(way):
     answer, asked = ask(COMPOUND, RouteQuestion=route(way), JudgeRelevance={"relevant": False})
@@ -218,17 +181,6 @@ def test_as_published_the_ending_discriminator_is_asked_before_the_first_step(en
     assert asked[:2] == ["RouteQuestion", "JudgeEnding"]
     assert retrieval_cycles(answer.steps) == (0 if ended else 1)
     assert (asked[2:] == ["AnswerInPhraseWithoutPassages"]) is ended
-
-
-def test_what_is_composed_of_what_the_lm_knows_and_of_passages_cites_none():
-    answer, asked = ask(
-        COMPOUND,
-        options=Options(ungrounded=True),
-        RouteQuestion=route("compound"),
-        JudgeRelevance=lambda prompt: {"relevant": "on: How long" in prompt},
-    )
-    assert sorted(asked[2:]) == ["AnswerSubQuery", "AnswerWithoutPassages", "ComposeAnswer"]
-    assert answer.passages and answer.citations == () and answer.answered == Answered.KNOWLEDGE
 
 
 def test_where_nothing_is_relevant_and_the_lm_cannot_be_read_the_collection_does_not_say():
@@ -270,12 +222,6 @@ def test_what_is_copied_from_a_demonstration_is_not_searched_for(way):
     assert any("copied from the prompt" in dropped for dropped in answer.dropped)
 
 
-@pytest.mark.parametrize("way", ["single-step", "compound", "complex"])
-def test_where_nothing_is_found_the_collection_does_not_say(way):
-    answer, _ = ask(COMPOUND, retriever=Numbered(there=0), RouteQuestion=route(way))
-    assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
-
-
 FAILURES = [
     ("compound", "RouteQuestion", "taken as single-step", "AnswerFromPassages says so."),
     ("compound", "DecomposeCompound", "answered in a single step", "AnswerFromPassages says so."),
@@ -305,12 +251,6 @@ def test_a_question_of_one_part_is_answered_in_a_single_step():
     answer, asked = ask(COMPOUND, RouteQuestion=route("compound"), DecomposeCompound=one)
     assert asked == ["RouteQuestion", "DecomposeCompound", "AnswerFromPassages"]
     assert "one part only" in answer.fallback and answer.route == "compound"
-
-
-@pytest.mark.parametrize("signature", ["RouteQuestion", "JudgeRelevance", "AnswerFromPassages"])
-def test_an_lm_that_is_down_is_an_error_at_any_step(signature):
-    with pytest.raises(LMUnavailable):
-        ask(**{signature: LMTransportError("connection refused")})
 
 
 def test_the_budget_of_lm_calls_is_its_own_and_holds():
@@ -384,13 +324,3 @@ def test_the_revelator_may_be_an_lm_of_its_own(monkeypatch):
         HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(revelator_lm="own/lm")))(question=COMPLEX)
     assert set(own.asked()) == {"RouteQuestion", "JudgeRelevance"}
     assert engine.asked() == ["AnswerFromPassages"]
-
-
-def test_a_compiled_program_is_saved_and_loaded_by_name(tmp_path):
-    program = HANRAG(Numbered(), options=Options(hanrag=HANRAGOptions(candidates=4)))
-    program.refiner.predict.signature = program.refiner.predict.signature.with_instructions("Ask on.")
-    save_compiled(program, tmp_path / "program")
-    loaded = Compiled.read(tmp_path / "program").build(Numbered())
-    assert isinstance(loaded, HANRAG) and loaded.options == program.options
-    assert loaded.refiner.predict.signature.instructions == "Ask on."
-    assert loaded.dump_state() == program.dump_state()

@@ -1,10 +1,9 @@
 import pytest
-from dspy.utils.exceptions import LMTransportError
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
 from typedrag.core.call_context import use_context
-from typedrag.core.errors import InputError, LMUnavailable
+from typedrag.core.errors import InputError
 from typedrag.core.question_types import DocumentScope
 from typedrag.core.records import fallbacks, total_usage
 from typedrag.lms.trace import collect_steps
@@ -123,8 +122,3 @@ def test_where_the_lm_cannot_be_read_the_rule_decides(classifier, reply):
         made, steps = classify(SINGLE, classifier, retries=1)
     assert made.scope is DocumentScope.SINGLE and fallbacks(steps).endswith("classified by rule")
     assert total_usage(steps).lm_calls == 2
-
-
-def test_an_lm_that_is_down_is_an_error():
-    with scripted({s.ClassifyDocumentScope: LMTransportError("refused")}), pytest.raises(LMUnavailable):
-        classify(SINGLE, "lm")

@@ -1,15 +1,11 @@
 """PreQRAG's control flow, by a scripted LM over real retrievers."""
 
-import dspy
 import pytest
-from dspy.utils.exceptions import LMTransportError
 
 from tests.retrieval.encoders import save_encoder
 from tests.scripted import DEFAULTS, scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import LMUnavailable
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
-from typedrag.metrics.ranking import searches
 from typedrag.programs import Options, PreQRAG, PreQRAGOptions, build_program
 from typedrag.retrieval import (
     DenseRetriever,
@@ -186,14 +182,6 @@ def test_a_reranker_that_asks_the_lm_leaves_the_calls_that_answers_need(hybrid):
     assert answer.answer == DEFAULTS[s.AnswerFromSubAnswers]["answer"]
 
 
-@pytest.mark.parametrize(("classifier", "asked"), [("rule", 0), ("lm", 1), ("either", 1)])
-def test_who_classifies(hybrid, classifier, asked):
-    with scripted({s.ClassifyDocumentScope: {"scope": "multi-document"}}) as engine:
-        ask(PreQRAG(hybrid, options=options(classifier=classifier)), SINGLE)
-    assert engine.asked().count("ClassifyDocumentScope") == asked
-    assert ("SplitQuestion" in engine.asked()) == bool(asked)
-
-
 @pytest.mark.parametrize(("spec", "rewrite", "lacks"), [("bm25", "Sparse", "dense"), ("dense", "Dense", "bm25")])
 def test_with_one_part_it_is_searched_and_the_trace_says_so(index, spec, rewrite, lacks):
     with scripted() as engine:
@@ -202,12 +190,6 @@ def test_with_one_part_it_is_searched_and_the_trace_says_so(index, spec, rewrite
     assert engine.asked() == [f"RewriteFor{rewrite}", "AnswerAsExpert", "SplitQuestion", "AnswerAsExpert"]
     assert single.dropped == multi.dropped == (f"{lacks} (it is not searched)",)
     assert single.fallback == multi.fallback == ""
-
-
-def test_auto_is_what_it_searches_with_by_default(index, sample_index):
-    assert PreQRAG.searches == "auto"
-    assert all(retriever_parts(open_retriever("auto", index)))
-    assert isinstance(build_program("preqrag", open_retriever("auto", sample_index)), PreQRAG)
 
 
 # what fails
@@ -272,41 +254,11 @@ def test_answers_can_be_phrases(hybrid):
     assert single.fallback == multi.fallback == ""
 
 
-def test_what_each_query_found_can_be_measured(hybrid):
-    with scripted():
-        answer = ask(PreQRAG(hybrid), MULTI)
-    parts = retriever_parts(hybrid)
-    found = [ids(ranking)[:5] for part in (parts.sparse, parts.dense) for ranking in part.search(SUBS, 100)]
-    assert searches(dspy.Prediction(steps=answer.steps)) == [tuple(f) for f in found]
-
-
-def test_where_no_sub_question_is_answered_the_passages_of_both_are_answered_from(hybrid):
-    def reply(prompt):
-        return {"citations": [1], "answer": "So."} if MULTI in prompt else "torn"
-
-    with scripted({s.AnswerAsExpert: reply}):
-        answer = ask(PreQRAG(hybrid, options=options(generation=3)), MULTI)
-    assert answer.answer == "So." and "answered from the passages of both sub-questions" in answer.fallback
-
-
 def test_where_combining_fails_the_sub_answers_are_given(hybrid):
     with scripted({s.AnswerFromSubAnswers: "torn"}):
         answer = ask(PreQRAG(hybrid, options=options(generation=2)), MULTI)
     assert answer.answer == "AnswerAsExpert says so.\n\nAnswerAsExpert says so."
     assert "the sub-answers are given one after the other" in answer.fallback
-
-
-@pytest.mark.parametrize("question", [SINGLE, MULTI])
-def test_without_a_passage_the_collection_does_not_say(question):
-    class Nothing:
-        def search(self, queries, k):
-            return [[] for _ in queries]
-
-    with scripted():
-        for generation in (1, 2, 3):
-            answer = ask(PreQRAG(Nothing(), options=options(generation=generation)), question)
-            assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
-            assert answer.route and answer.fallback == ""
 
 
 @pytest.mark.parametrize("generation", [2, 3])
@@ -316,13 +268,6 @@ def test_where_no_sub_question_is_answered_by_its_passages_the_collection_does_n
     assert engine.asked() == ["SplitQuestion", "AnswerAsExpert", "AnswerAsExpert"]
     assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
     assert len(answer.passages) >= 3 and answer.citations == ()
-
-
-@pytest.mark.parametrize("signature", [s.RewriteForSparse, s.SplitQuestion, s.AnswerAsExpert, s.AnswerFromSubAnswers])
-def test_an_lm_that_is_down_is_an_error_at_any_step(hybrid, signature):
-    question = SINGLE if signature is s.RewriteForSparse else MULTI
-    with scripted({signature: LMTransportError("refused")}), pytest.raises(LMUnavailable):
-        PreQRAG(hybrid, options=options(generation=2))(question=question)
 
 
 def test_scores_below_zero_are_cut_by_how_far_they_are_below_the_best():

@@ -10,11 +10,10 @@ from dspy.utils.exceptions import LMServerError, LMTransportError, LMUnsupported
 from tests.programs.ways import EACH_ANSWERED
 from tests.scripted import DEFAULTS, scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import InputError, LMUnavailable, RetrievalError, StepFailed
+from typedrag.core.errors import InputError, LMUnavailable, StepFailed
 from typedrag.core.question_types import QuestionType
 from typedrag.core.records import NOT_IN_COLLECTION, Answer, Answered, Passage
 from typedrag.programs import RAG, DirectLM, Options, SubQueryOptions, TypedRAG, build_program
-from typedrag.retrieval import BM25Retriever
 
 QUESTIONS = {
     QuestionType.EVIDENCE_BASED: "How do vaccines protect the body against disease?",
@@ -31,11 +30,6 @@ QUICK = {"retries": 0}
 class NoPassages:
     def search(self, queries, k):
         return [[] for _ in queries]
-
-
-class Broken:
-    def search(self, queries, k):
-        raise RetrievalError("index x cannot be searched: torn")
 
 
 def ask(program, question) -> Answer:
@@ -109,26 +103,6 @@ def test_without_a_polite_reply_the_collection_does_not_say(sample_retriever, re
     assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
 
 
-def test_a_type_that_is_unsure_is_answered_the_evidence_based_way_and_said(sample_retriever):
-    question = QUESTIONS[QuestionType.DEBATE]
-    with scripted() as engine:
-        unsure = ask(TypedRAG(sample_retriever, options=Options(type_threshold=1)), question)
-        sure = ask(TypedRAG(sample_retriever), question)
-    assert (unsure.question_type, unsure.type_unsure) == (QuestionType.DEBATE, True)
-    assert engine.asked()[0] == "AnswerFromPassages" and unsure.fallback == ""
-    assert (sure.question_type, sure.type_unsure) == (QuestionType.DEBATE, False)
-
-
-@pytest.mark.parametrize("said", [QuestionType.COMPARISON, "Comparison"])
-def test_the_type_that_the_asker_says_counts_whatever_the_threshold(sample_retriever, said):
-    program = TypedRAG(sample_retriever, options=Options(type_threshold=1))
-    with scripted() as engine:
-        answer = Answer.from_prediction(program(question="postgres mysql analytics", question_type=said))
-    assert engine.asked() == ["FrameComparison", "AnswerComparison"]
-    assert (answer.question_type, answer.type_unsure) == (QuestionType.COMPARISON, False)
-    assert answer.steps[0].output == "comparison (by the asker)"
-
-
 def test_a_type_is_refused_that_there_is_not_and_by_programs_without_types(sample_retriever):
     with scripted() as engine:
         with pytest.raises(InputError, match=r"no question type 'quiz'.*evidence-based, comparison"):
@@ -136,43 +110,6 @@ def test_a_type_is_refused_that_there_is_not_and_by_programs_without_types(sampl
         with pytest.raises(InputError, match="program 'rag' does not answer by type"):
             RAG(sample_retriever)(question="Why?", question_type="reason")
     assert engine.asked() == []
-
-
-def test_the_lm_can_classify(sample_retriever):
-    with scripted({s.ClassifyQuestion: {"question_type": "debate"}}) as engine:
-        answer = ask(TypedRAG(sample_retriever, options=Options(type_classifier="lm")), "Is this right?")
-    assert answer.question_type == QuestionType.DEBATE
-    assert engine.asked()[0] == "ClassifyQuestion"
-
-
-def test_all_sub_queries_are_searched_in_one_batch_joined_to_the_question(sample_retriever):
-    batches = []
-
-    class Spy:
-        def search(self, queries, k):
-            batches.append((list(queries), k))
-            return sample_retriever.search(queries, k)
-
-    question = QUESTIONS[QuestionType.REASON]
-    with scripted():
-        TypedRAG(Spy())(question=question)
-        TypedRAG(Spy(), options=EACH_ANSWERED)(question=question)
-    sub_queries = DEFAULTS[s.DecomposeReason]["sub_queries"]
-    assert batches == [([question, *(f"{question} {q}" for q in sub_queries)], 5), (sub_queries, 5)]
-
-
-def test_sub_queries_that_say_nothing_new_or_drift_are_dropped_and_counted(sample_retriever):
-    sub_queries = [
-        "Why is homemade bread dense and heavy?",
-        "Is http://bread.example/why a good bread page?",
-        "What do fish eat?",
-        "What makes bread dough rise?",
-    ]
-    with scripted({s.DecomposeReason: {"sub_queries": sub_queries}}):
-        answer = ask(TypedRAG(sample_retriever), QUESTIONS[QuestionType.REASON])
-    reasons = [d.rpartition(" (")[2] for d in answer.dropped]
-    assert reasons == ["a URL)", "off the topic)"]
-    assert "bread dough rise" in next(st.output for st in answer.steps if st.name == "decompose")
 
 
 def test_without_a_usable_sub_query_plain_rag_answers(sample_retriever):
@@ -299,13 +236,6 @@ def test_a_reply_that_llama_cpp_cannot_read_is_malformed_not_a_fault(sample_retr
     assert "answered the evidence-based way" in answer.fallback
 
 
-def test_a_malformed_type_is_taken_as_evidence_based(sample_retriever):
-    with scripted({s.ClassifyQuestion: {"question_type": "weather"}}):
-        answer = ask(TypedRAG(sample_retriever, options=Options(type_classifier="lm", **QUICK)), "Why is it so?")
-    assert answer.question_type == QuestionType.EVIDENCE_BASED
-    assert "taken as evidence-based" in answer.fallback
-
-
 def test_a_retry_asks_anew_instead_of_replaying_the_cache(sample_retriever):
     replies = iter(["torn", {"sub_queries": ["Is bread dense when cold?", "Is bread heavy when wet?"]}])
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
@@ -336,13 +266,6 @@ def test_one_of_five_sub_answers_may_fail(sample_retriever):
     assert combined.index("number a") < combined.index("number b") < combined.index("number d")
 
 
-def test_when_all_sub_answers_fail_plain_rag_answers(sample_retriever):
-    with scripted({s.AnswerSubQuery: "torn"}):
-        answer = ask(TypedRAG(sample_retriever, options=Options(reason=AGGREGATE, **QUICK)), QUESTIONS["reason"])
-    assert answer.answer == "AnswerFromPassages says so."
-    assert "answered the evidence-based way" in answer.fallback
-
-
 REFUSED = LMTransportError("connection refused")
 DOWN = [(question_type, signature, REFUSED) for question_type, signature, _, _ in MALFORMED] + [
     (QuestionType.DEBATE, s.AnswerFromPerspective, REFUSED),
@@ -364,11 +287,6 @@ def test_without_a_passage_the_collection_does_not_say(name):
     assert (answer.answer, answer.answered) == (NOT_IN_COLLECTION, Answered.NOTHING)
     assert answer.citations == answer.passages == ()
     assert "AnswerReason" not in engine.asked()
-
-
-def test_an_unreadable_index_is_an_error():
-    with scripted(), pytest.raises(RetrievalError, match="torn"):
-        TypedRAG(Broken())(question=QUESTIONS[QuestionType.REASON])
 
 
 def test_the_budget_of_lm_calls_holds(sample_retriever):
@@ -398,16 +316,6 @@ def test_a_question_that_is_empty_or_too_long_is_refused_before_any_call(sample_
     with scripted() as engine, pytest.raises(InputError, match=refusal):
         build_program(name, sample_retriever)(question=question)
     assert engine.prompts == []
-
-
-@pytest.mark.parametrize(
-    "question", ["Warum ist selbst gebackenes Brot oft zu fest?", "なぜパンは膨らむのですか?", "لماذا السماء زرقاء؟"]
-)
-def test_a_question_in_another_language_is_answered(sample_retriever, question):
-    with scripted() as engine:
-        answer = ask(TypedRAG(sample_retriever, options=Options()), question)
-    assert answer.answer
-    assert any(question in prompt for _, prompt in engine.prompts)
 
 
 def test_orders_inside_a_passage_stay_quoted_data():
@@ -487,10 +395,3 @@ def test_a_question_that_is_cancelled_asks_nothing_more(sample_retriever, step):
         time.sleep(0.3)
         assert engine.asked()[-1] == step
         assert len(engine.prompts) <= asked + 1  # that of the other sub-query may be on its way
-
-
-def test_answers_survive_json(sample_retriever):
-    with scripted():
-        answer = ask(TypedRAG(sample_retriever, options=EACH_ANSWERED), QUESTIONS[QuestionType.DEBATE])
-    assert Answer.from_dict(json.loads(json.dumps(answer.to_dict()))) == answer
-    assert isinstance(sample_retriever, BM25Retriever)

@@ -38,13 +38,6 @@ def test_most_of_the_best_are_found_with_their_exact_scores(embeddings, factory,
     assert [len(found) for found in search.search(queries, 4000)[1]] <= [4000] * len(queries)
 
 
-def test_the_file_of_codes_is_a_fraction_of_the_embeddings(embeddings, tmp_path):
-    write_approximate(tmp_path, embeddings, "IVF16,PQ8x4")
-    assert (tmp_path / APPROXIMATE).stat().st_size < embeddings.nbytes / 4
-    with pytest.raises(ValueError, match="holds 4000 embeddings"):
-        ApproximateSearch(tmp_path, embeddings[:10])
-
-
 def test_auto_chooses_by_the_number_of_passages():
     assert faiss_factory("auto", 99_999, 384) == ""
     assert faiss_factory("auto", 21_000_000, 768) == "IVF18328,PQ96"
@@ -82,17 +75,6 @@ def test_a_dense_part_keeps_it_through_additions(tiny, tmp_path):
     (tmp_path / "near" / "gen-2" / "dense" / APPROXIMATE).unlink()
     with pytest.raises(RetrievalError, match="cannot be opened"):
         DenseRetriever(tmp_path / "near")
-
-
-def test_a_dense_part_alone_gets_it_without_embedding_anew(tiny, tmp_path, monkeypatch):
-    build_index(passages(400), tmp_path / "index", sources=["test"], encoder=tiny, bm25=False)
-    before = read_dense_manifest(tmp_path / "index")
-    embedded, encode = [], tiny.encode_passages
-    monkeypatch.setattr(tiny, "encode_passages", lambda held: embedded.extend(held) or encode(held))
-    after = embed_index(tmp_path / "index", tiny, approximate="IVF8,SQ8").dense
-    assert after.approximate == "IVF8,SQ8" and len(embedded) <= 1  # the first checks the model
-    assert (after.fingerprint, after.passages, after.sources) == (before.fingerprint, 400, ("test",))
-    assert DenseRetriever(tmp_path / "index").search(WORDS, 5)
 
 
 def test_what_faiss_does_not_make_is_refused_before_anything_is_embedded(tiny, tmp_path, monkeypatch):

@@ -1,8 +1,6 @@
 """Generations of an index: two processes, names, and kills at moments that tests must choose."""
 
-import json
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -87,28 +85,6 @@ def test_an_index_is_searched_as_it_was_until_another_generation_is_whole(tmp_pa
     assert sorted(p.name for p in out.iterdir()) == ["current", "gen-3"]
 
 
-def test_whoever_opens_while_generations_change_sees_one_of_them(tmp_path):
-    out = tmp_path / "idx"
-    ended, faults = threading.Event(), []
-
-    def reading():
-        while not ended.is_set():
-            try:
-                opened = open_retriever("bm25", out)
-                assert opened.search(["bread"], 100)[0][0].title == f"of {opened.manifest.passages}"
-            except Exception as fault:
-                faults.append(fault)
-
-    build(out, [Passage(f"p{n}", "bread", "of 10") for n in range(10)])
-    reader = threading.Thread(target=reading)
-    reader.start()
-    for count in (11, 10, 11, 10, 11, 10):
-        build(out, [Passage(f"p{n}", "bread", f"of {count}") for n in range(count)], force=True)
-    ended.set()
-    reader.join()
-    assert not faults
-
-
 # names and folders
 
 
@@ -165,11 +141,6 @@ class Killed(BaseException):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Encoder:
     return Encoder(save_encoder(tmp_path_factory.mktemp("encoder")))
-
-
-def write(file: Path, held: list[Passage]) -> Path:
-    file.write_text("".join(json.dumps({"id": p.id, "text": p.text, "title": p.title}) + "\n" for p in held))
-    return file
 
 
 def test_a_kill_at_any_change_of_a_name_leaves_one_index_or_the_other(tmp_path, model, monkeypatch):

@@ -81,10 +81,3 @@ def test_sections_end_passages_that_are_long_enough():
     assert [p[:3] for p in split_blocks(blocks)] == ["# A", "# B"]
     blocks = [Block("# A", "heading"), Block("word " * 20), Block("# B", "heading"), Block("word " * 20)]
     assert len(list(split_blocks(blocks))) == 1
-
-
-def test_headings_alone_are_all_there_is_in_some_documents():
-    assert list(split_blocks([Block("# A", "heading"), Block("# B", "heading")])) == ["# A\n# B"]
-    assert list(split_blocks([])) == []
-    headings = [Block(f"# Heading number {n}", "heading") for n in range(100)]
-    assert all(word_count(p) <= 120 for p in split_blocks(headings))

@@ -1,15 +1,11 @@
-import copy
-
 import pytest
-from dspy.utils.exceptions import LMTransportError
 
 from tests.scripted import scripted
 from tests.scripted import signatures as s
-from typedrag.core.errors import LMUnavailable
-from typedrag.core.records import Passage, fallbacks, total_usage
+from typedrag.core.records import Passage, total_usage
 from typedrag.lms.trace import collect_steps, limit_calls, reserve_calls
 from typedrag.programs import RAG, Options
-from typedrag.retrieval import NoReranker, open_reranker
+from typedrag.retrieval import open_reranker
 from typedrag.retrieval.lm_rerankers import ListwiseLMReranker, PointwiseLMReranker
 
 PASSAGES = [Passage(f"p{n}", f"worth {n} words", score=1.0) for n in (2, 0, 3, 1, 3, 2)]
@@ -77,13 +73,6 @@ def test_list_wise_lets_a_good_passage_rise_through_windows_that_overlap():
     assert total_usage(steps).lm_calls == 3
 
 
-def test_a_window_that_cannot_be_read_stays_as_it_is():
-    with scripted({s.OrderPassages: "torn"}), collect_steps() as steps:
-        ranked = ListwiseLMReranker(retries=0).rerank("How?", TWELVE, 12)
-    assert ids(ranked) == ids(TWELVE)
-    assert fallbacks(steps).endswith("left in their order") and total_usage(steps).lm_calls == 2
-
-
 def test_numbers_that_are_none_or_come_twice_are_passed_by():
     with scripted({s.OrderPassages: {"order": [3, 3, 44, 1]}}):
         assert ids(open_reranker("lm-listwise").rerank("How?", TWELVE[:4], 4)) == ["p2", "p0", "p1", "p3"]
@@ -99,26 +88,3 @@ def test_where_calls_run_out_the_first_window_is_ordered():
         ranked = ListwiseLMReranker(window=6, step=3).rerank("How?", TWELVE, 12)
     assert len(engine.prompts) == 1 and ids(ranked)[:2] == ["p1", "p0"]
     assert steps[0].dropped == ("window from 7 (no LM calls left for it)", "window from 4 (no LM calls left for it)")
-
-
-@pytest.mark.parametrize("spec", ["lm-pointwise", "lm-listwise"])
-def test_few_or_no_passages(spec):
-    reranker = open_reranker(spec)
-    with scripted():
-        assert reranker.rerank("How?", [], 5) == []
-        assert ids(reranker.rerank("How?", TWELVE[:1], 5)) == ["p0"]
-    assert not isinstance(reranker, NoReranker) and copy.deepcopy(reranker) is not None
-
-
-@pytest.mark.parametrize(("spec", "signature"), [("lm-pointwise", s.GradePassage), ("lm-listwise", s.OrderPassages)])
-def test_an_lm_that_is_gone_is_a_fault(spec, signature):
-    with scripted({signature: LMTransportError("refused")}), pytest.raises(LMUnavailable):
-        open_reranker(spec).rerank("How?", TWELVE, 5)
-
-
-def test_a_program_ranks_by_the_lm_and_counts_its_calls(sample_retriever):
-    with scripted() as engine:
-        program = RAG(sample_retriever, open_reranker("lm-listwise"), Options(rerank_candidates=8))
-        prediction = program(question="How do vaccines protect the body against disease?")
-    assert engine.asked() == ["OrderPassages", "AnswerFromPassages"] and prediction.usage.lm_calls == 2
-    assert [step.name for step in prediction.steps] == ["retrieve", "order", "rerank", "answer"]

@@ -2,7 +2,6 @@
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -77,49 +76,7 @@ def test_it_finds_what_numpy_finds(dense, both_parts):
         assert all(held[i].text == next(p.text for p in found if p.id == held[i].id) for i in best)
 
 
-def test_a_passage_is_what_bm25_gives(dense, sample_retriever):
-    by_id = {p.id: (p.title, p.text) for p in sample_retriever.passages()}
-    assert {p.id: (p.title, p.text) for p in dense.passages()} == by_id
-    assert len(by_id) == 144
-
-
-def test_a_batch_equals_its_queries_one_by_one(dense):
-    batch = dense.search(QUESTIONS[:6], 5)
-    single = [dense.search([q], 5)[0] for q in QUESTIONS[:6]]
-    assert [ids(found) for found in batch] == [ids(found) for found in single]
-    for together, alone in zip(batch, single, strict=True):
-        assert [p.score for p in together] == pytest.approx([p.score for p in alone], abs=2e-5)
-
-
-def test_k_bounds_the_list_and_nothing_finds_nothing(dense):
-    full = dense.search(["bread"], 1_000)[0]
-    assert len(full) == 144
-    scores = [p.score for p in full]
-    assert scores == sorted(scores, reverse=True) and -1 <= scores[-1] < scores[0] <= 1
-    assert ids(dense.search(["bread"], 7)[0]) == ids(full[:7])
-    assert dense.search([], 5) == [] and dense.search(["bread"], 0) == [[]]
-
-
-def test_searches_from_many_threads_equal_those_of_one(dense):
-    serial = [ids(dense.search([q], 5)[0]) for q in QUESTIONS]
-    with ThreadPoolExecutor(8) as pool:
-        threaded = list(pool.map(lambda q: ids(dense.search([q], 5)[0]), QUESTIONS * 2))
-    assert threaded == serial * 2
-
-
 # building and adding
-
-
-def test_a_part_alone_holds_its_passages_and_says_so(tmp_path, tiny):
-    manifest = build(tmp_path / "idx", tiny)
-    assert read_dense_manifest(tmp_path / "idx") == manifest
-    assert (manifest.passages, manifest.sources, len(manifest.fingerprint)) == (40, ("test",), 64)
-    assert (manifest.encoder.dimensions, manifest.encoder.normalised) == (16, True)
-    assert set(manifest.versions) == {"typedrag", "sentence-transformers", "torch", "faiss-cpu"}
-    assert sorted(p.name for p in (tmp_path / "idx/gen-1" / DENSE).iterdir()) == [
-        "embeddings.f32", "manifest.json", "passages.jsonl",
-    ]  # fmt: skip
-    assert list(DenseRetriever(tmp_path / "idx").passages()) == passages(40)
 
 
 def test_what_was_added_answers_as_if_it_had_been_built_so(tmp_path, tiny):
@@ -169,17 +126,6 @@ def test_another_model_s_index_is_refused(tmp_path, tiny, tiny_model):
     assert embed_index(tmp_path / "both", Encoder(other), force=True).dense.encoder.model == other
 
 
-def test_a_model_that_has_moved_is_named(tmp_path, tiny_model):
-    import shutil
-
-    moved = shutil.copytree(tiny_model, tmp_path / "moved")
-    build(tmp_path / "idx", Encoder(str(moved)))
-    moved.rename(tmp_path / "elsewhere")
-    with pytest.raises(RetrievalError, match="cannot be loaded"):
-        DenseRetriever(tmp_path / "idx")
-    assert len(DenseRetriever(tmp_path / "idx", model=str(tmp_path / "elsewhere")).search(["bread"], 3)[0]) == 3
-
-
 class Killed(Exception):
     """Ends a build where a signal would."""
 
@@ -187,19 +133,6 @@ class Killed(Exception):
 def broken(held: list[Passage]):
     yield from held[:16]
     raise Killed
-
-
-@pytest.mark.usefixtures("small_batches")
-def test_a_row_that_was_torn_is_embedded_again(tmp_path, tiny):
-    with pytest.raises(Killed):
-        build(tmp_path / "idx", tiny, broken(passages(40)))
-    with (tmp_path / "idx/gen-1" / DENSE / "embeddings.f32").open("ab") as file:
-        file.write(b"torn")
-    build(tmp_path / "idx", tiny, resume=True)
-    build(tmp_path / "whole", tiny)
-    assert [ids(found) for found in everything(tmp_path / "idx")] == [
-        ids(found) for found in everything(tmp_path / "whole")
-    ]
 
 
 @pytest.mark.parametrize(
@@ -230,13 +163,6 @@ def test_a_part_that_lacks_rows_is_refused(tmp_path, tiny):
 def test_an_index_without_a_dense_part_says_how_to_build_one(sample_index):
     with pytest.raises(RetrievalError, match=r"has no dense part\. Build it: typedrag index build .*--dense MODEL"):
         DenseRetriever(sample_index)
-
-
-def test_lines_are_json_that_anything_can_read(tmp_path, tiny):
-    held = [Passage("é\n1", "two\nlines 😀", "a\ttitle\nof two")]
-    build(tmp_path / "idx", tiny, held)
-    [line] = (tmp_path / "idx/gen-1" / DENSE / "passages.jsonl").read_text("utf-8").splitlines()
-    assert json.loads(line) == {"id": "é\n1", "title": "a title of two", "text": "two\nlines 😀"}
 
 
 def hostile(folder: Path) -> str:

@@ -41,30 +41,10 @@ def test_ties_keep_the_order_in_which_passages_were_first_seen(lists):
             assert first_seen.index(earlier.id) < first_seen.index(later.id)
 
 
-@given(ranking, st.integers(1, 4))
-def test_a_list_fused_with_itself_keeps_its_order(passages, times):
-    assert ids(reciprocal_rank_fusion([passages] * times)) == ids(passages)
-
-
-@given(rankings, st.randoms(use_true_random=False))
-def test_scores_do_not_depend_on_the_order_of_the_lists(lists, random):
-    shuffled = random.sample(lists, len(lists))
-    scores = {p.id: p.score for p in reciprocal_rank_fusion(lists)}
-    assert {p.id: p.score for p in reciprocal_rank_fusion(shuffled)} == pytest.approx(scores)
-
-
 @given(rankings)
 def test_the_scores_of_the_retrievers_count_for_nothing(lists):
     scored = [[Passage(p.id, p.text, score=100.0 * n) for n, p in enumerate(each)] for each in lists]
     assert reciprocal_rank_fusion(scored) == reciprocal_rank_fusion(lists)
-
-
-@given(rankings, st.sampled_from("abcdefghij"))
-def test_to_be_first_in_one_more_list_never_lowers_a_passage(lists, favoured):
-    before = ids(reciprocal_rank_fusion(lists))
-    after = ids(reciprocal_rank_fusion([*lists, [Passage(favoured, f"text {favoured}")]]))
-    if favoured in before:
-        assert after.index(favoured) <= before.index(favoured)
 
 
 def scored(**scores: float) -> list[Passage]:

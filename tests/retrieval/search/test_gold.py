@@ -1,10 +1,8 @@
-import copy
-
 import pytest
 
 from typedrag.core.call_context import use_context
 from typedrag.core.errors import InputError, RetrievalError
-from typedrag.retrieval import BM25Retriever, check_index, open_retriever
+from typedrag.retrieval import BM25Retriever, open_retriever
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +33,3 @@ def test_labels_of_another_index_are_a_fault(gold):
         pytest.raises(RetrievalError, match="passage 'nosuch'"),
     ):
         gold.search(["bread"], 5)
-
-
-def test_it_is_told_from_other_retrievers_of_the_index(gold, sample_index, tmp_path):
-    bm25 = open_retriever("bm25", sample_index)
-    assert gold.identity == {**bm25.identity, "retriever": "gold"} != bm25.identity
-    assert copy.deepcopy(gold) is gold and gold.place == bm25.place
-    assert {p.id for p in gold.passages()} == {p.id for p in bm25.passages()}
-    check_index("gold", sample_index)
-    with pytest.raises(RetrievalError):
-        check_index("gold", tmp_path)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -22,9 +21,8 @@ pytest.importorskip("pyserini", reason="the extra pyserini is not installed")
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
 from typedrag.datasets.typed_rag import EVERYDAY_QUESTIONS
-from typedrag.retrieval import BM25Retriever, build_index, open_retriever, retriever_parts
+from typedrag.retrieval import open_retriever
 from typedrag.retrieval.local_models import locate_model
-from typedrag.retrieval.opening import bm25_of_index
 from typedrag.retrieval.search.pyserini import parse_document
 
 PASSAGES, HITS = 1000, 20
@@ -140,31 +138,6 @@ def bm25(folder):
     return open_retriever(f"pyserini:{folder}/bm25")
 
 
-def test_settings_of_bm25_are_those_of_a_sweep_too(folder, bm25):
-    spec = f"pyserini:{folder}/bm25?k1=1.2"
-    assert bm25_of_index(spec) == {"k1": 1.2, "b": 0.4}
-    tuned = open_retriever(spec, None, {"k1": 2.0, "b": 0.9})
-    assert tuned.search(QUERIES, 5) == open_retriever(f"pyserini:{folder}/bm25?k1=2&b=0.9").search(QUERIES, 5)
-    assert tuned.search(QUERIES, 5) != bm25.search(QUERIES, 5)
-    with pytest.raises(RetrievalError, match="no settings of BM25"):
-        bm25_of_index(f"pyserini-impact:{folder}/impact?encoder=words")
-    with pytest.raises(InputError, match="pyserini-impact has no option 'k1'"):
-        open_retriever(f"pyserini-impact:{folder}/impact?encoder=words", None, {"k1": 1.0})
-
-
-def test_what_was_searched_is_known_by_the_index_and_the_options(folder, tmp_path, bm25):
-    assert bm25.place == f"pyserini:{folder}/bm25"
-    assert bm25.identity["retriever"] == "pyserini" and len(bm25.identity) == 2
-    shutil.copytree(folder / "bm25", tmp_path / "copy")
-    assert open_retriever(f"pyserini:{tmp_path}/copy?k1=0.9").identity == bm25.identity
-    assert open_retriever(f"pyserini:{tmp_path}/copy?b=0.5").identity == {**bm25.identity, "b": 0.5}
-    impact = open_retriever(f"pyserini-impact:{folder}/impact?encoder=words")
-    assert impact.identity["index"] != bm25.identity["index"]
-    assert (
-        retriever_parts(bm25).dense is None and retriever_parts(impact).sparse is None
-    )  # SPLADE reads questions, not keywords
-
-
 def test_texts_of_faiss_come_from_elsewhere(folder, tmp_path):
     spec = f"pyserini-faiss:{folder}/faiss?encoder={MINILM}&{POOLED}"
     with pytest.raises(RetrievalError, match=r"stores no texts\. Name what has the texts.*\?texts="):
@@ -227,29 +200,3 @@ def test_what_cannot_be_opened_is_refused(folder, monkeypatch, spec, error, mess
     monkeypatch.chdir(folder)
     with pytest.raises(error, match=message):
         open_retriever(spec)
-
-
-def test_no_key_is_needed_and_none_is_left_behind(folder, bm25):
-    code = f"""
-import os
-from typedrag import open_retriever
-open_retriever("pyserini:{folder}/bm25")
-print(dict(os.environ))
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "OPENAI_API_KEY" not in done.stdout
-
-
-def test_pyserini_opens_an_index_of_typedrag(folder, tmp_path, bm25):
-    build_index(bm25.passages(), tmp_path / "index", sources=["everyday"])
-    from pyserini.search.lucene import LuceneSearcher
-
-    ours = BM25Retriever(tmp_path / "index").search(QUERIES, HITS)
-    searcher = LuceneSearcher(str(tmp_path / "index/gen-1/lucene"))
-    theirs = [[(hit.docid, hit.score) for hit in searcher.search(query, HITS)] for query in QUERIES]
-    assert [[(passage.id, passage.score) for passage in hits] for hits in ours] == theirs
-    again = open_retriever(f"pyserini:{tmp_path}/index/gen-1/lucene").search(QUERIES, HITS)
-    assert [[passage.id for passage in hits] for hits in again] == [[passage.id for passage in hits] for hits in ours]
-    assert again[0][0].titled.strip() == ours[0][0].titled

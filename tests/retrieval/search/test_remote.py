@@ -20,13 +20,11 @@ from typedrag.retrieval import (
     check_index,
     check_retriever,
     open_retriever,
-    retriever_parts,
 )
-from typedrag.retrieval.search.remote import KEY, RemoteRetriever
+from typedrag.retrieval.search.remote import KEY
 from typedrag.serving.keys import KeyFile
 
 QUESTIONS = [q.question for q in sample_questions()]
-HARD = ["", "   ", "the", "Zürich naïve 東京 😀", 'AND OR NOT "quoted" (a) +b -c x:y*', "bread " * 300]
 
 
 class Slow:
@@ -69,27 +67,6 @@ def test_passages_order_and_scores_are_those_of_the_retriever_in_the_server(both
         assert copy.deepcopy(there) is there or isinstance(there, HybridRetriever)
 
 
-def test_half_a_character_is_left_out(bm25_url, sample_retriever):
-    assert open_retriever(bm25_url).search(["half bread \ud83d"], 5) == sample_retriever.search(["half bread "], 5)
-
-
-def test_parts_are_searched_alone_and_fused_here(both_parts):
-    here = open_retriever("hybrid:0.3", both_parts)
-    with served_index(here) as serving:
-        there = open_retriever(serving.url)
-        assert isinstance(there, HybridRetriever)
-        lists = []
-        for part, other in zip(retriever_parts(here), retriever_parts(there), strict=True):
-            lists.append(part.search(QUESTIONS[:3], 20))
-            assert other.search(QUESTIONS[:3], 20) == lists[-1]
-        assert [there.fuse(*pair) for pair in zip(*lists, strict=True)] == [
-            here.fuse(*pair) for pair in zip(*lists, strict=True)
-        ]
-    with served_index(here.dense) as serving:
-        sparse, dense = retriever_parts(open_retriever(serving.url))
-        assert sparse is None and isinstance(dense, RemoteRetriever)
-
-
 @pytest.mark.parametrize("spec", ["bm25", "hybrid"])
 def test_settings_of_bm25_are_those_of_who_asks(both_parts, spec):
     settings = {"k1": 2.0, "b": 0.0}
@@ -100,21 +77,6 @@ def test_settings_of_bm25_are_those_of_who_asks(both_parts, spec):
         assert there.identity == here.identity != plain.identity
         with pytest.raises(InputError, match="k1 = -1"):
             open_retriever(serving.url, None, {"k1": -1})
-
-
-def test_searches_of_many_threads_have_their_own_passages(bm25_url, sample_retriever):
-    there = open_retriever(bm25_url)
-    queries = [f"{question} {number % 7}" for number, question in enumerate(QUESTIONS * 8)]
-    with ThreadPoolExecutor(32) as pool:
-        found = list(pool.map(lambda query: there.search([query], 5)[0], queries))
-    assert found == sample_retriever.search(queries, 5)
-
-
-def test_more_queries_than_a_request_may_have_are_several(sample_retriever):
-    with served_index(sample_retriever, batch=3) as serving:
-        assert open_retriever(serving.url).search(QUESTIONS, 2) == sample_retriever.search(QUESTIONS, 2)
-        refused = httpx.post(f"{serving.url}/v1/search", json={"queries": ["a"] * 4, "k": 1})
-    assert refused.status_code == 422 and refused.json()["error"]["code"] == "batch_too_large"
 
 
 def test_a_reply_has_a_bounded_number_of_passages(sample_retriever, monkeypatch):
@@ -224,15 +186,6 @@ def test_a_server_that_comes_back_is_asked_again_unless_it_has_another_index(sam
         pytest.raises(RetrievalError, match="another index than before"),
     ):
         there.search(["bread"], 3)
-
-
-def test_what_is_served_is_described_without_paths(both_parts):
-    with served_index(open_retriever("hybrid", both_parts)) as serving:
-        facts = httpx.get(f"{serving.url}/v1/index").json()
-    assert facts["retriever"] == "hybrid" and facts["language"] == "en" and facts["weight"] is None
-    assert facts["passages"] == facts["manifest"]["passages"] == facts["manifest"]["dense"]["passages"] == 144
-    assert facts["manifest"]["fingerprint"] == facts["identity"]["index"]
-    assert "sources" not in facts["manifest"] and "sources" not in facts["manifest"]["dense"]
 
 
 def _post(url: str, query: str) -> httpx.Response:

@@ -101,8 +101,8 @@ class Experience(Retrieving):
         add_step(Step("decompose", question, keywords, seconds=reply.seconds, usage=reply.usage))
         if not keywords:
             raise StepFailed("decompose", "no keywords were found in the question")
-        query = f"{question} {keywords}" if self.options.experience_search == "joined" else keywords
-        [passages] = self.search([query], rerank=True)
+        queries = {"joined": f"{question} {keywords}", "keywords": keywords, "question": question}
+        [passages] = self.search([queries[self.options.experience_search]], rerank=True)
         best = self.rerank(keywords, passages, self.options.top_k)
         return self.final_answer(self.answer, question, best)
 

@@ -1,6 +1,3 @@
-import time
-from pathlib import Path
-
 import dspy
 import pytest
 
@@ -10,7 +7,6 @@ from typedrag.core.question_types import QuestionType
 from typedrag.datasets import load_dataset
 from typedrag.lms.trace import collect_steps
 from typedrag.programs import Options, TypedRAG
-from typedrag.programs.artifact import named_predictors
 from typedrag.programs.typed_rag.type_classifiers import LinearTypeClassifier, build_type_classifier
 from typedrag.signatures import AnswerFromPassages
 from typedrag.signatures.typed_rag import ClassifyQuestion
@@ -39,11 +35,6 @@ def test_english_questions_are_typed_without_the_lm_and_as_before(shared_data):
     assert len(engine.prompts) <= 2 and same >= len(dataset.examples[::4]) - 2
 
 
-def test_a_program_keeps_its_predictors(sample_retriever):
-    names = list(named_predictors(TypedRAG(sample_retriever)))
-    assert names and not [name for name in names if name.startswith("classifier")]
-
-
 def test_without_an_lm_it_says_that_it_reads_english_alone():
     with pytest.raises(StepFailed, match="not in English"), dspy.context(lm=None):
         build_type_classifier(Options())(question=GERMAN)
@@ -57,21 +48,3 @@ def test_where_nobody_can_type_it_it_is_answered_the_evidence_based_way_and_said
     assert answer.question_type is QuestionType.EVIDENCE_BASED
     assert answer.answer == f"{AnswerFromPassages.__name__} says so." and engine.asked()[-1] == "AnswerFromPassages"
     assert answer.fallback.startswith("step 'classify' failed") and "taken as evidence-based" in answer.fallback
-
-
-def test_the_language_costs_less_than_a_millisecond_a_question_once_loaded():
-    from typedrag.text.language import is_english
-
-    is_english(GERMAN)
-    begun = time.perf_counter()
-    for _ in range(100):
-        is_english("Why does homemade bread turn out dense and heavy?")
-    assert time.perf_counter() - begun < 0.5  # five times what is allowed: the machine may be busy
-
-
-def test_it_is_loaded_by_the_first_question():
-    import subprocess
-    import sys
-
-    code = "import sys, typedrag, typedrag.programs.typed_rag.type_classifiers; assert 'py3langid' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[4])

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.programs.typed_rag.type_classifiers.test_linear import ASKED, assert_right
+from tests.programs.typed_rag.type_classifiers.test_linear import assert_right
 from typedrag.core.errors import LMUnavailable
 from typedrag.datasets import sample_questions
 from typedrag.lms import models
@@ -24,12 +24,6 @@ def test_sample_questions_get_their_type(minilm):
     assert sum(right) >= 22
     assert all(1 / 8 < p.probability <= 1 for p in given)
     assert [s.name for s in steps] == ["classify"] * len(given)
-
-
-def test_no_question_mark_is_needed(minilm):
-    classify = EmbeddingTypeClassifier()
-    wrong = [q for q, question_type in ASKED.items() if classify(question=q).question_type != question_type]
-    assert len(wrong) <= 1, wrong
 
 
 def test_everyday_questions_that_it_was_not_trained_on(minilm, shared_data):

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.retrieval.berts import save_tokenizer
 from typedrag.core.errors import InputError, LMUnavailable
 from typedrag.core.question_types import QuestionType
 from typedrag.programs import Options
@@ -11,21 +12,9 @@ WORDS = "why do leaves fall how i paint a wall ?".split()
 TYPES = [t.value.upper().replace("-", "_") for t in reversed(QuestionType)]
 
 
-def save_tokenizer(folder: Path) -> int:
-    """Gives the size of its vocabulary."""
-    from tokenizers import BertWordPieceTokenizer
-    from transformers import PreTrainedTokenizerFast
-
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    vocabulary = [*special.values(), "[MASK]", *WORDS]
-    tokenizer = BertWordPieceTokenizer({word: number for number, word in enumerate(vocabulary)})
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, **special).save_pretrained(folder)
-    return len(vocabulary)
-
-
 def settings(folder: Path, labels: list[str]) -> dict:
     return {
-        "vocab_size": save_tokenizer(folder),
+        "vocab_size": save_tokenizer(folder, WORDS),
         "hidden_size": 16,
         "num_hidden_layers": 1,
         "num_attention_heads": 2,

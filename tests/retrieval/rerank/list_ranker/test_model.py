@@ -4,11 +4,9 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional
 
-from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, save_start, tiny_ranker
-from typedrag.retrieval.list_network import NOTHING, Candidates, Reader, States
-from typedrag.retrieval.list_ranker import start_list_ranker
+from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, tiny_ranker
+from typedrag.retrieval.list_network import NOTHING, Candidates, States
 
 TEXTS = [p.text for p in PASSAGES[:6]]
 ASPECTS = [("oven",), (), ("oven", "salt"), (), ("salt",), ()]
@@ -121,37 +119,3 @@ def test_the_order_of_the_candidates_does_not_matter(ranker):
         there = ranker.model.log_probabilities(states_of(ranker), torch.tensor([ranking])).item()
         turned = ranker.model.log_probabilities(backwards, torch.tensor([[5 - n for n in ranking]])).item()
         assert turned == pytest.approx(there, abs=1e-4)
-
-
-def test_gradients_reach_encoder_and_decoder(ranker):
-    model = ranker.model
-    model.zero_grad()
-    reader = Reader(ranker.tokenizer, ranker.settings)
-    sequences = reader.read(Candidates("about bread", TEXTS, ASPECTS))
-    ids, mask = reader.pad(sequences.ids)
-    logs = model(ids, mask, torch.tensor(sequences.pooled), torch.tensor([6]), torch.tensor([[[2, 0, 5]]]))
-    (-logs.sum()).backward()
-    for part in filter(None, (model.encoder, model.decoder, model.chosen, model.context)):
-        reached = [p.grad.abs().sum().item() > 0 for p in part.parameters() if p.grad is not None]
-        assert any(reached) and sum(reached) >= 0.7 * len(list(part.parameters()))
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
-    model.zero_grad()
-
-
-def test_an_untrained_ranker_of_an_encoder_ranks_by_the_cosine_of_its_embeddings(tmp_path):
-    ranker = start_list_ranker(save_start(tmp_path, "encoder"))
-    tokenizer, encoder = ranker.tokenizer, ranker.model.encoder
-
-    def embedded(text: str) -> torch.Tensor:
-        words = tokenizer(text, add_special_tokens=False)["input_ids"]
-        ids = torch.tensor([[tokenizer.cls_token_id, *words, tokenizer.sep_token_id]])
-        return encoder(input_ids=ids).last_hidden_state[0].mean(dim=0)
-
-    with torch.no_grad():
-        cosines = torch.stack(
-            [functional.cosine_similarity(embedded("about bread"), embedded(t), dim=0) for t in TEXTS]
-        )
-    states = ranker.encode(Candidates("about bread", TEXTS, ASPECTS))
-    scores = ranker.model.scores(states, torch.tensor([[0]]))[0, 0] * ranker.settings.temperature
-    assert scores.tolist() == pytest.approx(cosines.tolist(), abs=1e-5)
-    assert ranker.model.write(states, 6)[0].tolist() == cosines.argsort(descending=True).tolist()

@@ -1,18 +1,14 @@
 """The list ranker as a reranker, and as a folder."""
 
-import copy
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, POOLED, WORDS, save_start, tiny_ranker
-from tests.scripted import scripted
+from tests.retrieval.rerank.list_ranker.tiny import KINDS, PASSAGES, POOLED, save_start, tiny_ranker
 from typedrag.core.errors import InputError, RetrievalError
 from typedrag.core.records import Passage
-from typedrag.programs import Options, RichRAG
-from typedrag.retrieval import AspectReranker, open_reranker
+from typedrag.retrieval import open_reranker
 from typedrag.retrieval.list_network import Candidates, ListRankerSettings
 from typedrag.retrieval.list_ranker import load_list_ranker, start_list_ranker
 
@@ -44,26 +40,9 @@ def test_the_result_is_a_permutation_s_prefix_with_scores_by_place(reranker):
     assert reranker.rerank("about bread", [], 5) == []
 
 
-def test_question_and_sub_aspects_decide_the_order(reranker):
-    assert isinstance(reranker, AspectReranker)
-    orders = {tuple(ids(reranker.rerank(word, PASSAGES, 12))) for word in WORDS[:6]}
-    assert len(orders) > 1
-    aspects = {p.id: [WORDS[(n * 5) % 12]] for n, p in enumerate(PASSAGES)}
-    assert ids(reranker.rerank_by_aspects("about bread", PASSAGES, 12, aspects)) != ids(
-        reranker.rerank("about bread", PASSAGES, 12)
-    )
-
-
 def test_equal_passages_keep_the_incoming_order(reranker):
     alike = [Passage(name, "bread dough", score=score) for name, score in [("z", 1.0), ("a", 5.0), ("m", 3.0)]]
     assert ids(reranker.rerank("oven", alike, 3)) == ["z", "a", "m"]
-
-
-def test_threads_get_what_one_gets_and_copies_share_the_model(reranker):
-    serial = [ids(reranker.rerank(word, PASSAGES, 5)) for word in WORDS]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda word: ids(reranker.rerank(word, PASSAGES, 5)), WORDS)) == serial
-    assert copy.deepcopy([reranker])[0] is reranker
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,12 +101,6 @@ def test_an_encoder_that_minds_no_mask_is_found_out(tmp_path, monkeypatch):
         start_list_ranker(start, ListRankerSettings(pooling="passage"))
 
 
-def test_a_ranker_s_folder_is_a_start_with_its_own_settings(folder):
-    assert start_list_ranker(str(folder)).settings == load_list_ranker(folder).settings
-    with pytest.raises(InputError, match="its own settings"):
-        start_list_ranker(str(folder), load_list_ranker(folder).settings)
-
-
 def test_what_is_no_ranker_is_a_line(folder, tmp_path):
     with pytest.raises(RetrievalError, match="holds no list ranker"):
         open_reranker(f"list:{tmp_path}")
@@ -146,11 +119,3 @@ def test_what_is_no_ranker_is_a_line(folder, tmp_path):
         load_list_ranker(folder).save(tmp_path / "other")
     with pytest.raises(InputError, match="learn words"):
         start_list_ranker("scratch")
-
-
-def test_richrag_hands_it_the_sub_aspects(reranker, sample_retriever):
-    with scripted():
-        options = Options(answer_passages=3)
-        prediction = RichRAG(sample_retriever, reranker, options)(question="What is known about nuclear power?")
-    assert [step.name for step in prediction.steps] == ["decompose", "retrieve", "pool", "rerank", "answer"]
-    assert ids(prediction.passages) == list(prediction.steps[3].passage_ids) and len(prediction.passages) == 3
